@@ -1,0 +1,73 @@
+"""Every error superopt raises on purpose, each with the exit code the command line ends with."""
+
+
+class SuperoptError(Exception):
+    """A failure that has one clear line to show; `exit_code` is what the command line returns for it."""
+
+    exit_code = 1
+
+
+class ShapeError(SuperoptError):
+    """Operands, attributes or sizes that an operator is not defined for."""
+
+    exit_code = 10
+
+
+class NotationError(SuperoptError):
+    """Text that is not a term, a rule or an axiom of the notation."""
+
+    exit_code = 11
+
+
+class SpecError(SuperoptError):
+    """A file in specs/ that does not define an operator properly."""
+
+    exit_code = 12
+
+
+class StoreError(SuperoptError):
+    """A rule store that cannot be read, or holds a rule that is stale or unproved."""
+
+    exit_code = 13
+
+
+class NotExactError(SuperoptError):
+    """An operation that the requested exact arithmetic cannot express (a maximum modulo a prime, say)."""
+
+    exit_code = 14
+
+
+class ModelNotFoundError(SuperoptError):
+    """The model file, or the external data it names, is missing."""
+
+    exit_code = 20
+
+
+class InvalidModelError(SuperoptError):
+    """The file is empty, not an ONNX model, or one that ONNX Runtime cannot load."""
+
+    exit_code = 21
+
+
+class TargetError(SuperoptError):
+    """The output file cannot be written; what was there before is untouched."""
+
+    exit_code = 22
+
+
+class ProviderError(SuperoptError):
+    """An execution provider that is unknown, absent, or fell back to another device."""
+
+    exit_code = 23
+
+
+class RuntimeMissingError(SuperoptError):
+    """Neither onnxruntime-gpu nor onnxruntime is installed."""
+
+    exit_code = 24
+
+
+class CheckFailedError(SuperoptError):
+    """The rewritten model does not compute what the original does; nothing was saved."""
+
+    exit_code = 25

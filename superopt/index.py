@@ -1,0 +1,179 @@
+"""Index notation: the language in which specs/ defines operators, and the interface of its interpretations.
+
+A definition is a Python function over `Tensor`s. It states the result's shape and, for one position of the result, the value
+there. What an index, a size and a value *are* is the business of the interpretation in force: numbers and arrays when the
+definition is evaluated, symbols when it is proved, nothing at all when only shapes are wanted.
+
+Indices understand `+ - * // %`, the comparisons `< <= > >=`, `same(i, j)` for equality, and `&` between conditions.
+Values understand `+ - *`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeAlias
+
+from superopt.errors import ShapeError
+from superopt.graph import Cond, Extent, same
+
+__all__ = [
+    "Axes",
+    "Axis",
+    "Extents",
+    "Index",
+    "Interpretation",
+    "Real",
+    "Shapes",
+    "Tensor",
+    "Value",
+    "call",
+    "inside",
+    "interpreted",
+    "lowest",
+    "maximum",
+    "number",
+    "require",
+    "same",
+    "select",
+    "tensor",
+    "total",
+]
+
+Index: TypeAlias = Any
+Value: TypeAlias = Any
+Condition: TypeAlias = Any
+Axis: TypeAlias = int
+Axes: TypeAlias = "tuple[int, ...]"
+Extents: TypeAlias = "tuple[Extent, ...]"
+Real: TypeAlias = "Extent"
+
+
+class Tensor:
+    """A shape and the value at each position within it; `x[i, j]` is the value at (i, j)."""
+
+    __slots__ = ("at", "data", "shape")
+
+    def __init__(self, shape: Extents, at: Callable[..., Value], data: Any = None) -> None:
+        self.shape = tuple(shape)
+        self.at = at
+        self.data = data
+
+    def __getitem__(self, position: tuple[Index, ...] | Index) -> Value:
+        return self.at(*position) if isinstance(position, tuple) else self.at(position)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+class Interpretation(Protocol):
+    """What the words of index notation mean."""
+
+    def tensor(self, shape: Extents, at: Callable[..., Value]) -> Tensor: ...
+
+    def require(self, condition: Cond, message: str) -> None: ...
+
+    def total(self, extent: Extent, body: Callable[[Index], Value]) -> Value: ...
+
+    def maximum(self, extent: Extent, body: Callable[[Index], Value]) -> Value: ...
+
+    def select(self, condition: Condition, then: Value, other: Value) -> Value: ...
+
+    def call(self, function: str, argument: Value) -> Value: ...
+
+    def number(self, value: Real) -> Value: ...
+
+    def lowest(self) -> Value: ...
+
+
+class Shapes:
+    """The interpretation that computes shapes and conditions and never a value."""
+
+    def __init__(self) -> None:
+        self.conditions: list[Cond] = []
+
+    def tensor(self, shape: Extents, at: Callable[..., Value]) -> Tensor:
+        return Tensor(shape, at)
+
+    def require(self, condition: Cond, message: str) -> None:
+        if condition is False:
+            raise ShapeError(message)
+        if condition is not True:
+            self.conditions.append(condition)
+
+    def total(self, extent: Extent, body: Callable[[Index], Value]) -> Value:
+        raise NotImplementedError
+
+    maximum = total
+
+    def select(self, condition: Condition, then: Value, other: Value) -> Value:
+        raise NotImplementedError
+
+    def call(self, function: str, argument: Value) -> Value:
+        raise NotImplementedError
+
+    def number(self, value: Real) -> Value:
+        raise NotImplementedError
+
+    def lowest(self) -> Value:
+        raise NotImplementedError
+
+
+_current: ContextVar[Interpretation] = ContextVar("interpretation")
+
+
+@contextmanager
+def interpreted(interpretation: Interpretation) -> Iterator[None]:
+    """Within the block, index notation means what `interpretation` says."""
+    token = _current.set(interpretation)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def tensor(shape: Extents, at: Callable[..., Value]) -> Tensor:
+    """The tensor of this shape whose value at position (i, j, ...) is at(i, j, ...)."""
+    return _current.get().tensor(shape, at)
+
+
+def require(condition: Cond, message: str) -> None:
+    """States that the operator is defined only where `condition` holds."""
+    _current.get().require(condition, message)
+
+
+def total(extent: Extent, body: Callable[[Index], Value]) -> Value:
+    """The sum of body(k) for 0 <= k < extent."""
+    return _current.get().total(extent, body)
+
+
+def maximum(extent: Extent, body: Callable[[Index], Value]) -> Value:
+    """The largest of body(k) for 0 <= k < extent."""
+    return _current.get().maximum(extent, body)
+
+
+def select(condition: Condition, then: Value, other: Value) -> Value:
+    """`then` where the condition on indices holds, `other` elsewhere (which may read out of bounds where it is not chosen)."""
+    return _current.get().select(condition, then, other)
+
+
+def call(function: str, argument: Value) -> Value:
+    """A nonlinear function of one value: "relu", "rsqrt" or "reciprocal"."""
+    return _current.get().call(function, argument)
+
+
+def number(value: Real) -> Value:
+    """The value that is this number everywhere."""
+    return _current.get().number(value)
+
+
+def lowest() -> Value:
+    """Minus infinity: what a maximum ignores."""
+    return _current.get().lowest()
+
+
+def inside(index: Index, extent: Extent) -> Condition:
+    """0 <= index < extent."""
+    return (index >= 0) & (index < extent)

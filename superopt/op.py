@@ -1,0 +1,240 @@
+"""Operators: what specs/ defines, found by reading the folder. Adding a file there is all it takes to add an operator."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from superopt import index
+from superopt.errors import ShapeError, SpecError
+from superopt.graph import Attribute, Cond, Term, intern_term, subterms
+
+KINDS = {"Axis": "axis", "Axes": "axes", "Extent": "extent", "Extents": "extents", "Real": "real"}
+
+
+class Node(Protocol):
+    """An ONNX node as a spec's `lift` sees it: inputs as terms, attributes and constant inputs as plain values."""
+
+    op_type: str
+    opset: int
+    inputs: Sequence[Term | None]
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The attribute's value as int, float, str, or a tuple of those."""
+
+    def value(self, position: int) -> Any:
+        """The numpy array behind a constant input, or None."""
+
+    def constant(self, array: Any) -> Term:
+        """A new constant holding the numpy `array`."""
+
+    def broadcast(self) -> list[Term]:
+        """The inputs, each expanded (ONNX broadcasting made explicit) to their common shape."""
+
+
+class Emit(Protocol):
+    """What a spec's `lower` writes with: emit("Relu", x) adds one ONNX node and returns its output's name."""
+
+    opset: int
+
+    def __call__(self, op_type: str, *inputs: Any, **attributes: Any) -> str:
+        """Inputs are terms, names of earlier outputs, numpy arrays (stored as initializers) or None (absent)."""
+
+    def broadcast(self, term: Term) -> Any:
+        """An input that ONNX broadcasting makes equal to `term`: what stands under an `expand`, reshaped to align, or `term`."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An attribute of an operator: its kind and, where it may be left out, its default."""
+
+    name: str
+    kind: str
+    default: Attribute | None
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One file of specs/. `definition` is index notation; `composite` is notation text instead, with no axioms of its own."""
+
+    name: str
+    definition: Callable[..., index.Tensor] | None
+    arity: int
+    parameters: tuple[Parameter, ...]
+    axioms: str
+    commutative: bool
+    composite: str
+    onnx: tuple[str, ...]
+    lift: Callable[[Node], Term | None] | None = field(compare=False)
+    lower: Callable[[Term, Emit], str] | None = field(compare=False)
+    exact: str
+    digest: str
+    module: ModuleType = field(compare=False, repr=False)
+
+
+def specs_folder() -> Path:
+    """specs/, inside the installed package or beside it in a checkout."""
+    return _data_folder("specs")
+
+
+def _data_folder(name: str) -> Path:
+    package = Path(__file__).resolve().parent
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+def substitutions_folder() -> Path:
+    """substitutions/, inside the installed package or beside it in a checkout."""
+    return _data_folder("substitutions")
+
+
+@functools.cache
+def registry() -> Mapping[str, Operator]:
+    """Every operator of specs/ by name, in alphabetical order."""
+    folder = specs_folder()
+    if not folder.is_dir():
+        raise SpecError(f"no operator definitions at {folder}")
+    found = [_load(path) for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+    return {operator.name: operator for operator in found}
+
+
+def operator(name: str) -> Operator:
+    """The operator of this name.
+
+    Raises:
+        SpecError: no file of specs/ defines it.
+    """
+    try:
+        return registry()[name]
+    except KeyError:
+        raise SpecError(f"no operator is called {name!r}") from None
+
+
+def _load(path: Path) -> Operator:
+    spec = importlib.util.spec_from_file_location(f"specs.{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise SpecError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    definition = getattr(module, path.stem, None)
+    composite = getattr(module, "COMPOSITE", "")
+    if definition is None and not composite:
+        raise SpecError(f"{path.name} defines neither a function {path.stem} nor COMPOSITE")
+    signature = inspect.signature(definition).parameters.values() if definition else ()
+    onnx = getattr(module, "ONNX", ())
+    return Operator(
+        name=path.stem,
+        definition=definition,
+        arity=sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in signature),
+        parameters=tuple(_parameter(path, p) for p in signature if p.kind is p.KEYWORD_ONLY),
+        axioms=getattr(module, "AXIOMS", ""),
+        commutative=getattr(module, "COMMUTATIVE", False),
+        composite=composite,
+        onnx=(onnx,) if isinstance(onnx, str) else tuple(onnx),
+        lift=getattr(module, "lift", None),
+        lower=getattr(module, "lower", None),
+        exact=getattr(module, "EXACT", "ring"),
+        digest=hashlib.sha256(path.read_bytes()).hexdigest()[:16],
+        module=module,
+    )
+
+
+def _parameter(path: Path, parameter: inspect.Parameter) -> Parameter:
+    annotation = parameter.annotation
+    kind = KINDS.get(annotation if isinstance(annotation, str) else getattr(annotation, "__name__", ""))
+    if kind is None:
+        raise SpecError(f"{path.name}: attribute {parameter.name} must be annotated with one of {', '.join(KINDS)}")
+    return Parameter(parameter.name, kind, None if parameter.default is parameter.empty else parameter.default)
+
+
+def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
+    """The operator applied to terms; commutative operators are flattened and sorted, axes counted from the end.
+
+    Raises:
+        ShapeError: the operator is not defined for these shapes or attributes.
+    """
+    spec = operator(name)
+    if spec.definition is None:
+        raise SpecError(f"{name} is a composite: write it out")
+    if spec.commutative:
+        args = tuple(sorted((a for arg in args for a in (arg.args if arg.op == name else (arg,))), key=lambda t: t.key))
+    elif len(args) != spec.arity:
+        raise ShapeError(f"{name} takes {spec.arity} operands, not {len(args)}")
+    values = _attributes(spec, args, attributes)
+    shape, conditions = _shape(spec, args, dict(values))
+    return intern_term(name, args, values, shape, conditions)
+
+
+def _attributes(
+    spec: Operator, args: Sequence[Term], given: Mapping[str, Attribute]
+) -> tuple[tuple[str, Attribute], ...]:
+    unknown = given.keys() - {p.name for p in spec.parameters}
+    if unknown:
+        raise ShapeError(f"{spec.name} has no attribute {', '.join(sorted(unknown))}")
+    shape = given.get("shape")
+    rank = len(shape) if isinstance(shape, tuple) else args[0].rank if args else 0
+    values: list[tuple[str, Attribute]] = []
+    for parameter in spec.parameters:
+        value = given.get(parameter.name, parameter.default)
+        if value is None:
+            raise ShapeError(f"{spec.name} needs the attribute {parameter.name}")
+        if parameter.kind == "axis":
+            value = _from_end(spec, value, rank)
+        elif parameter.kind == "axes":
+            if not isinstance(value, tuple):
+                raise ShapeError(f"{spec.name}: {parameter.name} is a tuple of axes")
+            value = tuple(_from_end(spec, v, rank) for v in value)
+        values.append((parameter.name, value))
+    return tuple(values)
+
+
+def _from_end(spec: Operator, axis: object, rank: int) -> int:
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise ShapeError(f"{spec.name}: axis {axis} does not exist at rank {rank}")
+    return axis if axis < 0 else axis - rank
+
+
+def _shape(
+    spec: Operator, args: Sequence[Term], attributes: Mapping[str, Attribute]
+) -> tuple[tuple[Any, ...], tuple[Cond, ...]]:
+    assert spec.definition is not None
+    shapes = index.Shapes()
+    operands = [index.Tensor(a.shape, _no_value) for a in args]
+    with index.interpreted(shapes):
+        result = functools.reduce(spec.definition, operands) if spec.commutative else spec.definition(*operands, **attributes)
+    for extent in result.shape:
+        if not isinstance(extent, int) and isinstance(extent, float):
+            raise ShapeError(f"{spec.name}: extent {extent} is not an integer")
+        if isinstance(extent, int) and extent < 1:
+            raise ShapeError(f"{spec.name}: the result would be empty")
+    return result.shape, tuple(dict.fromkeys(shapes.conditions))
+
+
+def _no_value(*_: object) -> None:
+    raise NotImplementedError("a shape has no values")
+
+
+def requirements(*roots: Term) -> tuple[Cond, ...]:
+    """The conditions under which the terms are well typed."""
+    return tuple(dict.fromkeys(c for t in subterms(*roots) for c in t.requires))
+
+
+def rebuild(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term] | None = None) -> Term:
+    """`root` with terms replaced wherever they occur; everything above is built again."""
+    done: dict[Term, Term] = {} if cache is None else cache
+    done.update(replacement)
+    for term in subterms(root):
+        if term in done:
+            continue
+        args = tuple(done[a] for a in term.args)
+        done[term] = term if args == term.args else apply(term.op, *args, **dict(term.attributes))
+    return done[root]

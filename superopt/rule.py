@@ -1,0 +1,101 @@
+"""Rules and axioms: statements of the notation, read at every choice of ranks they hold for, with the hash they are known by."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from superopt.errors import NotationError
+from superopt.graph import Term, subterms
+from superopt.op import Operator, registry
+from superopt.text import Equation, Statement, equations, parse_statement
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rewrite `left => right` (or an axiom `left == right`): one line of mathematics, typed at each of its rank choices."""
+
+    name: str
+    statement: Statement
+    equations: tuple[Equation, ...]
+
+    @property
+    def text(self) -> str:
+        """The canonical text without the name; what the ledger's hash is taken of."""
+        return str(self.statement)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Both sides at the first choice of ranks."""
+        first = self.equations[0]
+        return first.left + first.right
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Names of the operators in the rule, sorted."""
+        return tuple(sorted({t.op for t in subterms(*self.terms) if not t.is_variable}))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.statement}"
+
+
+def parse_rule(line: str) -> Rule:
+    """The rule a line states.
+
+    Raises:
+        NotationError: the line cannot be read, has no name, or is well typed at no choice of ranks.
+    """
+    statement = parse_statement(line)
+    if not statement.name:
+        raise NotationError(f"a rule needs a name: {line.strip()}")
+    return Rule(statement.name, statement, tuple(equations(statement)))
+
+
+def parse_rules(text: str) -> list[Rule]:
+    """The rules of a file: one each, wrapped over lines where long; `#` starts a comment line.
+
+    Raises:
+        NotationError: a line cannot be read, or two rules share a name.
+    """
+    rules = [parse_rule(line) for line in _joined(text.splitlines())]
+    names = [r.name for r in rules]
+    for name in names:
+        if names.count(name) > 1:
+            raise NotationError(f"two rules are called {name}")
+    return rules
+
+
+def _joined(lines: Iterable[str]) -> list[str]:
+    joined: list[str] = []
+    for line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if re.match(r"\s*[a-z0-9][a-z0-9-]*\s*:\s", line) or not joined:
+            joined.append(line.strip())
+        else:
+            joined[-1] += " " + line.strip()
+    return joined
+
+
+@functools.cache
+def axioms() -> Mapping[str, Rule]:
+    """Every axiom of specs/ by its full name `operator.name`."""
+    return {
+        f"{spec.name}.{rule.name}": Rule(f"{spec.name}.{rule.name}", rule.statement, rule.equations)
+        for spec in registry().values()
+        for rule in parse_rules(spec.axioms)
+    }
+
+
+def digest(rule: Rule) -> str:
+    """The hash a proof of the rule is filed under: of its canonical text and of the spec files of its operators."""
+    parts = [rule.text, *(f"{name}={registry()[name].digest}" for name in rule.operators)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def operators_of(rules: Iterable[Rule]) -> list[Operator]:
+    """The distinct operators the rules use, in alphabetical order."""
+    return [registry()[name] for name in sorted({n for r in rules for n in r.operators})]

@@ -1,0 +1,405 @@
+"""The rule notation: a subset of Python expressions, parsed with `ast` and never evaluated. parse(show(t)) is t.
+
+    x @ y + relu(z)                                    operators as infix symbols or calls
+    concat(x, y, axis=-1)                              attributes by name; axes counted from the end
+    slice(x, axis=-1, start=0, stop=y.shape[-1])       sizes are arithmetic over extents of variables
+    conv(x, w, strides=(s0, s1), ...)                  any other bare name in an attribute is an attribute variable
+    slice(m := x @ concat(y, z, axis=-1), ...)         a shared subterm, named where it first stands
+    expand(b, shape=(x @ w).shape, axes=(-1,))         the shape of a term
+
+A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`: `for` lists every tensor variable with the ranks it may
+have (all combinations that are well typed are meant), and several outputs are written as a tuple.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import cast
+
+from superopt.errors import NotationError, ShapeError
+from superopt.graph import (
+    AllOf,
+    AnyOf,
+    Attribute,
+    Compare,
+    Cond,
+    Extent,
+    Shape,
+    Size,
+    Sym,
+    Term,
+    at_least,
+    conjunction,
+    disjunction,
+    floor_divide,
+    inverse,
+    negation,
+    same,
+    show_extent,
+    size,
+    subterms,
+    variable,
+)
+from superopt.op import Operator, apply, operator
+
+INFIX: dict[type[ast.operator], str] = {ast.MatMult: "matmul", ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+SYMBOLS = {"matmul": "@", "add": "+", "sub": "-", "mul": "*"}
+PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "matmul": 2}
+
+
+@dataclass
+class Scope:
+    """Names in force while an expression is read: variables, and subterms named with `:=`."""
+
+    variables: Mapping[str, Term]
+    named: dict[str, Term] = field(default_factory=dict)
+    reals: set[str] = field(default_factory=set)
+
+
+def parse(text: str, variables: Mapping[str, Term], reals: set[str] | None = None) -> tuple[Term, ...]:
+    """The terms that `text` denotes, one per output.
+
+    Raises:
+        NotationError: the text is not of the notation. ShapeError: a term is not well typed.
+    """
+    scope = Scope(variables, reals=set() if reals is None else reals)
+    tree = _expression(text)
+    nodes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
+    return tuple(_term(node, scope) for node in nodes)
+
+
+def _expression(text: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise NotationError(f"not an expression: {text.strip()!r} ({error})") from None
+
+
+def _fail(node: ast.AST, why: str) -> NotationError:
+    return NotationError(f"{why}: {ast.unparse(node)}")
+
+
+def _term(node: ast.expr, scope: Scope) -> Term:
+    match node:
+        case ast.Name(name):
+            found = scope.named.get(name) or scope.variables.get(name)
+            if found is None:
+                raise _fail(node, "a tensor that is not declared")
+            return found
+        case ast.NamedExpr(ast.Name(name), value):
+            if name in scope.named or name in scope.variables:
+                raise _fail(node, "a name that is taken")
+            scope.named[name] = _term(value, scope)
+            return scope.named[name]
+        case ast.BinOp(left, symbol, right) if type(symbol) in INFIX:
+            return apply(INFIX[type(symbol)], _term(left, scope), _term(right, scope))
+        case ast.Call(ast.Name(name), args, keywords):
+            spec = operator(name)
+            operands = [_term(a, scope) for a in args]
+            attributes = {k.arg: _attribute(k, spec, scope) for k in keywords if k.arg is not None}
+            return apply(name, *operands, **attributes)
+        case _:
+            raise _fail(node, "not a term")
+
+
+def _attribute(keyword: ast.keyword, spec: Operator, scope: Scope) -> Attribute:
+    for parameter in spec.parameters:
+        if parameter.name == keyword.arg:
+            if parameter.kind in ("axes", "extents"):
+                return _extents(keyword.value, scope)
+            return _extent(keyword.value, scope, real=parameter.kind == "real")
+    raise _fail(keyword.value, f"{spec.name} has no attribute {keyword.arg}")
+
+
+def _extents(node: ast.expr, scope: Scope) -> tuple[Extent, ...]:
+    match node:
+        case ast.Tuple(elements):
+            return tuple(_extent(e, scope) for e in elements)
+        case ast.Attribute(value, "shape"):
+            return _term(value, scope).shape
+        case _:
+            raise _fail(node, "not a tuple of sizes")
+
+
+def _extent(node: ast.expr, scope: Scope, *, real: bool = False) -> Extent:
+    match node:
+        case ast.Constant(int() | float() as value) if not isinstance(value, bool):
+            return value
+        case ast.Name(name):
+            if name in scope.variables or name in scope.named:
+                raise _fail(node, "a tensor where a number is expected")
+            if real:
+                scope.reals.add(name)
+            return size(Sym(name, name in scope.reals))
+        case ast.Subscript(ast.Attribute(value, "shape"), axis):
+            shape = _term(value, scope).shape
+            position = _extent(axis, scope)
+            if not isinstance(position, int) or not -len(shape) <= position < len(shape):
+                raise _fail(node, "no such axis")
+            return shape[position]
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_extent(operand, scope, real=real)
+        case ast.BinOp(left, symbol, right):
+            return _arithmetic(node, symbol, _extent(left, scope, real=real), _extent(right, scope, real=real))
+        case _:
+            raise _fail(node, "not a size")
+
+
+def _arithmetic(node: ast.expr, symbol: ast.operator, a: Extent, b: Extent) -> Extent:
+    match symbol:
+        case ast.Add():
+            return a + b
+        case ast.Sub():
+            return a - b
+        case ast.Mult():
+            return a * b
+        case ast.FloorDiv():
+            return floor_divide(a, b)
+        case ast.Mod():
+            return a - b * floor_divide(a, b)
+        case ast.Div():
+            return a * inverse(b)
+        case _:
+            raise _fail(node, "not arithmetic of sizes")
+
+
+def parse_condition(text: str, variables: Mapping[str, Term], reals: set[str]) -> Cond:
+    """The condition on sizes and attribute variables that `text` states.
+
+    Raises:
+        NotationError: the text is not a condition.
+    """
+    return _condition(_expression(text), Scope(variables, reals=reals))
+
+
+def _condition(node: ast.expr, scope: Scope) -> Cond:
+    match node:
+        case ast.BoolOp(ast.And(), values):
+            return conjunction(*(_condition(v, scope) for v in values))
+        case ast.BoolOp(ast.Or(), values):
+            return disjunction(*(_condition(v, scope) for v in values))
+        case ast.UnaryOp(ast.Not(), operand):
+            return negation(_condition(operand, scope))
+        case ast.Compare(left, [symbol], [right]):
+            a, b = _extent(left, scope), _extent(right, scope)
+            match symbol:
+                case ast.Eq():
+                    return same(a, b)
+                case ast.NotEq():
+                    return negation(same(a, b))
+                case ast.GtE():
+                    return at_least(a, b)
+                case ast.LtE():
+                    return at_least(b, a)
+                case ast.Gt() if not scope.reals:
+                    return at_least(a, b + 1)
+                case ast.Lt() if not scope.reals:
+                    return at_least(b, a + 1)
+    raise _fail(node, "not a condition")
+
+
+# ---------------------------------------------------------------- rules
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One line of a rules file or of an AXIOMS text, split but not yet read: names, sides, ranks and conditions as written."""
+
+    name: str
+    left: str
+    arrow: str
+    right: str
+    ranks: tuple[tuple[str, tuple[int, ...]], ...]
+    where: tuple[str, ...]
+
+    def __str__(self) -> str:
+        ranks = ", ".join(f"{v}[{', '.join(map(str, r))}]" for v, r in self.ranks)
+        where = f" where {', '.join(self.where)}" if self.where else ""
+        return f"{self.left} {self.arrow} {self.right} for {ranks}{where}"
+
+    def rank_choices(self) -> Iterator[dict[str, int]]:
+        """Every combination of ranks that the `for` clause allows, well typed or not."""
+        names = [name for name, _ in self.ranks]
+        for choice in itertools.product(*(ranks for _, ranks in self.ranks)):
+            yield dict(zip(names, choice, strict=True))
+
+
+@dataclass(frozen=True)
+class Equation:
+    """A statement read at one choice of ranks: both sides as typed terms, and the conditions it asks for."""
+
+    left: tuple[Term, ...]
+    right: tuple[Term, ...]
+    where: Cond
+    ranks: tuple[tuple[str, int], ...]
+
+
+_LINE = re.compile(r"^\s*(?:(?P<name>[a-z0-9][a-z0-9-]*)\s*:\s)?(?P<rest>.*)$", re.DOTALL)
+
+
+def parse_statement(line: str) -> Statement:
+    """Splits `name: left => right for ranks where conditions` (arrows: `=>`, `==`, `~>`).
+
+    Raises:
+        NotationError: the line is not of that form.
+    """
+    matched = _LINE.match(line)
+    assert matched is not None
+    rest = matched["rest"]
+    rest, _, where = rest.partition(" where ")
+    rest, separator, ranks = rest.partition(" for ")
+    parts = re.split(r"\s(=>|==|~>)\s", rest)
+    if not separator or len(parts) != 3:
+        raise NotationError(f"not of the form 'name: left => right for x[2] where ...': {line.strip()}")
+    left, arrow, right = (p.strip() for p in parts)
+    conditions = tuple(ast.unparse(c) for c in _tuple(where)) if where.strip() else ()
+    return Statement(matched["name"] or "", left, arrow, right, tuple(_ranks(ranks)), conditions)
+
+
+def _tuple(text: str) -> Sequence[ast.expr]:
+    tree = _expression(f"({text.strip()},)")
+    return cast(ast.Tuple, tree).elts
+
+
+def _ranks(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for node in _tuple(text):
+        match node:
+            case ast.Subscript(ast.Name(name), ast.Constant(int(rank))):
+                yield name, (rank,)
+            case ast.Subscript(ast.Name(name), ast.Tuple(elements)):
+                yield name, tuple(int(ast.unparse(e)) for e in elements)
+            case _:
+                raise _fail(node, "not a variable with its ranks")
+
+
+def read(statement: Statement, ranks: Mapping[str, int]) -> Equation:
+    """The statement at one choice of ranks.
+
+    Raises:
+        NotationError: it cannot be read. ShapeError: it is not well typed at these ranks.
+    """
+    declared = {name: variable(name, rank) for name, rank in ranks.items()}
+    reals: set[str] = set()
+    left, right = parse(statement.left, declared, reals), parse(statement.right, declared, reals)
+    left, right = parse(statement.left, declared, reals), parse(statement.right, declared, reals)
+    if len(left) != len(right):
+        raise NotationError(f"{statement.name}: the sides have {len(left)} and {len(right)} outputs")
+    if any(a.rank != b.rank for a, b in zip(left, right, strict=True)):
+        raise ShapeError(f"{statement.name}: the sides differ in rank")
+    where = conjunction(*(parse_condition(c, declared, reals) for c in statement.where))
+    return Equation(left, right, where, tuple(ranks.items()))
+
+
+def equations(statement: Statement) -> list[Equation]:
+    """The statement at every choice of ranks at which it is well typed.
+
+    Raises:
+        NotationError: it cannot be read, or is well typed at none.
+    """
+    found: list[Equation] = []
+    why: ShapeError | None = None
+    for ranks in statement.rank_choices():
+        try:
+            found.append(read(statement, ranks))
+        except ShapeError as error:
+            why = error
+    if not found:
+        raise NotationError(f"{statement.name}: not well typed at any of its ranks ({why})")
+    return found
+
+
+# ---------------------------------------------------------------- printing
+
+
+def show(*roots: Term) -> str:
+    """The notation for terms; subterms used more than once are named where they first stand."""
+    uses: dict[Term, int] = {}
+    for term in subterms(*roots):
+        for arg in term.args:
+            uses[arg] = uses.get(arg, 0) + 1
+    for root in roots:
+        uses[root] = uses.get(root, 0) + 1
+    taken = {t.name for t in subterms(*roots) if t.is_variable} | _symbol_names(roots)
+    fresh = (n for n in (f"t{i}" for i in itertools.count(1)) if n not in taken)
+    printer = _Printer({t: next(fresh) for t in subterms(*roots) if uses.get(t, 0) > 1 and t.args}, roots)
+    shown = [printer.show(r, 0) for r in roots]
+    return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+
+
+def _symbol_names(roots: Sequence[Term]) -> set[str]:
+    from superopt.graph import attribute_atoms
+
+    return {a.name for a in attribute_atoms(*roots) if isinstance(a, Sym)}
+
+
+class _Printer:
+    def __init__(self, names: Mapping[Term, str], roots: Sequence[Term]) -> None:
+        self.names = names
+        self.done: set[Term] = set()
+        self.shapes: dict[Shape, Term] = {}
+        for term in subterms(*roots):
+            self.shapes.setdefault(term.shape, term)
+
+    def show(self, term: Term, precedence: int) -> str:
+        if term.is_variable:
+            return term.name
+        name = self.names.get(term)
+        if name is None:
+            return self.body(term, precedence)
+        if term in self.done:
+            return name
+        body = self.body(term, 0)
+        self.done.add(term)
+        return f"({name} := {body})"
+
+    def body(self, term: Term, precedence: int) -> str:
+        symbol = SYMBOLS.get(term.op)
+        if symbol is not None:
+            own = PRECEDENCE[term.op]
+            first, *rest = sorted(term.args, key=repr) if operator(term.op).commutative else term.args
+            text = self.show(first, own)
+            for arg in rest:
+                text += f" {symbol} {self.show(arg, own + 1)}"
+            return f"({text})" if own < precedence else text
+        shown = [self.show(a, 0) for a in term.args]
+        for parameter in operator(term.op).parameters:
+            value = term[parameter.name]
+            if parameter.default is None or value != parameter.default:
+                shown.append(f"{parameter.name}={self.attribute(term, value)}")
+        return f"{term.op}({', '.join(shown)})"
+
+    def attribute(self, term: Term, value: Attribute) -> str:
+        if not isinstance(value, tuple):
+            return show_extent(value) if isinstance(value, int | float | Fraction | Size) else repr(value)
+        like = self.shapes.get(value)
+        if like is not None and len(value) > 1 and any(isinstance(v, Size) for v in value) and term not in subterms(like):
+            if like.is_variable or like in self.done:
+                return f"{self.show(like, 9)}.shape"
+            return f"({_Printer({}, [like]).show(like, 0)}).shape"
+        return "(" + ", ".join(map(show_extent, value)) + ("," if len(value) == 1 else "") + ")"
+
+
+def show_condition(condition: Cond) -> str:
+    """The notation for a condition."""
+    match condition:
+        case bool():
+            return str(condition)
+        case Compare(relation, left):
+            positive: Extent = 0
+            negative: Extent = 0
+            for monomial, coefficient in left.terms:
+                part = Size(((monomial, abs(coefficient)),)) if monomial else abs(coefficient)
+                if coefficient > 0:
+                    positive = positive + part
+                else:
+                    negative = negative + part
+            return f"{show_extent(positive)} {relation} {show_extent(negative)}"
+        case AllOf(parts):
+            return " and ".join(show_condition(p) for p in parts)
+        case AnyOf(parts):
+            return " or ".join(f"({show_condition(p)})" for p in parts)
