@@ -1,0 +1,312 @@
+"""Matching: where the left side of an equation stands in a graph of terms, and what the right side is there.
+
+Patterns are the typed terms of an `Equation`; graphs are terms whose extents are numbers. Sums and products match modulo
+associativity and commutativity: at the root a pattern may cover some of the operands, below the root a variable takes what
+the rest of the pattern leaves. A match is accepted only if the left side, instantiated, *is* the matched term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from superopt.errors import ShapeError
+from superopt.graph import (
+    Atom,
+    Attribute,
+    Cond,
+    Dim,
+    Extent,
+    Size,
+    Sym,
+    Term,
+    attribute_atoms,
+    subterms,
+    substitute,
+    substitute_attribute,
+    substitute_cond,
+)
+from superopt.op import apply, operator
+from superopt.text import Equation
+
+Pending = tuple[tuple[Extent, Extent], ...]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What a pattern's variables stand for: tensors, attribute variables, and attribute equations not solved yet."""
+
+    tensors: Mapping[str, Term]
+    symbols: Mapping[str, Extent]
+    pending: Pending = ()
+
+    def value(self, atom: Atom) -> Extent | None:
+        """The extent an atom of the pattern stands for, where it is known."""
+        if isinstance(atom, Dim):
+            tensor = self.tensors.get(atom.tensor)
+            return tensor.shape[atom.axis] if tensor is not None else None
+        return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
+
+
+EMPTY = Binding({}, {})
+
+
+@dataclass(frozen=True)
+class Match:
+    """The pattern's outputs stand at `roots`; each root may be replaced by its term in `replacements`."""
+
+    roots: tuple[Term, ...]
+    replacements: tuple[Term, ...]
+    binding: Binding
+
+
+def match_term(pattern: Term, term: Term, binding: Binding = EMPTY) -> Iterator[Binding]:
+    """Every way in which `pattern` as a whole matches `term`; attribute equations that are not solved stay pending."""
+    if pattern.is_variable:
+        yield from _match_variable(pattern, term, binding)
+    elif pattern.op == term.op:
+        bound = _match_attributes(pattern, term, binding)
+        if bound is None:
+            return
+        if operator(pattern.op).commutative:
+            for matched, rest in _match_operands(pattern, term, bound, absorb=True):
+                if not rest:
+                    yield matched
+        else:
+            yield from _match_args(pattern.args, term.args, bound)
+
+
+def _match_variable(pattern: Term, term: Term, binding: Binding) -> Iterator[Binding]:
+    known = binding.tensors.get(pattern.name)
+    if known is term:
+        yield binding
+    elif known is None and term.rank == pattern.rank:
+        yield Binding({**binding.tensors, pattern.name: term}, binding.symbols, binding.pending)
+
+
+def _match_args(patterns: Sequence[Term], terms: Sequence[Term], binding: Binding) -> Iterator[Binding]:
+    if not patterns:
+        yield binding
+        return
+    for bound in match_term(patterns[0], terms[0], binding):
+        yield from _match_args(patterns[1:], terms[1:], bound)
+
+
+def _match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
+    symbols, pending = binding.symbols, binding.pending
+    for (_, wanted), (_, found) in zip(pattern.attributes, term.attributes, strict=True):
+        if isinstance(wanted, tuple):
+            if not isinstance(found, tuple) or len(wanted) != len(found):
+                return None
+            pairs: Sequence[tuple[Attribute, Attribute]] = list(zip(wanted, found, strict=True))
+        else:
+            pairs = [(wanted, found)]
+        for want, have in pairs:
+            if not isinstance(want, Size):
+                if want != have:
+                    return None
+                continue
+            assert isinstance(have, int | float | Fraction)
+            name = _bare_symbol(want)
+            if name is None:
+                pending = (*pending, (want, have))
+            elif name not in symbols:
+                symbols = {**symbols, name: have}
+            elif symbols[name] != have:
+                return None
+    return Binding(binding.tensors, symbols, pending)
+
+
+def _bare_symbol(extent: Size) -> str | None:
+    """The attribute variable that the extent is, if it is just one."""
+    (monomial, coefficient), *more = extent.terms
+    if more or coefficient != 1 or len(monomial) != 1 or not isinstance(monomial[0], Sym):
+        return None
+    return monomial[0].name
+
+
+def _match_operands(
+    pattern: Term, term: Term, binding: Binding, *, absorb: bool
+) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
+    """Ways to assign operands of a sum or product to the pattern's; with what is left over.
+
+    With `absorb`, the last variable that is still free takes everything that is left.
+    """
+    wanted = sorted(pattern.args, key=lambda p: (p.is_variable, p.is_variable and p.name not in binding.tensors))
+    if len(wanted) > len(term.args):
+        return
+    yield from _assign(pattern.op, wanted, term.args, binding, absorb)
+
+
+def _assign(
+    op: str, wanted: Sequence[Term], operands: tuple[Term, ...], binding: Binding, absorb: bool
+) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
+    if not wanted:
+        yield binding, operands
+        return
+    first, *others = wanted
+    last_free = first.is_variable and not others and first.name not in binding.tensors
+    if absorb and last_free and len(operands) > 1:
+        for bound in match_term(first, apply(op, *operands), binding):
+            yield bound, ()
+        return
+    tried: set[Term] = set()
+    for position, operand in enumerate(operands):
+        if operand in tried:
+            continue
+        tried.add(operand)
+        rest = operands[:position] + operands[position + 1 :]
+        for bound in match_term(first, operand, binding):
+            yield from _assign(op, others, rest, bound, absorb)
+
+
+def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
+    """As `match_term`, but a sum or product may have operands that the pattern does not cover."""
+    if not pattern.is_variable and pattern.op == term.op and operator(pattern.op).commutative:
+        yield from _match_operands(pattern, term, binding, absorb=False)
+    else:
+        for bound in match_term(pattern, term, binding):
+            yield bound, ()
+
+
+def solve(binding: Binding) -> Binding | None:
+    """The binding with every pending attribute equation solved, or None if one contradicts or cannot be solved.
+
+    An equation is solved for an attribute variable that is its only unknown, occurs linearly and has an exact solution.
+    """
+    symbols = dict(binding.symbols)
+    known = Binding(binding.tensors, symbols)
+    waiting = list(binding.pending)
+    while waiting:
+        left: list[tuple[Extent, Extent]] = []
+        for want, have in waiting:
+            reduced = substitute(want, known.value)
+            if not isinstance(reduced, Size):
+                if reduced != have:
+                    return None
+                continue
+            solution = _solution(reduced, have)
+            if solution is None:
+                left.append((want, have))
+            else:
+                name, value = solution
+                symbols[name] = value
+        if len(left) == len(waiting):
+            return None
+        waiting = left
+    return known
+
+
+def _solution(extent: Size, value: Extent) -> tuple[str, Extent] | None:
+    unknown = {a for a in extent.atoms()}
+    if len(unknown) != 1:
+        return None
+    atom = unknown.pop()
+    if not isinstance(atom, Sym):
+        return None
+    rest = substitute(extent, lambda a: 0 if a == atom else None)
+    slope = substitute(extent - rest, lambda a: 1 if a == atom else None)
+    if extent - rest != Size((((atom,), slope),)) or isinstance(slope, Size) or isinstance(rest, Size) or isinstance(value, Size):
+        return None
+    if atom.real:
+        return atom.name, (value - rest) / slope
+    quotient, remainder = divmod(value - rest, slope)
+    return (atom.name, int(quotient)) if remainder == 0 else None
+
+
+def instantiate(term: Term, binding: Binding, cache: dict[Term, Term] | None = None) -> Term:
+    """The pattern term with its variables replaced by what they stand for.
+
+    Raises:
+        ShapeError: it is not well typed there.
+    """
+    done: dict[Term, Term] = {} if cache is None else cache
+    for part in subterms(term):
+        if part in done:
+            continue
+        if part.is_variable:
+            done[part] = binding.tensors[part.name]
+        else:
+            attributes = {k: substitute_attribute(v, binding.value) for k, v in part.attributes}
+            done[part] = apply(part.op, *(done[a] for a in part.args), **attributes)
+    return done[term]
+
+
+class Pattern:
+    """An equation prepared for matching from left to right; usable when the left side determines all the right side needs."""
+
+    def __init__(self, left: tuple[Term, ...], right: tuple[Term, ...], where: Cond) -> None:
+        self.left, self.right, self.where = left, right, where
+        known = {t.name for t in subterms(*left) if t.is_variable}
+        needed = {t.name for t in subterms(*right) if t.is_variable}
+        symbols = {a for a in attribute_atoms(*left) if isinstance(a, Sym)}
+        self.usable = needed <= known and {a for a in attribute_atoms(*right) if isinstance(a, Sym)} <= symbols
+        self.roots = tuple(root.op for root in left)
+
+    @staticmethod
+    def of(equation: Equation) -> Pattern:
+        """The equation from left to right."""
+        return Pattern(equation.left, equation.right, equation.where)
+
+    def matches(self, root: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[Match]:
+        """Every match whose first output stands at `root`; `candidates(op)` lists terms where the other outputs may stand."""
+        for binding, rest in _match_root(self.left[0], root, EMPTY):
+            for found, roots, rests in self._others(1, binding, (root,), (rest,), candidates):
+                match = self._accepted(found, roots, rests)
+                if match is not None:
+                    yield match
+
+    def _others(
+        self,
+        position: int,
+        binding: Binding,
+        roots: tuple[Term, ...],
+        rests: tuple[tuple[Term, ...], ...],
+        candidates: Callable[[str], Sequence[Term]],
+    ) -> Iterator[tuple[Binding, tuple[Term, ...], tuple[tuple[Term, ...], ...]]]:
+        if position == len(self.left):
+            yield binding, roots, rests
+            return
+        pattern = self.left[position]
+        for term in candidates(pattern.op):
+            if term in roots or not _plausible(pattern, term, binding):
+                continue
+            for bound, rest in _match_root(pattern, term, binding):
+                yield from self._others(position + 1, bound, (*roots, term), (*rests, rest), candidates)
+
+    def _accepted(
+        self, binding: Binding, roots: tuple[Term, ...], rests: tuple[tuple[Term, ...], ...]
+    ) -> Match | None:
+        solved = solve(binding)
+        if solved is None or substitute_cond(self.where, solved.value) is not True:
+            return None
+        cache: dict[Term, Term] = {}
+        try:
+            for pattern, root, rest in zip(self.left, roots, rests, strict=True):
+                if _with_rest(root.op, instantiate(pattern, solved, cache), rest) is not root:
+                    return None
+            results = tuple(
+                _with_rest(root.op, instantiate(right, solved, cache), rest)
+                for right, root, rest in zip(self.right, roots, rests, strict=True)
+            )
+        except ShapeError:
+            return None
+        if any(new.shape != old.shape for new, old in zip(results, roots, strict=True)) or results == roots:
+            return None
+        return Match(roots, results, solved)
+
+
+def _with_rest(op: str, term: Term, rest: tuple[Term, ...]) -> Term:
+    return apply(op, term, *rest) if rest else term
+
+
+def _plausible(pattern: Term, term: Term, binding: Binding) -> bool:
+    """Cheap refusal: an argument that is a bound variable must be the very term it stands for."""
+    if operator(pattern.op).commutative:
+        return True
+    return all(
+        not p.is_variable or binding.tensors.get(p.name, a) is a for p, a in zip(pattern.args, term.args, strict=True)
+    )
+
+
