@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from superopt import index
 from superopt.errors import NotExactError, ShapeError
-from superopt.graph import Atom, Attribute, Cond, Extent, Term, subterms, substitute_attribute
+from superopt.graph import Atom, Attribute, Cond, Extent, Term, substitute_attribute, subterms
 from superopt.op import operator
 
 Array = npt.NDArray[Any]
@@ -91,7 +91,7 @@ class Modular:
     def sum(self, array: Array) -> Array:
         return np.asarray(array.sum(axis=0) % PRIME)
 
-    def max(self, array: Array) -> Array:
+    def max(self, array: Array) -> Array:  # noqa: ARG002
         raise NotExactError("a maximum has no meaning modulo a prime")
 
     def number(self, value: Extent) -> Any:
@@ -105,7 +105,7 @@ class Modular:
         if function != "reciprocal":
             raise NotExactError(f"{function} has no meaning modulo a prime")
         inverses = {int(v): pow(int(v), -1, PRIME) for v in np.unique(array)}
-        return np.vectorize(inverses.__getitem__, otypes=[np.int64])(array)
+        return np.asarray(np.vectorize(inverses.__getitem__, otypes=[np.int64])(array))
 
 
 class Grid:

@@ -49,7 +49,7 @@ class Emit(Protocol):
         """Inputs are terms, names of earlier outputs, numpy arrays (stored as initializers) or None (absent)."""
 
     def broadcast(self, term: Term) -> Any:
-        """An input that ONNX broadcasting makes equal to `term`: what stands under an `expand`, reshaped to align, or `term`."""
+        """An input that ONNX broadcasting makes equal to `term`: what stands under an `expand`, aligned, or `term`."""
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,7 @@ def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
     return intern_term(name, args, values, shape, conditions)
 
 
-def _attributes(
-    spec: Operator, args: Sequence[Term], given: Mapping[str, Attribute]
-) -> tuple[tuple[str, Attribute], ...]:
+def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attribute]) -> tuple[tuple[str, Attribute], ...]:
     unknown = given.keys() - {p.name for p in spec.parameters}
     if unknown:
         raise ShapeError(f"{spec.name} has no attribute {', '.join(sorted(unknown))}")

@@ -1,4 +1,4 @@
-"""Rules and axioms: statements of the notation, read at every choice of ranks they hold for, with the hash they are known by."""
+"""Rules and axioms: statements of the notation, read at every choice of ranks they hold for, with the hash that names them."""
 
 from __future__ import annotations
 

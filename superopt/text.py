@@ -8,7 +8,10 @@
     expand(b, shape=(x @ w).shape, axes=(-1,))         the shape of a term
 
 A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`: `for` lists every tensor variable with the ranks it may
-have (all combinations that are well typed are meant), and several outputs are written as a tuple.
+have (all combinations that are well typed are meant), and several outputs are written as a tuple. `for` may also list
+
+    k[-1, -2]                                          an axis variable and the axes it may be: concat(x, y, axis=k)
+    s[2]                                               a tuple of attribute variables s0, s1: strides=s is strides=(s0, s1)
 """
 
 from __future__ import annotations
@@ -34,10 +37,12 @@ from superopt.graph import (
     Sym,
     Term,
     at_least,
+    attribute_atoms,
     conjunction,
     disjunction,
     floor_divide,
     inverse,
+    magnitude_of,
     negation,
     same,
     show_extent,
@@ -59,15 +64,18 @@ class Scope:
     variables: Mapping[str, Term]
     named: dict[str, Term] = field(default_factory=dict)
     reals: set[str] = field(default_factory=set)
+    axes: Mapping[str, int] = field(default_factory=dict)
 
 
-def parse(text: str, variables: Mapping[str, Term], reals: set[str] | None = None) -> tuple[Term, ...]:
+def parse(
+    text: str, variables: Mapping[str, Term], reals: set[str] | None = None, axes: Mapping[str, int] | None = None
+) -> tuple[Term, ...]:
     """The terms that `text` denotes, one per output.
 
     Raises:
         NotationError: the text is not of the notation. ShapeError: a term is not well typed.
     """
-    scope = Scope(variables, reals=set() if reals is None else reals)
+    scope = Scope(variables, reals=set() if reals is None else reals, axes=axes or {})
     tree = _expression(text)
     nodes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     return tuple(_term(node, scope) for node in nodes)
@@ -122,6 +130,8 @@ def _extents(node: ast.expr, scope: Scope) -> tuple[Extent, ...]:
             return tuple(_extent(e, scope) for e in elements)
         case ast.Attribute(value, "shape"):
             return _term(value, scope).shape
+        case ast.Name(name) if name in scope.variables:
+            return tuple(size(Sym(f"{name}{position}")) for position in range(scope.variables[name].rank))
         case _:
             raise _fail(node, "not a tuple of sizes")
 
@@ -130,6 +140,8 @@ def _extent(node: ast.expr, scope: Scope, *, real: bool = False) -> Extent:
     match node:
         case ast.Constant(int() | float() as value) if not isinstance(value, bool):
             return value
+        case ast.Name(name) if name in scope.axes:
+            return scope.axes[name]
         case ast.Name(name):
             if name in scope.variables or name in scope.named:
                 raise _fail(node, "a tensor where a number is expected")
@@ -168,13 +180,13 @@ def _arithmetic(node: ast.expr, symbol: ast.operator, a: Extent, b: Extent) -> E
             raise _fail(node, "not arithmetic of sizes")
 
 
-def parse_condition(text: str, variables: Mapping[str, Term], reals: set[str]) -> Cond:
+def parse_condition(text: str, variables: Mapping[str, Term], reals: set[str], axes: Mapping[str, int] | None = None) -> Cond:
     """The condition on sizes and attribute variables that `text` states.
 
     Raises:
         NotationError: the text is not a condition.
     """
-    return _condition(_expression(text), Scope(variables, reals=reals))
+    return _condition(_expression(text), Scope(variables, reals=reals, axes=axes or {}))
 
 
 def _condition(node: ast.expr, scope: Scope) -> Cond:
@@ -269,10 +281,10 @@ def _tuple(text: str) -> Sequence[ast.expr]:
 def _ranks(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     for node in _tuple(text):
         match node:
-            case ast.Subscript(ast.Name(name), ast.Constant(int(rank))):
-                yield name, (rank,)
             case ast.Subscript(ast.Name(name), ast.Tuple(elements)):
                 yield name, tuple(int(ast.unparse(e)) for e in elements)
+            case ast.Subscript(ast.Name(name), rank):
+                yield name, (int(ast.unparse(rank)),)
             case _:
                 raise _fail(node, "not a variable with its ranks")
 
@@ -281,17 +293,20 @@ def read(statement: Statement, ranks: Mapping[str, int]) -> Equation:
     """The statement at one choice of ranks.
 
     Raises:
-        NotationError: it cannot be read. ShapeError: it is not well typed at these ranks.
+        NotationError: it cannot be read. ShapeError: it is not well typed at these ranks (and axes, for axis variables).
     """
-    declared = {name: variable(name, rank) for name, rank in ranks.items()}
+    declared = {name: variable(name, rank) for name, rank in ranks.items() if rank >= 0}
+    axes = {name: axis for name, axis in ranks.items() if axis < 0}
     reals: set[str] = set()
-    left, right = parse(statement.left, declared, reals), parse(statement.right, declared, reals)
-    left, right = parse(statement.left, declared, reals), parse(statement.right, declared, reals)
+    left, right = parse(statement.left, declared, reals, axes), parse(statement.right, declared, reals, axes)
+    left, right = parse(statement.left, declared, reals, axes), parse(statement.right, declared, reals, axes)
     if len(left) != len(right):
         raise NotationError(f"{statement.name}: the sides have {len(left)} and {len(right)} outputs")
     if any(a.rank != b.rank for a, b in zip(left, right, strict=True)):
         raise ShapeError(f"{statement.name}: the sides differ in rank")
-    where = conjunction(*(parse_condition(c, declared, reals) for c in statement.where))
+    where = conjunction(*(parse_condition(c, declared, reals, axes) for c in statement.where))
+    if where is False:
+        raise ShapeError(f"{statement.name}: its conditions exclude these ranks and axes")
     return Equation(left, right, where, tuple(ranks.items()))
 
 
@@ -332,8 +347,6 @@ def show(*roots: Term) -> str:
 
 
 def _symbol_names(roots: Sequence[Term]) -> set[str]:
-    from superopt.graph import attribute_atoms
-
     return {a.name for a in attribute_atoms(*roots) if isinstance(a, Sym)}
 
 
@@ -390,15 +403,10 @@ def show_condition(condition: Cond) -> str:
         case bool():
             return str(condition)
         case Compare(relation, left):
-            positive: Extent = 0
-            negative: Extent = 0
+            sides: list[Extent] = [0, 0]
             for monomial, coefficient in left.terms:
-                part = Size(((monomial, abs(coefficient)),)) if monomial else abs(coefficient)
-                if coefficient > 0:
-                    positive = positive + part
-                else:
-                    negative = negative + part
-            return f"{show_extent(positive)} {relation} {show_extent(negative)}"
+                sides[coefficient < 0] += magnitude_of(coefficient) * (Size(((monomial, 1),)) if monomial else 1)
+            return f"{show_extent(sides[0])} {relation} {show_extent(sides[1])}"
         case AllOf(parts):
             return " and ".join(show_condition(p) for p in parts)
         case AnyOf(parts):

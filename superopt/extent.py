@@ -1,0 +1,397 @@
+"""Symbolic extents, and conditions on them.
+
+An extent is an `int` where it is known and a `Size` where it is not. A `Size` is a polynomial in canonical form over atoms,
+so two extents that are equal as polynomials compare equal. A condition is a `bool` where it is known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias, cast
+
+Number: TypeAlias = "int | float | Fraction"
+
+
+@dataclass(frozen=True, order=True)
+class Dim:
+    """The extent of variable `tensor` along `axis`, counted from the end (-1 is the last axis)."""
+
+    tensor: str
+    axis: int
+
+    def __str__(self) -> str:
+        return f"{self.tensor}.shape[{self.axis}]"
+
+
+@dataclass(frozen=True, order=True)
+class Sym:
+    """An attribute variable of a rule, or a bound index; an integer unless `real`."""
+
+    name: str
+    real: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Floor:
+    """`numerator // denominator`, rounding down."""
+
+    numerator: Extent
+    denominator: Extent
+
+    def __str__(self) -> str:
+        return f"({self.numerator}) // ({self.denominator})"
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """`1 / of`, a rational number."""
+
+    of: Extent
+
+    def __str__(self) -> str:
+        return f"1 / ({self.of})"
+
+
+Atom: TypeAlias = Dim | Sym | Floor | Inverse
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+def _atom_key(atom: Atom) -> tuple[str, str]:
+    return type(atom).__name__, str(atom)
+
+
+class Size:
+    """A polynomial over atoms with rational coefficients, in canonical form; never a bare constant (those are numbers)."""
+
+    __slots__ = ("_hash", "terms")
+    terms: tuple[tuple[Monomial, Number], ...]
+
+    def __init__(self, terms: tuple[tuple[Monomial, Number], ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self._hash == other._hash and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Size({self})"
+
+    def __str__(self) -> str:
+        return show_extent(self)
+
+    def __add__(self, other: Extent) -> Extent:
+        return _collect([*self.terms, *_terms(other)])
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Extent:
+        return _collect([(m, -c) for m, c in self.terms])
+
+    def __sub__(self, other: Extent) -> Extent:
+        return _collect([*self.terms, *((m, -c) for m, c in _terms(other))])
+
+    def __rsub__(self, other: Extent) -> Extent:
+        return _collect([*_terms(other), *((m, -c) for m, c in self.terms)])
+
+    def __mul__(self, other: Extent) -> Extent:
+        return _collect([(_monomial((*m, *n)), c * d) for m, c in self.terms for n, d in _terms(other)])
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Extent) -> Extent:
+        return floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Extent) -> Extent:
+        return floor_divide(other, self)
+
+    def __mod__(self, other: Extent) -> Extent:
+        return self - other * floor_divide(self, other)
+
+    def __rmod__(self, other: Extent) -> Extent:
+        return other - self * floor_divide(other, self)
+
+    def __lt__(self, other: Extent) -> Cond:
+        return at_least(other, self + 1)
+
+    def __le__(self, other: Extent) -> Cond:
+        return at_least(other, self)
+
+    def __gt__(self, other: Extent) -> Cond:
+        return at_least(self, other + 1)
+
+    def __ge__(self, other: Extent) -> Cond:
+        return at_least(self, other)
+
+    def atoms(self) -> Iterator[Atom]:
+        """Every atom, those inside quotients included."""
+        for monomial, _ in self.terms:
+            for atom in monomial:
+                yield atom
+                match atom:
+                    case Floor(numerator, denominator):
+                        yield from atoms(numerator)
+                        yield from atoms(denominator)
+                    case Inverse(of):
+                        yield from atoms(of)
+                    case _:
+                        pass
+
+
+Extent: TypeAlias = "int | float | Fraction | Size"
+
+
+def _terms(extent: Extent) -> tuple[tuple[Monomial, Number], ...]:
+    if isinstance(extent, Size):
+        return extent.terms
+    return (((), extent),) if extent else ()
+
+
+def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
+    """Atoms in canonical order, `a * (1 / a)` cancelled."""
+    left = list(atoms_)
+    for atom in atoms_:
+        if isinstance(atom, Inverse):
+            of = _terms(atom.of)
+            if len(of) == 1 and of[0][1] == 1 and Counter(of[0][0]) <= Counter(left):
+                left.remove(atom)
+                for factor in of[0][0]:
+                    left.remove(factor)
+    return tuple(sorted(left, key=_atom_key))
+
+
+def _collect(terms: Iterable[tuple[Monomial, Number]]) -> Extent:
+    total: dict[Monomial, Number] = {}
+    for monomial, coefficient in terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    kept = [(m, _integral(c)) for m, c in total.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    kept.sort(key=lambda item: (len(item[0]), [_atom_key(a) for a in item[0]]))
+    return Size(tuple(kept))
+
+
+def _integral(number: Number) -> Number:
+    return int(number) if isinstance(number, Fraction) and number.denominator == 1 else number
+
+
+def size(atom: Atom) -> Size:
+    """The extent that is just `atom`."""
+    return Size((((atom,), 1),))
+
+
+def atoms(extent: Extent) -> Iterator[Atom]:
+    """Every atom of an extent; none for a number."""
+    if isinstance(extent, Size):
+        yield from extent.atoms()
+
+
+def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
+    """numerator // denominator, exact multiples taken out of the quotient."""
+    if not isinstance(numerator, Size) and not isinstance(denominator, Size):
+        return int(numerator // denominator)
+    if denominator == 1 or numerator == 0:
+        return numerator
+    whole: Extent = 0
+    rest: Extent = 0
+    for monomial, coefficient in _terms(numerator):
+        quotient = _exact_quotient(monomial, coefficient, denominator)
+        if quotient is None:
+            rest = rest + _collect([(monomial, coefficient)])
+        else:
+            whole = whole + quotient
+    if numerator == denominator:
+        return 1
+    return whole if rest == 0 else whole + size(Floor(rest, denominator))
+
+
+def _exact_quotient(monomial: Monomial, coefficient: Number, denominator: Extent) -> Extent | None:
+    divisor = _terms(denominator)
+    if len(divisor) != 1 or not isinstance(coefficient, int):
+        return None
+    factors, by = divisor[0]
+    left = list(monomial)
+    for factor in factors:
+        if factor not in left:
+            return None
+        left.remove(factor)
+    if not isinstance(by, int) or coefficient % by:
+        return None
+    return _collect([(tuple(left), coefficient // by)])
+
+
+def inverse(extent: Extent) -> Extent:
+    """1 / extent: a `Fraction` for an integer, a float for a float, symbolic otherwise."""
+    if isinstance(extent, Size):
+        return size(Inverse(extent))
+    return _integral(Fraction(1) / extent) if isinstance(extent, int | Fraction) else 1.0 / extent
+
+
+def magnitude_of(number: Number) -> Number:
+    """|number|, of the same type."""
+    return -number if number < 0 else number
+
+
+def show_extent(extent: Extent) -> str:
+    """Notation for an extent, as the rule files write it."""
+    if not isinstance(extent, Size):
+        return f"{extent.numerator} / {extent.denominator}" if isinstance(extent, Fraction) else str(extent)
+    text = ""
+    for monomial, coefficient in sorted(extent.terms, key=lambda item: (-len(item[0]), item[1] < 0)):
+        magnitude = magnitude_of(coefficient)
+        factors = [f"({a})" if isinstance(a, Floor | Inverse) else str(a) for a in monomial]
+        body = " * ".join(([show_extent(magnitude)] if magnitude != 1 or not factors else []) + factors)
+        sign = "-" if coefficient < 0 else "+"
+        text = f"{text} {sign} {body}" if text else (f"-{body}" if sign == "-" else body)
+    return text
+
+
+def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent:
+    """`extent` with every atom for which `value` gives one replaced by it."""
+    if not isinstance(extent, Size):
+        return extent
+    total: Extent = 0
+    for monomial, coefficient in extent.terms:
+        product: Extent = coefficient
+        for atom in monomial:
+            product = product * _substituted_atom(atom, value)
+        total = total + product
+    return _integral(total) if isinstance(total, Fraction) else total
+
+
+def _substituted_atom(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent:
+    known = value(atom)
+    if known is not None:
+        return known
+    match atom:
+        case Floor(numerator, denominator):
+            return floor_divide(substitute(numerator, value), substitute(denominator, value))
+        case Inverse(of):
+            return inverse(substitute(of, value))
+        case _:
+            return size(atom)
+
+
+# ---------------------------------------------------------------- conditions
+
+
+class Condition:
+    """A condition that is not yet a `bool`; `&` of two is their conjunction."""
+
+    def __and__(self, other: Cond) -> Cond:
+        return conjunction(cast("Cond", self), other)
+
+    __rand__ = __and__
+
+
+@dataclass(frozen=True)
+class Compare(Condition):
+    """`left >= 0` where `relation` is ">=", `left == 0` where it is "==", `left != 0` where it is "!="."""
+
+    relation: str
+    left: Size
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} 0"
+
+
+@dataclass(frozen=True)
+class AllOf(Condition):
+    """Every part holds."""
+
+    parts: tuple[Cond, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.parts))
+
+
+@dataclass(frozen=True)
+class AnyOf(Condition):
+    """At least one part holds."""
+
+    parts: tuple[Cond, ...]
+
+    def __str__(self) -> str:
+        return "(" + " or ".join(map(str, self.parts)) + ")"
+
+
+Cond: TypeAlias = "bool | Compare | AllOf | AnyOf"
+
+
+def at_least(left: Extent, right: Extent) -> Cond:
+    """left >= right."""
+    difference = left - right
+    return Compare(">=", difference) if isinstance(difference, Size) else difference >= 0
+
+
+def same(left: Extent, right: Extent) -> Cond:
+    """left == right."""
+    difference = left - right
+    return Compare("==", difference) if isinstance(difference, Size) else difference == 0
+
+
+def conjunction(*parts: Cond) -> Cond:
+    """Every part holds; flattened, with constants folded."""
+    kept: list[Cond] = []
+    for part in parts:
+        if part is False:
+            return False
+        if isinstance(part, AllOf):
+            kept.extend(p for p in part.parts if p not in kept)
+        elif part is not True and part not in kept:
+            kept.append(part)
+    return True if not kept else kept[0] if len(kept) == 1 else AllOf(tuple(kept))
+
+
+def disjunction(*parts: Cond) -> Cond:
+    """At least one part holds; constants folded."""
+    kept: list[Cond] = []
+    for part in parts:
+        if part is True:
+            return True
+        if part is not False and part not in kept:
+            kept.append(part)
+    return False if not kept else kept[0] if len(kept) == 1 else AnyOf(tuple(kept))
+
+
+def negation(condition: Cond) -> Cond:
+    """The condition does not hold."""
+    match condition:
+        case bool():
+            return not condition
+        case Compare(">=", left):
+            return at_least(-1, left)
+        case Compare("==", left):
+            return Compare("!=", left)
+        case Compare(_, left):
+            return Compare("==", left)
+        case AllOf(parts):
+            return disjunction(*(negation(p) for p in parts))
+        case AnyOf(parts):
+            return conjunction(*(negation(p) for p in parts))
+
+
+def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> Cond:
+    """`condition` with atoms replaced as in `substitute`; a bool once nothing symbolic is left."""
+    match condition:
+        case bool():
+            return condition
+        case Compare(relation, left):
+            replaced = substitute(left, value)
+            if isinstance(replaced, Size):
+                return Compare(relation, replaced)
+            return bool(replaced >= 0 if relation == ">=" else (replaced == 0) == (relation == "=="))
+        case AllOf(parts):
+            return conjunction(*(substitute_cond(p, value) for p in parts))
+        case AnyOf(parts):
+            return disjunction(*(substitute_cond(p, value) for p in parts))
