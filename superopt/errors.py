@@ -37,6 +37,12 @@ class NotExactError(SuperoptError):
     exit_code = 14
 
 
+class InstantiationError(SuperoptError):
+    """Conditions on sizes and attributes that no small values were found for."""
+
+    exit_code = 15
+
+
 class ModelNotFoundError(SuperoptError):
     """The model file, or the external data it names, is missing."""
 

@@ -11,9 +11,9 @@ from typing import TypeAlias
 class Counterexample:
     """Sizes, attributes and inputs at which two sides differ, and where.
 
-    `shapes` holds every variable's shape, `attributes` the value of every attribute variable. The inputs are the arrays that
-    `superopt.prove.sample.inputs` draws for these shapes from `seed`. At `position` of output `output` the left side is `left` and
-    the right side is `right`; for outputs of different shapes, `position` is empty and both values are the shapes.
+    `shapes` holds every variable's shape, `attributes` the value of every attribute variable. The inputs are the arrays
+    that `superopt.prove.sample.inputs` draws for these shapes from `seed`. At `position` of output `output` the left side
+    is `left` and the right side is `right`; for outputs of different shapes, `position` is empty and both are the shapes.
     """
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
@@ -35,8 +35,8 @@ class Counterexample:
 class Proved:
     """Both sides are equal for all sizes and attributes that the conditions allow.
 
-    `bounded` names what was not left symbolic, one entry each, as in "g in 1, 2, 3, 4"; it is empty for a proof about all sizes.
-    `axioms` are the full names of the axioms a proof rests on, none where it rests on the definitions.
+    `bounded` names what was not left symbolic, one entry each, as in "g in 1, 2, 3, 4"; it is empty for a proof about all
+    sizes. `axioms` are the full names of the axioms a proof rests on, none where it rests on the definitions.
     """
 
     milliseconds: float

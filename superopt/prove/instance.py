@@ -1,0 +1,297 @@
+"""Random shape-legal instantiations of an equation: a number for every extent and attribute variable, all conditions met.
+
+Equalities are solved by substitution first (`f % g == 0` becomes f = g * q), then the remaining unknowns are drawn one
+after the other in random order, each from the values that no condition forbids; a dead end starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from superopt.errors import InstantiationError
+from superopt.graph import (
+    AllOf,
+    AnyOf,
+    Atom,
+    Compare,
+    Cond,
+    Dim,
+    Extent,
+    Floor,
+    Inverse,
+    Size,
+    Sym,
+    at_least,
+    atom_values,
+    atoms,
+    attribute_atoms,
+    conjunction,
+    show_extent,
+    size,
+    substitute,
+    substitute_cond,
+    subterms,
+    variables,
+)
+from superopt.op import requirements
+from superopt.text import Equation
+
+Assignment: TypeAlias = "list[Any]"
+Weights: TypeAlias = "tuple[tuple[Extent, float], ...]"
+
+EXTENTS: Weights = ((1, 3), (2, 5), (3, 5), (4, 3), (5, 2), (6, 1), (7, 1), (8, 1))
+INTEGERS: Weights = ((-2, 0.25), (-1, 0.5), (0, 2), (1, 3), (2, 4), (3, 2), (4, 1), (5, 0.25), (6, 0.25), (8, 0.1))
+QUOTIENTS: Weights = ((1, 2), (2, 3), (3, 1))
+REALS: Weights = (*((Fraction(n, d), 1.0) for d in (1, 2) for n in (-3, -2, -1, 1, 2, 3) if d == 1 or n % 2), (0, 0.25))
+LARGEST = 3000
+RESTARTS = 400
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A number for every unknown of an equation: each variable's shape, and the value of each attribute variable."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    attributes: Mapping[str, Extent]
+
+    def value(self) -> Callable[[Atom], Extent | None]:
+        """The lookup that `substitute` and `evaluate` take."""
+        dims: dict[Dim, Extent] = {
+            Dim(name, axis - len(shape)): extent for name, shape in self.shapes.items() for axis, extent in enumerate(shape)
+        }
+        return atom_values(dims, self.attributes)
+
+    def shown(self) -> tuple[tuple[str, str], ...]:
+        """The attributes as text, by name."""
+        return tuple((name, show_extent(value)) for name, value in sorted(self.attributes.items()))
+
+
+def conditions(equation: Equation) -> tuple[Cond, ...]:
+    """All that must hold for both sides to be well typed, the equation's own `where` and non-empty results included."""
+    roots = equation.left + equation.right
+    extents = dict.fromkeys(e for term in subterms(*roots) for e in term.shape if isinstance(e, Size))
+    return _parts(conjunction(*requirements(*roots), equation.where, *(at_least(e, 1) for e in extents)))
+
+
+def _parts(condition: Cond) -> tuple[Cond, ...]:
+    return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
+
+
+def instantiations(equation: Equation, rng: np.random.Generator) -> Iterator[Instance]:
+    """Endless random instances that meet `conditions(equation)`.
+
+    Raises:
+        InstantiationError: none was found.
+    """
+    return _Draw(equation).instances(rng)
+
+
+class _Draw:
+    """An equation's unknowns and what restricts them, prepared for drawing many times."""
+
+    def __init__(self, equation: Equation) -> None:
+        roots = equation.left + equation.right
+        self.variables = [(v.name, v.rank) for v in variables(*roots)]
+        dims = [Dim(name, axis) for name, rank in self.variables for axis in range(-rank, 0)]
+        symbols = {a for a in attribute_atoms(*roots) if isinstance(a, Sym)}
+        known = conditions(equation)
+        symbols |= {a for c in known for a in _atoms_of(c) if isinstance(a, Sym)}
+        self.symbols = sorted(symbols)
+        self.solved, remaining = _solve([*known, *(at_least(size(d), 1) for d in dims)])
+        everything: list[Atom] = [*dims, *self.symbols, *(a for c in remaining for a in _atoms_of(c))]
+        everything += [a for value in self.solved.values() for a in atoms(value)]
+        self.free = [a for a in dict.fromkeys(everything) if a not in self.solved and isinstance(a, Dim | Sym)]
+        slots: dict[Atom, int] = {atom: position for position, atom in enumerate(self.free)}
+        self.tests = [(frozenset(slots[a] for a in _atoms_of(c) if a in slots), _test(c, slots)) for c in remaining]
+        self.impossible = any(c is False for c in remaining)
+        self.derive = [(atom, _number(value, slots)) for atom, value in self.solved.items()]
+        self.extents = [
+            [_number(substitute(e, self.solved.get), slots) for e in term.shape] for term in subterms(*roots) if term.shape
+        ]
+        self.choices = [self._allowed(position, atom) for position, atom in enumerate(self.free)]
+
+    def _allowed(self, position: int, atom: Atom) -> Weights:
+        alone = [test for needs, test in self.tests if needs == {position}]
+        values: Assignment = [None] * len(self.free)
+        kept = []
+        for value, weight in _weights(atom):
+            values[position] = value
+            if all(test(values) for test in alone):
+                kept.append((value, weight))
+        return tuple(kept)
+
+    def instances(self, rng: np.random.Generator) -> Iterator[Instance]:
+        for atom, choices in zip(self.free, self.choices, strict=True):
+            if not choices or self.impossible:
+                raise InstantiationError(f"no small value of {atom} meets the conditions")
+        while True:
+            yield self._one(rng)
+
+    def _one(self, rng: np.random.Generator) -> Instance:
+        for _ in range(RESTARTS):
+            values = self._attempt(rng)
+            if values is not None and all(prod(e(values) for e in shape) <= LARGEST for shape in self.extents):
+                return self._instance(values)
+        raise InstantiationError(f"no legal sizes found in {RESTARTS} attempts")
+
+    def _attempt(self, rng: np.random.Generator) -> Assignment | None:
+        values: Assignment = [None] * len(self.free)
+        open_tests = [(set(needs), test) for needs, test in self.tests if len(needs) > 1]
+        for position in rng.permutation(len(self.free)):
+            ready = [test for needs, test in open_tests if needs == {position}]
+            kept = []
+            for value, weight in self.choices[position]:
+                values[position] = value
+                if all(test(values) for test in ready):
+                    kept.append((value, weight))
+            if not kept:
+                return None
+            values[position] = _pick(kept, rng)
+            for needs, _ in open_tests:
+                needs.discard(position)
+        return values
+
+    def _instance(self, values: Assignment) -> Instance:
+        known: dict[Atom, Extent] = dict(zip(self.free, values, strict=True))
+        known.update((atom, number(values)) for atom, number in self.derive)
+        shapes = {
+            name: tuple(int(known[Dim(name, axis)]) for axis in range(-rank, 0))  # type: ignore[arg-type]
+            for name, rank in self.variables
+        }
+        return Instance(shapes, {s.name: known[s] for s in self.symbols})
+
+
+def _pick(kept: Sequence[tuple[Extent, float]], rng: np.random.Generator) -> Extent:
+    ticket = rng.random() * sum(weight for _, weight in kept)
+    for value, weight in kept:
+        ticket -= weight
+        if ticket < 0:
+            return value
+    return kept[-1][0]
+
+
+def _weights(atom: Atom) -> Weights:
+    if isinstance(atom, Dim):
+        return EXTENTS
+    assert isinstance(atom, Sym)
+    return REALS if atom.real else QUOTIENTS if atom.name.startswith("#") else INTEGERS
+
+
+def _atoms_of(condition: Cond) -> Iterator[Atom]:
+    match condition:
+        case Compare(_, left):
+            yield from left.atoms()
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _atoms_of(part)
+        case _:
+            pass
+
+
+# ---------------------------------------------------------------- equalities solved
+
+
+def _solve(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
+    """Unknowns as expressions of the others, and the conditions that are left."""
+    solved: dict[Atom, Extent] = {}
+    remaining = list(_parts(conjunction(*known)))
+    while True:
+        shortest = sorted(remaining, key=lambda c: len(c.left.terms) if isinstance(c, Compare) else 0)
+        found = next((s for c in shortest if (s := _solution(c, len(solved))) is not None), None)
+        if found is None:
+            return solved, remaining
+        atom, extent = found
+
+        def value(a: Atom, atom: Atom = atom, extent: Extent = extent) -> Extent | None:
+            return extent if a == atom else None
+
+        solved = {a: substitute(e, value) for a, e in solved.items()} | {atom: extent}
+        replaced = conjunction(*(substitute_cond(c, value) for c in remaining))
+        remaining = list(_parts(replaced))
+
+
+def _solution(condition: Cond, count: int) -> tuple[Atom, Extent] | None:
+    """An unknown and its value, where the condition is an equality that fixes one."""
+    if not isinstance(condition, Compare) or condition.relation != "==":
+        return None
+    left: Extent = condition.left
+    for atom in condition.left.atoms():
+        if isinstance(atom, Floor):
+            rest = atom.numerator - atom.denominator * size(atom)
+            if left in (rest, -rest):
+                quotient = size(Sym(f"#{count}"))
+                negative = isinstance(atom.numerator, Size) and all(c < 0 for _, c in atom.numerator.terms)
+                left = atom.numerator - atom.denominator * (-quotient if negative else quotient)
+                break
+    if not isinstance(left, Size):
+        return None
+    candidates = [(m[0], c) for m, c in left.terms if len(m) == 1 and isinstance(m[0], Dim | Sym) and c in (1, -1)]
+    for atom, sign in sorted(candidates, key=lambda pair: isinstance(pair[0], Sym)):
+        rest = left - sign * size(atom)
+        if atom not in set(atoms(rest)) and not (isinstance(atom, Sym) and atom.name.startswith("#")):
+            return atom, -sign * rest
+    return None
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
+    """The extent as a function of the assignment."""
+    if not isinstance(extent, Size):
+        return lambda _: extent
+    parts = [(coefficient, [_atom(a, slots) for a in monomial]) for monomial, coefficient in extent.terms]
+
+    def number(values: Assignment) -> Any:
+        total: Any = 0
+        for coefficient, factors in parts:
+            product: Any = coefficient
+            for factor in factors:
+                product *= factor(values)
+            total += product
+        return total
+
+    return number
+
+
+def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
+    match atom:
+        case Floor(numerator, denominator):
+            above, below = _number(numerator, slots), _number(denominator, slots)
+            return lambda values: above(values) // below(values)
+        case Inverse(of):
+            under = _number(of, slots)
+            return lambda values: Fraction(1) / under(values)
+        case _:
+            position = slots[atom]
+            return lambda values: values[position]
+
+
+def _test(condition: Cond, slots: Mapping[Atom, int]) -> Callable[[Assignment], bool]:
+    """The condition as a function of the assignment; false where it divides by zero."""
+    match condition:
+        case bool():
+            return lambda _: condition
+        case Compare(relation, left):
+            number = _number(left, slots)
+
+            def compare(values: Assignment) -> bool:
+                try:
+                    found = number(values)
+                except ZeroDivisionError:
+                    return False
+                return bool(found >= 0 if relation == ">=" else (found == 0) == (relation == "=="))
+
+            return compare
+        case AllOf(parts):
+            tests = [_test(p, slots) for p in parts]
+            return lambda values: all(test(values) for test in tests)
+        case AnyOf(parts):
+            tests = [_test(p, slots) for p in parts]
+            return lambda values: any(test(values) for test in tests)

@@ -1,0 +1,85 @@
+"""Exact sampling: both sides of an equation on random shape-legal instantiations, compared without rounding error.
+
+Sides built from ring operations are compared modulo a prime, on uniformly random residues: an identity of polynomials that
+fails is missed with probability at most its degree over the prime. Sides with an order operator (relu, maxima, roots) are
+compared in float64 on small integers, where only quotients round: 1e-9 relative covers that and nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+
+from superopt.evaluate import PRIME, Array, Floats, Modular, evaluate
+from superopt.op import operator
+from superopt.graph import Term, subterms
+from superopt.prove.instance import Instance, instantiations
+from superopt.text import Equation
+from superopt.verdict import Counterexample
+
+__all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at"]
+
+TOLERANCE = 1e-9
+
+
+def domain_of(*roots: Term) -> Floats | Modular:
+    """The arithmetic in which these terms are compared: modulo a prime unless an operator depends on order."""
+    names = {t.op for t in subterms(*roots) if not t.is_variable}
+    return Modular() if all(operator(name).exact == "ring" for name in names) else Floats()
+
+
+def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
+    """An array for every variable: residues, small integers of both signs, or small positive ones where a root is taken."""
+    roots = equation.left + equation.right
+    rng = np.random.default_rng(seed)
+    if isinstance(domain_of(*roots), Modular):
+        return {name: rng.integers(0, PRIME, shape) for name, shape in instance.shapes.items()}
+    low = 1 if any(t.op == "rsqrt" for t in subterms(*roots)) else -4
+    return {name: rng.integers(low, 5, shape).astype(np.float64) for name, shape in instance.shapes.items()}
+
+
+def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
+    """A counterexample among that many random instantiations, or None where all of them agree.
+
+    Raises:
+        InstantiationError: the conditions leave no small sizes to try.
+    """
+    found = itertools.islice(instantiations(equation, np.random.default_rng(seed)), instances)
+    for number, instance in enumerate(found):
+        counterexample = mismatch_at(equation, instance, seed + number)
+        if counterexample is not None:
+            return counterexample
+    return None
+
+
+def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexample | None:
+    """Where the sides differ at this instance, on inputs drawn from `seed`; None where they agree."""
+    roots = equation.left + equation.right
+    arrays: Mapping[str, Array] = inputs(equation, instance, seed)
+    with np.errstate(all="ignore"):
+        values = evaluate(roots, arrays, instance.value(), domain_of(*roots))
+    half = len(equation.left)
+    for output, (left, right) in enumerate(zip(values[:half], values[half:], strict=True)):
+        if left.shape != right.shape:
+            return _counterexample(instance, seed, output, (), str(left.shape), str(right.shape))
+        wrong = _differ(left, right)
+        if wrong.any():
+            position = tuple(int(i) for i in np.argwhere(wrong)[0])
+            return _counterexample(instance, seed, output, position, f"{left[position]}", f"{right[position]}")
+    return None
+
+
+def _differ(left: Array, right: Array) -> Array:
+    """Where the arrays differ; positions at which the left side is not a number are outside its domain."""
+    if left.dtype.kind == "i":
+        return np.asarray(left != right)
+    close = np.isclose(left, right, rtol=TOLERANCE, atol=TOLERANCE)
+    return np.asarray(np.isfinite(left) & ~close)
+
+
+def _counterexample(
+    instance: Instance, seed: int, output: int, position: tuple[int, ...], left: str, right: str
+) -> Counterexample:
+    return Counterexample(tuple(sorted(instance.shapes.items())), instance.shown(), seed, output, position, left, right)
