@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from superopt.evaluate import PRIME, Array, Floats, Modular, evaluate
-from superopt.op import operator
 from superopt.graph import Term, subterms
+from superopt.op import operator
 from superopt.prove.instance import Instance, instantiations
 from superopt.text import Equation
 from superopt.verdict import Counterexample
