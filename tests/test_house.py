@@ -1,0 +1,143 @@
+"""The rules of the house, as far as a program can check them: file and function length, who prints, third-party homes."""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from superopt import errors
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted([*(ROOT / "superopt").rglob("*.py"), *(ROOT / "specs").glob("*.py")])
+MOST_LINES_OF_A_FILE = 400
+MOST_LINES_OF_A_FUNCTION = 40
+HOMES = {
+    "z3": ("superopt/prove/",),
+    "onnx": ("superopt/model/",),
+    "onnx_ir": ("superopt/model/",),
+    "onnxruntime": ("superopt/model/",),
+    "rich": ("superopt/report/", "superopt/cli.py"),
+}
+OPEN_TO_SPECS = {"superopt.extent", "superopt.graph", "superopt.index", "superopt.op"}
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that the file imports, wherever in it the statement stands."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture(params=SOURCES, ids=place)
+def source(request: pytest.FixtureRequest) -> Path:
+    path = request.param
+    assert isinstance(path, Path)
+    return path
+
+
+def test_a_file_is_short_enough_to_read(source: Path) -> None:
+    assert len(source.read_text(encoding="utf-8").splitlines()) <= MOST_LINES_OF_A_FILE
+
+
+def test_a_function_fits_on_a_page(source: Path) -> None:
+    for node in ast.walk(tree(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = node.end_lineno - body[0].lineno + 1 if body and node.end_lineno else 0
+            assert lines <= MOST_LINES_OF_A_FUNCTION, f"{node.name} has {lines} lines"
+
+
+def test_a_module_says_what_it_is(source: Path) -> None:
+    if source.read_text(encoding="utf-8").strip():
+        assert ast.get_docstring(tree(source))
+
+
+def test_only_the_command_line_prints_and_exits(source: Path) -> None:
+    if place(source) != "superopt/cli.py":
+        calls = [n for n in ast.walk(tree(source)) if isinstance(n, ast.Call)]
+        assert not [n.lineno for n in calls if ast.unparse(n.func) in {"print", "sys.exit", "exit", "sys.stdout.write"}]
+
+
+def test_third_parties_stay_at_home(source: Path) -> None:
+    for module in imports(source):
+        homes = HOMES.get(module.split(".")[0])
+        assert homes is None or place(source).startswith(homes), module
+
+
+def test_specs_see_the_algebra_alone(source: Path) -> None:
+    if place(source).startswith("specs/"):
+        ours = {m for m in imports(source) if m.split(".")[0] in {"superopt", "specs"}}
+        assert ours <= OPEN_TO_SPECS
+
+
+def test_names_say_something(source: Path) -> None:
+    assert source.stem not in {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+
+
+def test_nothing_is_left_to_do(source: Path) -> None:
+    assert not re.search(r"\b(TODO|FIXME|XXX)\b", source.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("module", ["superopt", "superopt.optimize"])
+def test_optimizing_needs_no_z3(module: str) -> None:
+    hidden = f"import sys; sys.modules['z3'] = None; import {module}"
+    finished = subprocess.run([sys.executable, "-c", hidden], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+
+
+def script(name: str) -> types.ModuleType:
+    """The Python script scripts/<name> as a module."""
+    path = str(ROOT / "scripts" / name)
+    loader = importlib.machinery.SourceFileLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_the_example_is_what_its_script_writes() -> None:
+    written = script("make_example").example().SerializeToString(deterministic=True)
+    assert written == (ROOT / "examples" / "branches.onnx").read_bytes()
+    assert len(written) < 3_000_000
+
+
+def raised_on_purpose() -> list[type[errors.SuperoptError]]:
+    return [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.SuperoptError)]
+
+
+def test_exit_codes_are_distinct() -> None:
+    codes = [error.exit_code for error in raised_on_purpose()]
+    assert len(codes) == len(set(codes))
+    assert all(0 < code < 64 for code in codes)
+
+
+def test_exit_codes_are_documented() -> None:
+    page = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    documented = {int(code): text for code, text in re.findall(r"^\| (\d+) \| `\w+` \| (.+) \|$", page, re.MULTILINE)}
+    assert documented == {e.exit_code: str(e.__doc__).strip() for e in raised_on_purpose()}
+
+
+def test_scripts_can_be_run() -> None:
+    run = ["superopt", "test", "check", "regenerate", "make_example", "readme_tables"]
+    for path in [*(ROOT / "scripts" / name for name in run), ROOT / ".ci" / "run"]:
+        assert path.stat().st_mode & 0o111, path
