@@ -1,0 +1,176 @@
+"""Reading a model: from a file, an `onnx.ModelProto` or an `onnx_ir.Model`, with every flaw of the input named in one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+import onnx_ir as ir
+from onnx import ModelProto
+from onnx_ir import Model
+from onnx_ir.passes.common import ShapeInferencePass
+
+from superopt.errors import InvalidModelError, ModelNotFoundError
+
+__all__ = ["Loaded", "Model", "ModelProto", "Source", "TensorKind", "first_line", "load", "static_kinds", "tensors"]
+
+Source: TypeAlias = "str | os.PathLike[str] | ModelProto | Model"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model as it was given, to be left unchanged; `path` is the file it came from, if any."""
+
+    model: Model
+    path: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """What to call the model in a message."""
+        return str(self.path) if self.path is not None else (self.model.graph.name or "the model")
+
+    @property
+    def external(self) -> bool:
+        """Whether the model keeps tensors in other files."""
+        return any(isinstance(t, ir.ExternalTensor) for t in tensors(self.model))
+
+
+@dataclass(frozen=True)
+class TensorKind:
+    """Element type and extents of a value whose shape is known; every extent is at least 1."""
+
+    dtype: ir.DataType
+    shape: tuple[int, ...]
+
+
+def load(source: Source) -> Loaded:
+    """The whole model; tensors kept in other files are there and readable.
+
+    Raises:
+        ModelNotFoundError: the file, or a file of external data, is missing.
+        InvalidModelError: the file is empty or no ONNX model, or names external data outside its folder.
+    """
+    if isinstance(source, Model):
+        return Loaded(source)
+    if isinstance(source, ModelProto):
+        return Loaded(_read(source, Path(), "the model"))
+    path = Path(source)
+    return Loaded(_read(_parse(path), path, str(path)), path)
+
+
+def _parse(path: Path) -> ModelProto:
+    if not path.exists():
+        raise ModelNotFoundError(f"{path}: no such file")
+    if not path.is_file():
+        raise InvalidModelError(f"{path}: not a file")
+    try:
+        if path.stat().st_size == 0:
+            raise InvalidModelError(f"{path}: the file is empty")
+        return onnx.load(path, load_external_data=False)
+    except OSError as error:
+        raise InvalidModelError(f"{path}: {error.strerror or error}") from error
+    except InvalidModelError:
+        raise
+    except Exception as error:
+        raise InvalidModelError(f"{path}: not an ONNX model ({first_line(error)})") from error
+
+
+def _read(proto: ModelProto, path: Path, label: str) -> Model:
+    if not proto.HasField("graph") or not proto.ir_version or not proto.opset_import:
+        raise InvalidModelError(f"{label}: not an ONNX model (no graph, IR version or opset in it)")
+    if proto.graph.sparse_initializer or proto.training_info:
+        raise InvalidModelError(f"{label}: sparse initializers and training information are not supported")
+    try:
+        model = ir.from_proto(proto)
+    except Exception as error:
+        raise InvalidModelError(f"{label}: not a valid ONNX model ({first_line(error)})") from error
+    _bind_external_data(model, path, label)
+    return model
+
+
+def first_line(error: BaseException, limit: int = 160) -> str:
+    """The first line of an error's text, shortened to `limit` characters; its type where it has no text."""
+    text = str(error).strip().splitlines()
+    line = text[0].strip() if text else type(error).__name__
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def tensors(model: Model) -> Iterator[ir.TensorProtocol]:
+    """Every tensor the model stores: initializers and attributes, subgraphs and functions included."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+    for node, attribute in _attributes(model):
+        if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+            yield node.attributes[attribute.name].as_tensor()
+
+
+def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
+    roots: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for root in roots:
+        for node in ir.traversal.RecursiveGraphIterator(root):
+            for attribute in list(node.attributes.values()):
+                yield node, attribute
+
+
+def _bind_external_data(model: Model, path: Path, label: str) -> None:
+    """Makes every external tensor readable from `path`'s folder; links are followed as the Hugging Face cache lays them."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _bound(value.const_value, path, label)
+    for node, attribute in _attributes(model):
+        if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+            bound = _bound(attribute.value, path, label)
+            inline = ir.Tensor(bound.numpy(), dtype=bound.dtype, name=bound.name, doc_string=bound.doc_string)
+            node.attributes[attribute.name] = ir.AttrTensor(attribute.name, inline, doc_string=attribute.doc_string)
+
+
+def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTensor:
+    location = os.fspath(tensor.location)
+    folder = path.parent
+    if Path(location).is_absolute() or ".." in Path(location).parts:
+        raise InvalidModelError(f"{label}: external data path {location!r} leaves the model's folder")
+    file = folder / location
+    if not file.is_file():
+        raise ModelNotFoundError(f"{label}: its external data file {file} is missing")
+    real = file.resolve()
+    if not any(real.is_relative_to(home) for home in (folder.resolve(), path.resolve().parent)):
+        raise InvalidModelError(f"{label}: external data path {location!r} is a link that leaves the model's folder")
+    end = (tensor.offset or 0) + (tensor.nbytes if tensor.length is None else tensor.length)
+    if file.stat().st_size < end:
+        raise InvalidModelError(f"{label}: its external data file {file} is shorter than tensor {tensor.name!r} needs")
+    linked = real != folder.resolve() / location or real.stat().st_nlink > 1
+    return ir.ExternalTensor(
+        str(real) if linked else location,
+        tensor.offset,
+        tensor.length,
+        tensor.dtype,
+        shape=ir.Shape(tensor.shape),
+        name=tensor.name,
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props),
+        base_dir="" if linked else folder,
+    )
+
+
+def static_kinds(model: Model) -> dict[str, TensorKind]:
+    """What ONNX shape inference knows of the top graph's values, by name; those of unknown shape or type are absent."""
+    inferred = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model.clone()).model
+    values = [*inferred.graph.inputs, *inferred.graph.initializers.values()]
+    values.extend(v for node in inferred.graph for v in node.outputs)
+    return {v.name: kind for v in values if v.name and (kind := _kind(v)) is not None}
+
+
+def _kind(value: ir.Value) -> TensorKind | None:
+    stored = value.const_value if value.is_initializer() else None
+    dtype, shape = (stored.dtype, stored.shape) if stored is not None else (value.dtype, value.shape)
+    if dtype is None or shape is None or isinstance(value.type, ir.SequenceType | ir.OptionalType):
+        return None
+    extents = tuple(n for n in shape if isinstance(n, int) and n > 0)
+    return TensorKind(dtype, extents) if len(extents) == len(shape) else None
