@@ -1,0 +1,110 @@
+"""Matching and rewriting: what a rule finds, what it refuses, and that several outputs never make a cycle."""
+
+import pytest
+
+from superopt.graph import Term, subterms, variable
+from superopt.match import Pattern
+from superopt.op import apply
+from superopt.rewrite.apply import RuleSet, successors
+from superopt.rewrite.partition import windows
+from superopt.rewrite.search import Limits, search
+from superopt.rule import parse_rule
+
+SHARE = parse_rule(
+    "share: (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, start=0, stop=y.shape[-1]), "
+    "slice(m, axis=-1, start=y.shape[-1], stop=y.shape[-1] + z.shape[-1])) for x[2, 3], y[2], z[2]"
+)
+FACTOR = parse_rule("factor: x @ y + x @ z => x @ (y + z) for x[2, 3, 4], y[2], z[2]")
+RIGHT = parse_rule("right: (x @ y) @ z => x @ (y @ z) for x[2, 3], y[2], z[2]")
+CONV = "strides=(s0, s1), pads=({0}), dilations=(d0, d1), group=g"
+PADS = "p0, p1, p2, p3"
+GROWN = "p0 + d0 * a0, p1 + d1 * a1, p2 + d0 * a2, p3 + d1 * a3"
+ENLARGE = parse_rule(
+    f"enlarge: conv(x, u, {CONV.format(PADS)}) + conv(x, w, {CONV.format(GROWN)}) => "
+    f"conv(x, w + pad(u, before=(0, 0, a0, a1), after=(0, 0, a2, a3)), {CONV.format(GROWN)}) for x[4], u[4], w[4]"
+)
+
+
+def weight(name: str, *shape: int) -> Term:
+    return variable(name, shape, constant=True)
+
+
+def after(state: tuple[Term, ...], *rules: object) -> list[tuple[Term, ...]]:
+    return [result for result, _ in successors(state, RuleSet(rules))]  # type: ignore[arg-type]
+
+
+def test_a_pattern_covers_part_of_a_longer_sum() -> None:
+    x, y, z, rest = variable("x", (3, 4)), weight("y", 4, 5), weight("z", 4, 5), variable("rest", (3, 5))
+    start = apply("add", apply("matmul", x, y), rest, apply("matmul", x, z))
+    wanted = apply("add", apply("matmul", x, apply("add", y, z)), rest)
+    assert (wanted,) in after((start,), FACTOR)
+
+
+def test_a_variable_below_the_root_takes_the_rest_of_a_sum() -> None:
+    rule = parse_rule("push: relu(x + y) => relu(y + x) + zeros(shape=x.shape) for x[2], y[2]")
+    a, b, c = (variable(n, (2, 2)) for n in "abc")
+    term = apply("relu", apply("add", a, b, c))
+    found = Pattern.of(rule.equations[0]).matches(term, lambda _: ())
+    bound = {frozenset(match.binding.tensors.values()) for match in found}
+    assert bound == {frozenset({a, apply("add", b, c)}), frozenset({b, apply("add", a, c)}), frozenset({c, apply("add", a, b)})}
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_shared_input_is_merged_at_every_rank_the_rule_states(rank: int) -> None:
+    x = variable("x", (2, 3, 4)[-rank:])
+    first, second = apply("matmul", x, weight("y", 4, 5)), apply("matmul", x, weight("z", 4, 7))
+    results = after((first, second), SHARE)
+    assert len(results) == 2
+    for result in results:
+        assert [t.shape[-1] for t in result] == [5, 7]
+        assert {t.op for t in result} == {"slice"}
+        assert result[0].args == result[1].args
+
+
+def test_outputs_that_feed_each_other_are_not_merged() -> None:
+    x, y = variable("x", (4, 4)), weight("y", 4, 4)
+    first = apply("matmul", x, y)
+    second = apply("matmul", x, first)
+    assert after((first, second), SHARE) == []
+
+
+def test_enlargement_solves_for_the_border_and_refuses_a_smaller_kernel() -> None:
+    x, u, w = variable("x", (1, 8, 9, 9)), weight("u", 8, 1, 1, 2), weight("w", 8, 1, 3, 4)
+    small = apply("conv", x, u, pads=(0, 0, 0, 0), dilations=(2, 2), group=8)
+    large = apply("conv", x, w, pads=(2, 2, 2, 2), dilations=(2, 2), group=8)
+    (result,) = after((apply("add", small, large),), ENLARGE)
+    (padded,) = (t for t in subterms(*result) if t.op == "pad")
+    assert (padded["before"], padded["after"]) == ((0, 0, 1, 1), (0, 0, 1, 1))
+    shifted = apply("conv", x, w, pads=(1, 2, 3, 2), dilations=(2, 2), group=8)
+    assert after((apply("add", small, shifted),), ENLARGE) == []
+
+
+def test_search_crosses_a_hill_and_reports_the_steps() -> None:
+    x, w = variable("x", (8, 64)), weight("w", 64, 64)
+    a, b = weight("a", 64, 2), weight("b", 2, 64)
+    start = apply("add", apply("matmul", x, w), apply("matmul", apply("matmul", x, a), b))
+
+    def cost(state: tuple[Term, ...]) -> float:
+        live = [t for t in subterms(*state) if t.op == "matmul" and not t.constant]
+        return float(sum(8 * int(t.args[1].shape[0]) * int(t.args[1].shape[1]) for t in live))  # type: ignore[arg-type]
+
+    found = search((start,), RuleSet([FACTOR, RIGHT]), estimate=cost, measure=cost, limits=Limits(alpha=3.0))
+    assert found.outputs == (apply("matmul", x, apply("add", w, apply("matmul", a, b))),)
+    assert [s.rule for s in found.steps] == ["right", "factor"]
+    assert found.after < found.before
+    greedy = search((start,), RuleSet([FACTOR, RIGHT]), estimate=cost, measure=cost, limits=Limits(alpha=1.0))
+    assert greedy.outputs == (start,)
+
+
+def test_windows_cut_where_one_value_crosses_and_cover_every_node() -> None:
+    nodes = [f"{stage}{part}" for stage in "abcd" for part in "123"]
+    reads = {}
+    for before, stage in zip("_abc", "abcd", strict=True):
+        reads[f"{stage}1"] = [f"{before}3"] if before != "_" else []
+        reads[f"{stage}2"] = list(reads[f"{stage}1"])
+        reads[f"{stage}3"] = [f"{stage}1", f"{stage}2"]
+    found = windows(nodes, reads, least=2, most=5)
+    assert [n for w in found for n in w] == nodes
+    assert all(w[-1].endswith("3") for w in found)
+    shifted = windows(nodes, reads, least=6, most=9, offset=3)
+    assert shifted[0] == ("a1", "a2", "a3")
