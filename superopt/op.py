@@ -162,6 +162,22 @@ def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
     Raises:
         ShapeError: the operator is not defined for these shapes or attributes.
     """
+    call = name, args, tuple((k, _types(v), v) for k, v in attributes.items())
+    known = _applied.get(call)
+    if known is None:
+        known = _applied[call] = _checked(name, args, attributes)
+    return known
+
+
+_applied: dict[tuple[object, ...], Term] = {}
+
+
+def _types(value: Attribute) -> object:
+    """Tells apart values that Python calls equal (1, 1.0, True)."""
+    return tuple(map(type, value)) if isinstance(value, tuple) else type(value)
+
+
+def _checked(name: str, args: tuple[Term, ...], attributes: Mapping[str, Attribute]) -> Term:
     spec = operator(name)
     if spec.definition is None:
         raise SpecError(f"{name} is a composite: write it out")

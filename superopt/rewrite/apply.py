@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, subterms
 from superopt.match import Match, Pattern
-from superopt.op import rebuild
+from superopt.op import apply
 from superopt.rule import Rule
 
 State = tuple[Term, ...]
@@ -28,6 +28,7 @@ class RuleSet:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._patterns: dict[tuple[str, int], list[tuple[str, Pattern]]] = {}
+        self._alone: dict[Term, tuple[tuple[str, Match], ...]] = {}
         self.names: list[str] = []
         for rule in rules:
             self.names.append(rule.name)
@@ -37,9 +38,25 @@ class RuleSet:
                     key = equation.left[0].op, equation.left[0].rank
                     self._patterns.setdefault(key, []).append((rule.name, pattern))
 
-    def at(self, term: Term) -> Sequence[tuple[str, Pattern]]:
-        """The patterns whose first root could be `term`."""
-        return self._patterns.get((term.op, term.rank), ())
+    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[tuple[str, Match]]:
+        """Every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`.
+
+        Matches of rules with one output depend on the term alone and are remembered.
+        """
+        patterns = self._patterns.get((term.op, term.rank), ())
+        known = self._alone.get(term)
+        if known is None:
+            distinct: dict[tuple[Term, ...], tuple[str, Match]] = {}
+            for name, pattern in patterns:
+                if len(pattern.left) == 1:
+                    for match in pattern.matches(term, candidates):
+                        distinct.setdefault(match.replacements, (name, match))
+            known = self._alone[term] = tuple(distinct.values())
+        yield from known
+        for name, pattern in patterns:
+            if len(pattern.left) > 1:
+                for match in pattern.matches(term, candidates):
+                    yield name, match
 
 
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
@@ -54,33 +71,37 @@ def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = Non
     for term in live:
         if focus is not None and term not in focus:
             continue
-        for name, pattern in rules.at(term):
-            for match in pattern.matches(term, lambda op: by_operator.get(op, ())):
-                after = rewritten(state, match)
-                if after is not None and after != state:
-                    yield after, Step(name, match.roots, match.replacements)
+        for name, match in rules.matches(term, lambda op: by_operator.get(op, ())):
+            after = rewritten(state, match, live)
+            if after is not None and after != state:
+                yield after, Step(name, match.roots, match.replacements)
 
 
-def rewritten(state: State, match: Match) -> State | None:
-    """The state with the match's roots replaced, or None if one of several outputs feeds another (a cycle)."""
+def rewritten(state: State, match: Match, live: Sequence[Term]) -> State | None:
+    """The state with the match's roots replaced, or None if one of several outputs feeds another (a cycle).
+
+    `live` lists the state's terms that are not weight-only, arguments before users.
+    """
     if len(match.roots) > 1:
         below = set(subterms(*match.binding.tensors.values()))
         if any(root in below for root in match.roots):
             return None
-    replacement: Mapping[Term, Term] = dict(zip(match.roots, match.replacements, strict=True))
-    cache: dict[Term, Term] = {}
+    done: dict[Term, Term] = dict(zip(match.roots, match.replacements, strict=True))
     try:
-        return tuple(rebuild(root, replacement, cache) for root in state)
+        for term in live:
+            if term not in done and any(a in done for a in term.args):
+                done[term] = apply(term.op, *(done.get(a, a) for a in term.args), **dict(term.attributes))
     except ShapeError:
         return None
+    return tuple(done.get(root, root) for root in state)
 
 
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
-    """The terms of `state` that are new since `before` and touch its new work: new terms and their users' users."""
+    """Where the work that is new in `state` since `before` can be built upon: new terms, their users, and the users of these."""
     old = set(subterms(*before))
-    order = subterms(*state)
-    new = {t for t in order if t not in old and not t.is_variable}
-    core = {t for t in new if all(a not in new for a in t.args)}
+    live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
+    new = {t for t in live if t not in old}
+    near = {t for t in new if not any(a in new for a in t.args)}
     for _ in range(2):
-        core |= {t for t in order if any(a in core for a in t.args)}
-    return frozenset(core)
+        near |= {t for t in live if any(a in near for a in t.args)}
+    return frozenset(near)

@@ -3,7 +3,9 @@
 A state is the segment's tuple of output terms. A state taken from the queue is measured; its successors wait in the queue
 under a prediction: the state's measured cost plus the difference of the two roofline estimates. States within a factor
 `alpha` of the best are kept, so a step that makes things worse can be taken back or built upon. After such a step only
-matches near the new terms are followed, which looks ahead over a cost hill without widening the whole search.
+matches near the new terms are followed, which looks ahead over a cost hill without widening the whole search. Successors
+of the latest improvement come before what waits from earlier ones: independent rewrites commute, and trying them in every
+order would only meet the same states again.
 """
 
 from __future__ import annotations
@@ -58,9 +60,9 @@ def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
     before = measure(start)
     best, best_cost = start, before
     best_steps: tuple[Step, ...] = ()
-    queue: list[tuple[float, int, _Visit]] = [(before, 0, _Visit(start, (), None))]
+    queue: list[tuple[int, float, int, _Visit]] = [(0, before, 0, _Visit(start, (), None))]
     seen: set[State] = {start}
-    expanded = since = ticket = 0
+    expanded = since = ticket = improved = 0
     stopped = "every reachable state was seen"
     while queue:
         if time.monotonic() >= limits.deadline:
@@ -69,14 +71,15 @@ def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
         if expanded >= limits.expansions or since >= limits.patience:
             stopped = "no improvement lately" if since >= limits.patience else "expansion limit"
             break
-        predicted, _, visit = heapq.heappop(queue)
+        _, predicted, _, visit = heapq.heappop(queue)
         if predicted > limits.alpha * best_cost:
-            break
+            continue
         cost = measure(visit.state)
         expanded += 1
         since += 1
         if cost < best_cost * (1 - 1e-3):
             best, best_cost, best_steps, since = visit.state, cost, visit.steps, 0
+            improved += 1
         if cost > limits.alpha * best_cost:
             continue
         here = estimate(visit.state)
@@ -89,5 +92,5 @@ def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
             if forecast <= limits.alpha * best_cost:
                 ticket += 1
                 focus = neighbourhood(state, visit.state) if change > 0.02 * here else None
-                heapq.heappush(queue, (forecast, ticket, _Visit(state, (*visit.steps, step), focus)))
+                heapq.heappush(queue, (-improved, forecast, ticket, _Visit(state, (*visit.steps, step), focus)))
     return Found(best, best_steps, before, best_cost, expanded, stopped)
