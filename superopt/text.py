@@ -8,7 +8,8 @@
     expand(b, shape=(x @ w).shape, axes=(-1,))         the shape of a term
 
 A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`: `for` lists every tensor variable with the ranks it may
-have (all combinations that are well typed are meant), and several outputs are written as a tuple. `for` may also list
+have (all combinations that are well typed are meant; left out where there is none), and several outputs are written as a
+tuple. `for` may also list
 
     k[-1, -2]                                          an axis variable and the axes it may be: concat(x, y, axis=k)
     s[2]                                               a tuple of attribute variables s0, s1: strides=s is strides=(s0, s1)
@@ -152,7 +153,7 @@ def _extent(node: ast.expr, scope: Scope, *, real: bool = False) -> Extent:
             shape = _term(value, scope).shape
             position = _extent(axis, scope)
             if not isinstance(position, int) or not -len(shape) <= position < len(shape):
-                raise _fail(node, "no such axis")
+                raise ShapeError(f"no such axis: {ast.unparse(node)}")
             return shape[position]
         case ast.UnaryOp(ast.USub(), operand):
             return -_extent(operand, scope, real=real)
@@ -232,7 +233,7 @@ class Statement:
     def __str__(self) -> str:
         ranks = ", ".join(f"{v}[{', '.join(map(str, r))}]" for v, r in self.ranks)
         where = f" where {', '.join(self.where)}" if self.where else ""
-        return f"{self.left} {self.arrow} {self.right} for {ranks}{where}"
+        return f"{self.left} {self.arrow} {self.right}{f' for {ranks}' if ranks else ''}{where}"
 
     def rank_choices(self) -> Iterator[dict[str, int]]:
         """Every combination of ranks that the `for` clause allows, well typed or not."""
@@ -264,13 +265,13 @@ def parse_statement(line: str) -> Statement:
     assert matched is not None
     rest = matched["rest"]
     rest, _, where = rest.partition(" where ")
-    rest, separator, ranks = rest.partition(" for ")
+    rest, _, ranks = rest.partition(" for ")
     parts = re.split(r"\s(=>|==|~>)\s", rest)
-    if not separator or len(parts) != 3:
+    if len(parts) != 3:
         raise NotationError(f"not of the form 'name: left => right for x[2] where ...': {line.strip()}")
     left, arrow, right = (p.strip() for p in parts)
     conditions = tuple(ast.unparse(c) for c in _tuple(where)) if where.strip() else ()
-    return Statement(matched["name"] or "", left, arrow, right, tuple(_ranks(ranks)), conditions)
+    return Statement(matched["name"] or "", left, arrow, right, tuple(_ranks(ranks)) if ranks.strip() else (), conditions)
 
 
 def _tuple(text: str) -> Sequence[ast.expr]:

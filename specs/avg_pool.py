@@ -1,0 +1,90 @@
+"""Two-dimensional average pooling (ONNX AveragePool).
+
+A window's sum is divided by its area where `include_pads` is 1, and by how many of its positions lie inside the image where
+it is 0. Every window holds such a position, since pads are smaller than the window.
+"""
+
+from __future__ import annotations
+
+from superopt.graph import Extent, Term, inverse
+from superopt.index import Extents, Tensor, call, inside, number, require, select, tensor, total
+from superopt.op import Emit
+
+AXIOMS = """
+    add:            avg_pool(x + y, kernel=k, strides=s, pads=p, include_pads=i)
+                    == avg_pool(x, kernel=k, strides=s, pads=p, include_pads=i)
+                    + avg_pool(y, kernel=k, strides=s, pads=p, include_pads=i)
+                    for x[4], y[4], k[2], s[2], p[4]
+    scale:          avg_pool(scale(x, factor=a), kernel=k, strides=s, pads=p, include_pads=i)
+                    == scale(avg_pool(x, kernel=k, strides=s, pads=p, include_pads=i), factor=a)
+                    for x[4], k[2], s[2], p[4]
+    scale-channels: avg_pool(x * expand(t, shape=x.shape, axes=(-3,)), kernel=k, strides=s, pads=p, include_pads=i)
+                    == avg_pool(x, kernel=k, strides=s, pads=p, include_pads=i)
+                    * expand(t, shape=avg_pool(x, kernel=k, strides=s, pads=p, include_pads=i).shape, axes=(-3,))
+                    for x[4], t[1], k[2], s[2], p[4]
+    concat:         avg_pool(concat(x, y, axis=c), kernel=k, strides=s, pads=p, include_pads=i)
+                    == concat(avg_pool(x, kernel=k, strides=s, pads=p, include_pads=i),
+                              avg_pool(y, kernel=k, strides=s, pads=p, include_pads=i), axis=c)
+                    for x[4], y[4], k[2], s[2], p[4], c[-3, -4]
+    slice:          avg_pool(slice(x, axis=c, start=a, stop=b), kernel=k, strides=s, pads=p, include_pads=i)
+                    == slice(avg_pool(x, kernel=k, strides=s, pads=p, include_pads=i), axis=c, start=a, stop=b)
+                    for x[4], k[2], s[2], p[4], c[-3, -4]
+    as-conv:        avg_pool(x, kernel=k, strides=s, pads=p, include_pads=1)
+                    == conv(x, mean_kernel(shape=(x.shape[-3], 1, k0, k1)), strides=s, pads=p, group=x.shape[-3])
+                    for x[4], k[2], s[2], p[4]
+    unpadded:       avg_pool(x, kernel=k, strides=s, pads=(0, 0, 0, 0), include_pads=0)
+                    == avg_pool(x, kernel=k, strides=s, pads=(0, 0, 0, 0), include_pads=1)
+                    for x[4], k[2], s[2]
+    pad:            avg_pool(pad(x, before=(0, 0, a, b), after=(0, 0, c, e)), kernel=k, strides=s, pads=p, include_pads=1)
+                    == avg_pool(x, kernel=k, strides=s, pads=(p0 + a, p1 + b, p2 + c, p3 + e), include_pads=1)
+                    for x[4], k[2], s[2], p[4]
+    single:         avg_pool(x, kernel=(1, 1), strides=(1, 1), pads=(0, 0, 0, 0), include_pads=i) == x  for x[4]
+    global:         avg_pool(x, kernel=(x.shape[-2], x.shape[-1]), strides=s, pads=(0, 0, 0, 0), include_pads=1)
+                    == reshape(reduce_mean(x, axes=(-2, -1)), shape=(x.shape[-4], x.shape[-3], 1, 1))
+                    for x[4], s[2]
+"""
+
+
+def avg_pool(x: Tensor, *, kernel: Extents, strides: Extents, pads: Extents, include_pads: Extent = 0) -> Tensor:
+    require(x.rank == 4, "avg_pool takes an image batch of rank 4")
+    require(len(kernel) == 2 and len(strides) == 2 and len(pads) == 4, "avg_pool: attributes for two axes")
+    require((include_pads >= 0) & (include_pads <= 1), "avg_pool: include_pads is 0 or 1")
+    n, c, height, width = x.shape
+    for amount in (*kernel, *strides):
+        require(amount >= 1, "avg_pool: kernel and strides are positive")
+    for position, amount in enumerate(pads):
+        require(amount >= 0, "avg_pool: pads are not negative")
+        require(amount < kernel[position % 2], "avg_pool: pads are smaller than the window")
+
+    def extent(size: Extent, axis: int) -> Extent:
+        reach = size + pads[axis] + pads[axis + 2] - kernel[axis]
+        require(reach >= 0, "avg_pool: the window fits into the padded image")
+        return reach // strides[axis] + 1
+
+    def at(b, k, i, j):
+        def over(body):
+            def tap(u, v):
+                row, column = i * strides[0] + u - pads[0], j * strides[1] + v - pads[1]
+                return select(inside(row, height) & inside(column, width), body(row, column), number(0))
+
+            return total(kernel[0], lambda u: total(kernel[1], lambda v: tap(u, v)))
+
+        window = over(lambda row, column: x[b, k, row, column])
+        by_area = window * number(inverse(kernel[0] * kernel[1]))
+        if include_pads == 1:
+            return by_area
+        by_count = window * call("reciprocal", over(lambda row, column: number(1)))
+        return by_count if include_pads == 0 else select(include_pads >= 1, by_area, by_count)
+
+    return tensor((n, c, extent(height, 0), extent(width, 1)), at)
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit(
+        "AveragePool",
+        *term.args,
+        kernel_shape=term["kernel"],
+        strides=term["strides"],
+        pads=term["pads"],
+        count_include_pad=term["include_pads"],
+    )

@@ -1,0 +1,32 @@
+"""The convolution kernel that changes nothing, with group = shape[0] // shape[1] and the padding that `at` calls for.
+
+Element (o, k, u, v) is 1 where k is o's own channel within its group, o % shape[1], and (u, v) == at.
+"""
+
+from __future__ import annotations
+
+from superopt.index import Extents, Tensor, number, require, same, select, tensor
+
+AXIOMS = """
+    pad:            pad(identity_kernel(shape=s, at=t), before=(0, 0, a, b), after=(0, 0, c, d))
+                    == identity_kernel(shape=(s0, s1, s2 + a + c, s3 + b + d), at=(t0 + a, t1 + b))
+                    for s[4], t[2]
+    depthwise:      identity_kernel(shape=(c, 1, 1, 1), at=(0, 0)) == ones(shape=(c, 1, 1, 1))
+    pointwise:      identity_kernel(shape=(c, c, 1, 1), at=(0, 0)) == reshape(eye(n=c), shape=(c, c, 1, 1))
+"""
+
+
+def identity_kernel(*, shape: Extents, at: Extents) -> Tensor:
+    require(len(shape) == 4 and len(at) == 2, "identity_kernel: rank 4 and a position in the window")
+    depth = shape[1]
+    for extent in shape:
+        require(extent >= 1, "identity_kernel: not empty")
+    require(same(shape[0] % depth, 0), "identity_kernel: channels come in whole groups")
+    for position, extent in zip(at, shape[2:], strict=True):
+        require(position >= 0, "identity_kernel: the position is inside")
+        require(position < extent, "identity_kernel: the position is inside")
+
+    def value(o, k, u, v):
+        return select(same(k, o % depth) & same(u, at[0]) & same(v, at[1]), number(1), number(0))
+
+    return tensor(shape, value)

@@ -1,0 +1,69 @@
+"""Two-dimensional max pooling (ONNX MaxPool); what lies outside the image is ignored.
+
+Every window holds a position inside, since pads are smaller than the window and dilations no larger than the image.
+"""
+
+from __future__ import annotations
+
+from superopt.graph import Extent, Term
+from superopt.index import Extents, Tensor, inside, lowest, maximum, require, select, tensor
+from superopt.op import Emit
+
+EXACT = "order"
+
+AXIOMS = """
+    relu:           max_pool(relu(x), kernel=k, strides=s, pads=p, dilations=d)
+                    == relu(max_pool(x, kernel=k, strides=s, pads=p, dilations=d))
+                    for x[4], k[2], s[2], p[4], d[2]
+    scale:          max_pool(scale(x, factor=a), kernel=k, strides=s, pads=p, dilations=d)
+                    == scale(max_pool(x, kernel=k, strides=s, pads=p, dilations=d), factor=a)
+                    for x[4], k[2], s[2], p[4], d[2] where a >= 0
+    concat:         max_pool(concat(x, y, axis=c), kernel=k, strides=s, pads=p, dilations=d)
+                    == concat(max_pool(x, kernel=k, strides=s, pads=p, dilations=d),
+                              max_pool(y, kernel=k, strides=s, pads=p, dilations=d), axis=c)
+                    for x[4], y[4], k[2], s[2], p[4], d[2], c[-3, -4]
+    slice:          max_pool(slice(x, axis=c, start=a, stop=b), kernel=k, strides=s, pads=p, dilations=d)
+                    == slice(max_pool(x, kernel=k, strides=s, pads=p, dilations=d), axis=c, start=a, stop=b)
+                    for x[4], k[2], s[2], p[4], d[2], c[-3, -4]
+    single:         max_pool(x, kernel=(1, 1), strides=(1, 1), pads=(0, 0, 0, 0), dilations=d) == x  for x[4], d[2]
+"""
+
+
+def max_pool(x: Tensor, *, kernel: Extents, strides: Extents, pads: Extents, dilations: Extents = (1, 1)) -> Tensor:
+    require(x.rank == 4, "max_pool takes an image batch of rank 4")
+    require(
+        len(kernel) == 2 and len(strides) == 2 and len(pads) == 4 and len(dilations) == 2, "max_pool: attributes for two axes"
+    )
+    n, c, height, width = x.shape
+    for amount in (*kernel, *strides, *dilations):
+        require(amount >= 1, "max_pool: kernel, strides and dilations are positive")
+    for position, amount in enumerate(pads):
+        require(amount >= 0, "max_pool: pads are not negative")
+        require(amount < kernel[position % 2], "max_pool: pads are smaller than the window")
+
+    def extent(size: Extent, axis: int) -> Extent:
+        require(dilations[axis] <= size, "max_pool: the dilation is no larger than the image")
+        reach = size + pads[axis] + pads[axis + 2] - dilations[axis] * (kernel[axis] - 1) - 1
+        require(reach >= 0, "max_pool: the window fits into the padded image")
+        return reach // strides[axis] + 1
+
+    def at(b, k, i, j):
+        def tap(u, v):
+            row = i * strides[0] + u * dilations[0] - pads[0]
+            column = j * strides[1] + v * dilations[1] - pads[1]
+            return select(inside(row, height) & inside(column, width), x[b, k, row, column], lowest())
+
+        return maximum(kernel[0], lambda u: maximum(kernel[1], lambda v: tap(u, v)))
+
+    return tensor((n, c, extent(height, 0), extent(width, 1)), at)
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit(
+        "MaxPool",
+        *term.args,
+        kernel_shape=term["kernel"],
+        strides=term["strides"],
+        pads=term["pads"],
+        dilations=term["dilations"],
+    )

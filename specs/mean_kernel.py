@@ -1,0 +1,17 @@
+"""The kernel of average pooling as a depthwise convolution: 1 / (shape[-2] * shape[-1]) everywhere."""
+
+from __future__ import annotations
+
+from superopt.graph import inverse
+from superopt.index import Extents, Tensor, number, require, tensor
+
+AXIOMS = """
+    as-ones:        mean_kernel(shape=s) == scale(ones(shape=s), factor=1 / (s2 * s3))  for s[4]
+"""
+
+
+def mean_kernel(*, shape: Extents) -> Tensor:
+    require(len(shape) == 4, "mean_kernel: rank 4")
+    for extent in shape:
+        require(extent >= 1, "mean_kernel: not empty")
+    return tensor(shape, lambda *i: number(inverse(shape[-2] * shape[-1])))

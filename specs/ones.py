@@ -1,0 +1,15 @@
+"""The constant 1 everywhere."""
+
+from __future__ import annotations
+
+from superopt.index import Extents, Tensor, number, require, tensor
+
+AXIOMS = """
+    concat:         concat(ones(shape=(m, n)), ones(shape=(m, l)), axis=-1) == ones(shape=(m, n + l))
+"""
+
+
+def ones(*, shape: Extents) -> Tensor:
+    for extent in shape:
+        require(extent >= 1, "ones: not empty")
+    return tensor(shape, lambda *i: number(1))

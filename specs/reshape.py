@@ -1,0 +1,73 @@
+"""The same elements in row-major order under another shape (ONNX Reshape, Flatten, Squeeze, Unsqueeze; static shapes)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from superopt.graph import Extent, Term
+from superopt.index import Extents, Index, Tensor, require, same, tensor
+from superopt.op import Emit
+
+AXIOMS = """
+    identity:       reshape(x, shape=x.shape) == x                       for x[1, 2, 3, 4]
+    twice:          reshape(reshape(x, shape=s), shape=t) == reshape(x, shape=t)  for x[1, 2], s[1, 2], t[1, 2]
+    zeros:          reshape(zeros(shape=s), shape=t) == zeros(shape=t)   for s[1, 2, 3, 4], t[1, 2, 3, 4]
+    ones:           reshape(ones(shape=s), shape=t) == ones(shape=t)     for s[1, 2, 3, 4], t[1, 2, 3, 4]
+    row:            reshape(x, shape=(1, x.shape[-1])) == expand(x, shape=(1, x.shape[-1]), axes=(-1,))    for x[1]
+    column:         reshape(x, shape=(x.shape[-1], 1)) == expand(x, shape=(x.shape[-1], 1), axes=(-2,))    for x[1]
+    channel:        reshape(x, shape=(1, x.shape[-1], 1, 1)) == expand(x, shape=(1, x.shape[-1], 1, 1), axes=(-3,))  for x[1]
+    kernel:         reshape(x, shape=(x.shape[-1], 1, 1, 1)) == expand(x, shape=(x.shape[-1], 1, 1, 1), axes=(-4,))  for x[1]
+    pointwise:      reshape(reshape(x, shape=(x.shape[-2], x.shape[-1], 1, 1)), shape=x.shape) == x          for x[2]
+    leading-unit:   reshape(reshape(x, shape=(1, x.shape[-2], x.shape[-1])), shape=x.shape) == x             for x[2]
+    flatten-expand: reshape(expand(x, shape=(l, m, n), axes=(-1,)), shape=(l * m, n)) == expand(x, shape=(l * m, n), axes=(-1,))
+                    for x[1]
+"""
+
+
+def reshape(x: Tensor, *, shape: Extents) -> Tensor:
+    require(same(_product(x.shape), _product(shape)), "reshape: as many elements as before")
+    for extent in shape:
+        require(extent >= 1, "reshape: the result is not empty")
+
+    def at(*position):
+        source: list[Index] = [0] * x.rank
+        for kept, given in _groups(x.shape, shape):
+            flat: Index = 0
+            for axis in given:
+                flat = flat * shape[axis] + position[axis]
+            for axis in reversed(kept[1:]):
+                source[axis] = flat % x.shape[axis]
+                flat = flat // x.shape[axis]
+            if kept:
+                source[kept[0]] = flat
+        return x[tuple(source)]
+
+    return tensor(shape, at)
+
+
+def _groups(old: Extents, new: Extents) -> list[tuple[list[int], list[int]]]:
+    """The shortest runs of old and new axes with the same product, unit axes left out, so that each run reshapes by itself."""
+    left = [a for a, n in enumerate(old) if n != 1]
+    right = [a for a, n in enumerate(new) if n != 1]
+    groups: list[tuple[list[int], list[int]]] = []
+    while left or right:
+        runs = ((i, j) for total in range(2, len(left) + len(right) + 1) for i in range(1, total) for j in (total - i,))
+        for i, j in runs:
+            if i <= len(left) and j <= len(right) and _product([old[a] for a in left[:i]]) == _product([new[a] for a in right[:j]]):
+                break
+        else:
+            i, j = len(left), len(right)
+        groups.append((left[:i], right[:j]))
+        left, right = left[i:], right[j:]
+    return groups
+
+
+def _product(extents: Sequence[Extent]) -> Extent:
+    product: Extent = 1
+    for extent in extents:
+        product = product * extent
+    return product
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit.reshaped(term.args[0], term.shape)

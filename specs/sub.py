@@ -1,0 +1,31 @@
+"""Elementwise difference (ONNX Sub), shapes equal."""
+
+from __future__ import annotations
+
+from superopt.graph import Term
+from superopt.index import Tensor, require, same, tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Sub"
+
+AXIOMS = """
+    as-sum:     x - y == x + scale(y, factor=-1)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    self:       x - x == zeros(shape=x.shape)     for x[1, 2, 3, 4]
+    undo:       x + y - y == x                    for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    distribute: x * (y - z) == x * y - x * z      for x[1, 2, 3, 4], y[1, 2, 3, 4], z[1, 2, 3, 4]
+"""
+
+
+def sub(x: Tensor, y: Tensor) -> Tensor:
+    require(x.rank == y.rank, "sub: ranks agree")
+    for here, there in zip(x.shape, y.shape, strict=True):
+        require(same(here, there), "sub: shapes agree")
+    return tensor(x.shape, lambda *i: x[i] - y[i])
+
+
+def lift(node: Node) -> Term | None:
+    return apply("sub", *node.broadcast())
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Sub", *(emit.broadcast(a) for a in term.args))
