@@ -20,42 +20,45 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import cast
 
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import (
-    AllOf,
-    AnyOf,
     Attribute,
-    Compare,
     Cond,
     Extent,
-    Shape,
-    Size,
     Sym,
     Term,
     at_least,
-    attribute_atoms,
     conjunction,
     disjunction,
     floor_divide,
     inverse,
-    magnitude_of,
     negation,
     same,
-    show_extent,
     size,
-    subterms,
     variable,
 )
-from superopt.op import Operator, apply, operator
+from superopt.op import Operator, apply, operator, registry
+from superopt.show import show, show_condition
+
+__all__ = [
+    "Equation",
+    "Statement",
+    "equations",
+    "parse",
+    "parse_condition",
+    "parse_extent",
+    "parse_statement",
+    "read",
+    "real_names",
+    "show",
+    "show_condition",
+]
 
 INFIX: dict[type[ast.operator], str] = {ast.MatMult: "matmul", ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
-SYMBOLS = {"matmul": "@", "add": "+", "sub": "-", "mul": "*"}
-PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "matmul": 2}
 
 
 @dataclass
@@ -64,22 +67,41 @@ class Scope:
 
     variables: Mapping[str, Term]
     named: dict[str, Term] = field(default_factory=dict)
-    reals: set[str] = field(default_factory=set)
+    reals: Collection[str] = ()
     axes: Mapping[str, int] = field(default_factory=dict)
 
 
 def parse(
-    text: str, variables: Mapping[str, Term], reals: set[str] | None = None, axes: Mapping[str, int] | None = None
+    text: str,
+    variables: Mapping[str, Term],
+    reals: Collection[str] | None = None,
+    axes: Mapping[str, int] | None = None,
 ) -> tuple[Term, ...]:
-    """The terms that `text` denotes, one per output.
+    """The terms that `text` denotes, one per output. `reals` names the real attribute variables (by default `real_names`).
 
     Raises:
         NotationError: the text is not of the notation. ShapeError: a term is not well typed.
+        SpecError: no file of specs/ defines an operator.
     """
-    scope = Scope(variables, reals=set() if reals is None else reals, axes=axes or {})
+    scope = Scope(variables, reals=real_names(text) if reals is None else reals, axes=axes or {})
     tree = _expression(text)
     nodes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     return tuple(_term(node, scope) for node in nodes)
+
+
+def real_names(*texts: str) -> frozenset[str]:
+    """The names that stand in real attributes of the texts' operators, and in no attribute that is an integer."""
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    tuples: set[str] = set()
+    for call in (node for text in texts for node in ast.walk(_expression(text)) if isinstance(node, ast.Call)):
+        spec = registry().get(ast.unparse(call.func))
+        kinds = {p.name: p.kind for p in spec.parameters} if spec else {}
+        for keyword in call.keywords:
+            names = {n.id for n in ast.walk(keyword.value) if isinstance(n, ast.Name)}
+            found[kinds.get(keyword.arg or "") == "real"] |= names
+            if isinstance(keyword.value, ast.Name):
+                tuples.add(keyword.value.id)
+    return frozenset(n for n in found[True] - found[False] if n.rstrip("0123456789") not in tuples - {n})
 
 
 def _expression(text: str) -> ast.expr:
@@ -110,7 +132,7 @@ def _term(node: ast.expr, scope: Scope) -> Term:
         case ast.Call(ast.Name(name), args, keywords):
             spec = operator(name)
             operands = [_term(a, scope) for a in args]
-            attributes = {k.arg: _attribute(k, spec, scope) for k in keywords if k.arg is not None}
+            attributes = {str(k.arg): _attribute(k, spec, scope) for k in keywords}
             return apply(name, *operands, **attributes)
         case _:
             raise _fail(node, "not a term")
@@ -121,7 +143,7 @@ def _attribute(keyword: ast.keyword, spec: Operator, scope: Scope) -> Attribute:
         if parameter.name == keyword.arg:
             if parameter.kind in ("axes", "extents"):
                 return _extents(keyword.value, scope)
-            return _extent(keyword.value, scope, real=parameter.kind == "real")
+            return _extent(keyword.value, scope)
     raise _fail(keyword.value, f"{spec.name} has no attribute {keyword.arg}")
 
 
@@ -137,7 +159,7 @@ def _extents(node: ast.expr, scope: Scope) -> tuple[Extent, ...]:
             raise _fail(node, "not a tuple of sizes")
 
 
-def _extent(node: ast.expr, scope: Scope, *, real: bool = False) -> Extent:
+def _extent(node: ast.expr, scope: Scope) -> Extent:
     match node:
         case ast.Constant(int() | float() as value) if not isinstance(value, bool):
             return value
@@ -146,8 +168,6 @@ def _extent(node: ast.expr, scope: Scope, *, real: bool = False) -> Extent:
         case ast.Name(name):
             if name in scope.variables or name in scope.named:
                 raise _fail(node, "a tensor where a number is expected")
-            if real:
-                scope.reals.add(name)
             return size(Sym(name, name in scope.reals))
         case ast.Subscript(ast.Attribute(value, "shape"), axis):
             shape = _term(value, scope).shape
@@ -156,9 +176,9 @@ def _extent(node: ast.expr, scope: Scope, *, real: bool = False) -> Extent:
                 raise ShapeError(f"no such axis: {ast.unparse(node)}")
             return shape[position]
         case ast.UnaryOp(ast.USub(), operand):
-            return -_extent(operand, scope, real=real)
+            return -_extent(operand, scope)
         case ast.BinOp(left, symbol, right):
-            return _arithmetic(node, symbol, _extent(left, scope, real=real), _extent(right, scope, real=real))
+            return _arithmetic(node, symbol, _extent(left, scope), _extent(right, scope))
         case _:
             raise _fail(node, "not a size")
 
@@ -181,13 +201,24 @@ def _arithmetic(node: ast.expr, symbol: ast.operator, a: Extent, b: Extent) -> E
             raise _fail(node, "not arithmetic of sizes")
 
 
-def parse_condition(text: str, variables: Mapping[str, Term], reals: set[str], axes: Mapping[str, int] | None = None) -> Cond:
+def parse_condition(
+    text: str, variables: Mapping[str, Term], reals: Collection[str], axes: Mapping[str, int] | None = None
+) -> Cond:
     """The condition on sizes and attribute variables that `text` states.
 
     Raises:
         NotationError: the text is not a condition.
     """
     return _condition(_expression(text), Scope(variables, reals=reals, axes=axes or {}))
+
+
+def parse_extent(text: str, variables: Mapping[str, Term], reals: Collection[str]) -> Extent:
+    """The size or number that `text` denotes; names in `reals` are real attribute variables.
+
+    Raises:
+        NotationError: the text is not a size.
+    """
+    return _extent(_expression(text), Scope(variables, reals=reals))
 
 
 def _condition(node: ast.expr, scope: Scope) -> Cond:
@@ -298,8 +329,7 @@ def read(statement: Statement, ranks: Mapping[str, int]) -> Equation:
     """
     declared = {name: variable(name, rank) for name, rank in ranks.items() if rank >= 0}
     axes = {name: axis for name, axis in ranks.items() if axis < 0}
-    reals: set[str] = set()
-    left, right = parse(statement.left, declared, reals, axes), parse(statement.right, declared, reals, axes)
+    reals = real_names(statement.left, statement.right)
     left, right = parse(statement.left, declared, reals, axes), parse(statement.right, declared, reals, axes)
     if len(left) != len(right):
         raise NotationError(f"{statement.name}: the sides have {len(left)} and {len(right)} outputs")
@@ -327,88 +357,3 @@ def equations(statement: Statement) -> list[Equation]:
     if not found:
         raise NotationError(f"{statement.name}: not well typed at any of its ranks ({why})")
     return found
-
-
-# ---------------------------------------------------------------- printing
-
-
-def show(*roots: Term) -> str:
-    """The notation for terms; subterms used more than once are named where they first stand."""
-    uses: dict[Term, int] = {}
-    for term in subterms(*roots):
-        for arg in term.args:
-            uses[arg] = uses.get(arg, 0) + 1
-    for root in roots:
-        uses[root] = uses.get(root, 0) + 1
-    taken = {t.name for t in subterms(*roots) if t.is_variable} | _symbol_names(roots)
-    fresh = (n for n in (f"t{i}" for i in itertools.count(1)) if n not in taken)
-    printer = _Printer({t: next(fresh) for t in subterms(*roots) if uses.get(t, 0) > 1 and t.args}, roots)
-    shown = [printer.show(r, 0) for r in roots]
-    return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
-
-
-def _symbol_names(roots: Sequence[Term]) -> set[str]:
-    return {a.name for a in attribute_atoms(*roots) if isinstance(a, Sym)}
-
-
-class _Printer:
-    def __init__(self, names: Mapping[Term, str], roots: Sequence[Term]) -> None:
-        self.names = names
-        self.done: set[Term] = set()
-        self.shapes: dict[Shape, Term] = {}
-        for term in subterms(*roots):
-            self.shapes.setdefault(term.shape, term)
-
-    def show(self, term: Term, precedence: int) -> str:
-        if term.is_variable:
-            return term.name
-        name = self.names.get(term)
-        if name is None:
-            return self.body(term, precedence)
-        if term in self.done:
-            return name
-        body = self.body(term, 0)
-        self.done.add(term)
-        return f"({name} := {body})"
-
-    def body(self, term: Term, precedence: int) -> str:
-        symbol = SYMBOLS.get(term.op)
-        if symbol is not None:
-            own = PRECEDENCE[term.op]
-            first, *rest = sorted(term.args, key=repr) if operator(term.op).commutative else term.args
-            text = self.show(first, own)
-            for arg in rest:
-                text += f" {symbol} {self.show(arg, own + 1)}"
-            return f"({text})" if own < precedence else text
-        shown = [self.show(a, 0) for a in term.args]
-        for parameter in operator(term.op).parameters:
-            value = term[parameter.name]
-            if parameter.default is None or value != parameter.default:
-                shown.append(f"{parameter.name}={self.attribute(term, value)}")
-        return f"{term.op}({', '.join(shown)})"
-
-    def attribute(self, term: Term, value: Attribute) -> str:
-        if not isinstance(value, tuple):
-            return show_extent(value) if isinstance(value, int | float | Fraction | Size) else repr(value)
-        like = self.shapes.get(value)
-        if like is not None and len(value) > 1 and any(isinstance(v, Size) for v in value) and term not in subterms(like):
-            if like.is_variable or like in self.done:
-                return f"{self.show(like, 9)}.shape"
-            return f"({_Printer({}, [like]).show(like, 0)}).shape"
-        return "(" + ", ".join(map(show_extent, value)) + ("," if len(value) == 1 else "") + ")"
-
-
-def show_condition(condition: Cond) -> str:
-    """The notation for a condition."""
-    match condition:
-        case bool():
-            return str(condition)
-        case Compare(relation, left):
-            sides: list[Extent] = [0, 0]
-            for monomial, coefficient in left.terms:
-                sides[coefficient < 0] += magnitude_of(coefficient) * (Size(((monomial, 1),)) if monomial else 1)
-            return f"{show_extent(sides[0])} {relation} {show_extent(sides[1])}"
-        case AllOf(parts):
-            return " and ".join(show_condition(p) for p in parts)
-        case AnyOf(parts):
-            return " or ".join(f"({show_condition(p)})" for p in parts)
