@@ -172,7 +172,7 @@ def _collect(terms: Iterable[tuple[Monomial, Number]]) -> Extent:
     total: dict[Monomial, Number] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
-    kept = [(m, _integral(c)) for m, c in total.items() if c]
+    kept = [(m, integral(c)) for m, c in total.items() if c]
     if not kept:
         return 0
     if len(kept) == 1 and not kept[0][0]:
@@ -181,7 +181,8 @@ def _collect(terms: Iterable[tuple[Monomial, Number]]) -> Extent:
     return Size(tuple(kept))
 
 
-def _integral(number: Number) -> Number:
+def integral(number: Number) -> Number:
+    """A fraction that is an integer as an `int`, every other number as it is."""
     return int(number) if isinstance(number, Fraction) and number.denominator == 1 else number
 
 
@@ -234,7 +235,7 @@ def inverse(extent: Extent) -> Extent:
     """1 / extent: a `Fraction` for an integer, a float for a float, symbolic otherwise."""
     if isinstance(extent, Size):
         return size(Inverse(extent))
-    return _integral(Fraction(1) / extent) if isinstance(extent, int | Fraction) else 1.0 / extent
+    return integral(Fraction(1) / extent) if isinstance(extent, int | Fraction) else 1.0 / extent
 
 
 def magnitude_of(number: Number) -> Number:
@@ -266,7 +267,7 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
         for atom in monomial:
             product = product * _substituted_atom(atom, value)
         total = total + product
-    return _integral(total) if isinstance(total, Fraction) else total
+    return integral(total) if isinstance(total, Fraction) else total
 
 
 def _substituted_atom(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent:

@@ -9,13 +9,14 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
 from superopt import index
 from superopt.errors import ShapeError, SpecError
-from superopt.graph import Attribute, Cond, Term, intern_term, subterms
+from superopt.graph import Attribute, Cond, Term, integral, intern_term, subterms
 
 KINDS = {"Axis": "axis", "Axes": "axes", "Extent": "extent", "Extents": "extents", "Real": "real"}
 
@@ -207,8 +208,14 @@ def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attrib
             if not isinstance(value, tuple):
                 raise ShapeError(f"{spec.name}: {parameter.name} is a tuple of axes")
             value = tuple(_from_end(spec, v, rank) for v in value)
-        values.append((parameter.name, value))
+        values.append((parameter.name, _canonical(value)))
     return tuple(values)
+
+
+def _canonical(value: Attribute) -> Attribute:
+    if isinstance(value, tuple):
+        return tuple(integral(v) if isinstance(v, Fraction) else v for v in value)
+    return integral(value) if isinstance(value, Fraction) else value
 
 
 def _from_end(spec: Operator, axis: object, rank: int) -> int:

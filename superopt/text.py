@@ -91,17 +91,22 @@ def parse(
 
 def real_names(*texts: str) -> frozenset[str]:
     """The names that stand in real attributes of the texts' operators, and in no attribute that is an integer."""
-    found: dict[bool, set[str]] = {True: set(), False: set()}
+    reals: set[str] = set()
+    integers: set[str] = set()
     tuples: set[str] = set()
     for call in (node for text in texts for node in ast.walk(_expression(text)) if isinstance(node, ast.Call)):
         spec = registry().get(ast.unparse(call.func))
         kinds = {p.name: p.kind for p in spec.parameters} if spec else {}
         for keyword in call.keywords:
             names = {n.id for n in ast.walk(keyword.value) if isinstance(n, ast.Name)}
-            found[kinds.get(keyword.arg or "") == "real"] |= names
-            if isinstance(keyword.value, ast.Name):
-                tuples.add(keyword.value.id)
-    return frozenset(n for n in found[True] - found[False] if n.rstrip("0123456789") not in tuples - {n})
+            match kinds.get(keyword.arg or ""):
+                case "real":
+                    reals |= names
+                case "extents" if isinstance(keyword.value, ast.Name):
+                    tuples |= names
+                case _:
+                    integers |= names
+    return frozenset(name for name in reals - integers if name.rstrip("0123456789") not in tuples)
 
 
 def _expression(text: str) -> ast.expr:

@@ -86,9 +86,7 @@ def test_extents_compute_what_integers_do(expression: Expression, values: dict[A
 
 
 @given(expressions, environments, st.sampled_from(ATOMS))
-def test_substituting_in_two_steps_is_substituting_at_once(
-    expression: Expression, values: dict[Atom, int], first: Atom
-) -> None:
+def test_substituting_in_steps_is_substituting_at_once(expression: Expression, values: dict[Atom, int], first: Atom) -> None:
     expected = expression.integer(values)
     partly = substitute(expression.extent(), lambda atom: values[first] if atom == first else None)
     assert substitute(partly, values.get) == expected
