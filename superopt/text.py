@@ -29,6 +29,7 @@ from superopt.graph import (
     Attribute,
     Cond,
     Extent,
+    Number,
     Sym,
     Term,
     at_least,
@@ -68,22 +69,23 @@ class Scope:
     variables: Mapping[str, Term]
     named: dict[str, Term] = field(default_factory=dict)
     reals: Collection[str] = ()
-    axes: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, Number] = field(default_factory=dict)
 
 
 def parse(
     text: str,
     variables: Mapping[str, Term],
     reals: Collection[str] | None = None,
-    axes: Mapping[str, int] | None = None,
+    numbers: Mapping[str, Number] | None = None,
 ) -> tuple[Term, ...]:
-    """The terms that `text` denotes, one per output. `reals` names the real attribute variables (by default `real_names`).
+    """The terms that `text` denotes, one per output. `reals` names the real attribute variables (by default `real_names`),
+    and `numbers` gives the attribute and axis variables whose values are known.
 
     Raises:
         NotationError: the text is not of the notation. ShapeError: a term is not well typed.
         SpecError: no file of specs/ defines an operator.
     """
-    scope = Scope(variables, reals=real_names(text) if reals is None else reals, axes=axes or {})
+    scope = Scope(variables, reals=real_names(text) if reals is None else reals, numbers=numbers or {})
     tree = _expression(text)
     nodes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     return tuple(_term(node, scope) for node in nodes)
@@ -168,8 +170,8 @@ def _extent(node: ast.expr, scope: Scope) -> Extent:
     match node:
         case ast.Constant(int() | float() as value) if not isinstance(value, bool):
             return value
-        case ast.Name(name) if name in scope.axes:
-            return scope.axes[name]
+        case ast.Name(name) if name in scope.numbers:
+            return scope.numbers[name]
         case ast.Name(name):
             if name in scope.variables or name in scope.named:
                 raise _fail(node, "a tensor where a number is expected")
@@ -207,14 +209,14 @@ def _arithmetic(node: ast.expr, symbol: ast.operator, a: Extent, b: Extent) -> E
 
 
 def parse_condition(
-    text: str, variables: Mapping[str, Term], reals: Collection[str], axes: Mapping[str, int] | None = None
+    text: str, variables: Mapping[str, Term], reals: Collection[str], numbers: Mapping[str, Number] | None = None
 ) -> Cond:
     """The condition on sizes and attribute variables that `text` states.
 
     Raises:
         NotationError: the text is not a condition.
     """
-    return _condition(_expression(text), Scope(variables, reals=reals, axes=axes or {}))
+    return _condition(_expression(text), Scope(variables, reals=reals, numbers=numbers or {}))
 
 
 def parse_extent(text: str, variables: Mapping[str, Term], reals: Collection[str]) -> Extent:
