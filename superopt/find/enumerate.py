@@ -1,0 +1,188 @@
+"""Enumeration of representatives: terms built bottom-up by size, one kept per value, every other one a candidate equality."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from superopt.errors import ShapeError
+from superopt.find.families import Template, Universe
+from superopt.find.fingerprint import Environment, Fingerprints, environment
+from superopt.graph import Attribute, Compare, Extent, Size, Term, at_least, substitute_cond, subterms, variables
+from superopt.op import apply, operator, requirements
+
+ENVIRONMENTS = 3
+Operators = frozenset[Term]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Two terms of a universe with one value in every environment; `right` is the representative of the class."""
+
+    universe: Universe
+    left: Term
+    right: Term
+
+
+@dataclass
+class Enumeration:
+    """What one universe holds up to its limit: how many terms were built, a representative per class, and the candidates."""
+
+    universe: Universe
+    built: int = 0
+    representatives: list[Term] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    class_of: dict[Term, Term] = field(default_factory=dict)
+
+
+def weight(term: Term) -> int:
+    """How many binary or unary operators a node stands for: none for variables and constants, n - 1 for a sum of n."""
+    if not term.args:
+        return 0
+    return len(term.args) - 1 if operator(term.op).commutative else 1
+
+
+def term_size(*roots: Term) -> int:
+    """The operators of a graph, shared ones counted once."""
+    return sum(weight(t) for t in subterms(*roots))
+
+
+def enumerate_universe(universe: Universe, seed: int) -> Enumeration:
+    """Every class of terms of the universe up to its limit, and every equality that its representatives suggest."""
+    return _Enumerator(universe, seed).run()
+
+
+class _Enumerator:
+    def __init__(self, universe: Universe, seed: int) -> None:
+        self.universe = universe
+        self.result = Enumeration(universe)
+        self.leaves = [v for row in universe.variables for v in row] + list(universe.constants)
+        rng = np.random.default_rng(seed)
+        legal = _legality(universe, self.leaves)
+        self.environments: list[Environment] = []
+        named = [v for row in universe.variables for v in row]
+        for _ in range(ENVIRONMENTS):
+            self.environments.append(environment(named, universe.ranges, universe.divisors, legal, rng))
+        self.fingerprints = Fingerprints(self.environments)
+        self.class_by_digest: dict[bytes, Term] = {}
+        self.levels: list[list[Term]] = []
+        self.operators: dict[Term, Operators] = {}
+        self.seen: set[Term] = set()
+        self.extents = {n for leaf in self.leaves for n in leaf.shape}
+        self.typed: dict[tuple[object, ...], bool] = {}
+
+    def run(self) -> Enumeration:
+        self._classify(self.leaves, 0)
+        for level in range(1, self.universe.limit + 1):
+            self._classify(self._terms(level), level)
+        return self.result
+
+    def _classify(self, terms: Iterable[Term], level: int) -> None:
+        last = level == self.universe.limit
+        fresh = [t for t in terms if t not in self.seen]
+        self.seen.update(fresh)
+        self.result.built += len(fresh)
+        digests = self.fingerprints.of(fresh, remember=not last)
+        kept: list[Term] = []
+        for term in fresh:
+            digest = digests.get(term)
+            if digest is None:
+                continue
+            known = self.class_by_digest.setdefault(digest, term)
+            self.result.class_of[term] = known
+            if known is term:
+                kept.append(term)
+                self.operators[term] = frozenset(t for t in subterms(term) if t.args)
+            elif _prefix(self.universe, term, known):
+                self.result.candidates.append(Candidate(self.universe, term, known))
+        self.levels.append(kept)
+        self.result.representatives.extend(kept)
+
+    def _terms(self, level: int) -> Iterator[Term]:
+        """Terms of exactly this size over the representatives, each once."""
+        last = level == self.universe.limit
+        built: dict[Term, None] = {}
+        for operands in itertools.chain(((t,) for t in self.levels[level - 1]), self._pairs(level - 1)):
+            if last and not _prefix(self.universe, *operands):
+                continue
+            for template in self.universe.templates:
+                if template.operands == len(operands):
+                    for term in self._applied(template, operands):
+                        if term_size(term) == level:
+                            built[term] = None
+        yield from built
+
+    def _pairs(self, together: int) -> Iterator[tuple[Term, Term]]:
+        """Ordered pairs of representatives that hold `together` operators between them."""
+        for term in self.levels[together]:
+            inside = [t for t in subterms(term) if t.args or not together]
+            for other in dict.fromkeys([*self.levels[0], *inside]):
+                yield term, other
+                if other is not term and not (together == 0):
+                    yield other, term
+        for i, j in itertools.product(range(1, together), repeat=2):
+            if i + j >= together:
+                for term, other in itertools.product(self.levels[i], self.levels[j]):
+                    if i + j == together and term is not other or len(self.operators[term] | self.operators[other]) == together:
+                        yield term, other
+
+    def _applied(self, template: Template, operands: tuple[Term, ...]) -> Iterator[Term]:
+        if operator(template.op).commutative and len(operands) == 2 and operands[0].key > operands[1].key:
+            return
+        if template.cut:
+            for start, stop in self._parts(operands[0], template.cut):
+                yield from self._well_typed(template.op, operands, {"axis": template.cut, "start": start, "stop": stop})
+        else:
+            yield from self._well_typed(template.op, operands, template.attributes)
+
+    def _parts(self, term: Term, axis: int) -> Iterator[tuple[Extent, Extent]]:
+        """Both parts of an axis at every boundary between two extents of the universe."""
+        if term.rank < -axis:
+            return
+        whole = term.shape[axis]
+        for first in sorted((e for e in self.extents if isinstance(e, Size)), key=str):
+            if whole - first in self.extents:
+                yield 0, first
+                yield first, whole
+
+    def _well_typed(self, op: str, operands: tuple[Term, ...], attributes: Mapping[str, Attribute]) -> Iterator[Term]:
+        """The operator applied, if it is typed wherever the universe's environments are: no equality of extents is asked for."""
+        kind = (op, tuple(t.shape for t in operands), tuple(attributes.values()))
+        if self.typed.get(kind) is False:
+            return
+        try:
+            term = apply(op, *operands, **attributes)
+        except ShapeError:
+            self.typed[kind] = False
+            return
+        if kind not in self.typed:
+            self.typed[kind] = all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires)
+        if self.typed[kind]:
+            yield term
+
+
+def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
+    """Whether numbers for the symbols meet the conditions of every operator applied to variables and constants alone."""
+    conditions = set(requirements(*universe.constants))
+    for template in universe.templates:
+        if not template.cut:
+            for operands in itertools.product(leaves, repeat=template.operands):
+                try:
+                    term = apply(template.op, *operands, **template.attributes)
+                except ShapeError:
+                    continue
+                if all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires):
+                    conditions.update(term.requires)
+                    conditions.update(at_least(n, 1) for n in term.shape)
+    return lambda env: all(substitute_cond(c, env.value) is True for c in conditions)
+
+
+def _prefix(universe: Universe, *terms: Term) -> bool:
+    """Whether of interchangeable variables the terms use the first ones: all others are renamings of such terms."""
+    used = set(variables(*terms))
+    return all(not (later in used and earlier not in used) for row in universe.variables for earlier, later in itertools.pairwise(row))
+
+
