@@ -72,7 +72,7 @@ def test_a_module_says_what_it_is(source: Path) -> None:
 
 
 def test_only_the_command_line_prints_and_exits(source: Path) -> None:
-    if place(source) != "superopt/cli.py":
+    if place(source) not in {"superopt/cli.py", "superopt/__main__.py"}:
         calls = [n for n in ast.walk(tree(source)) if isinstance(n, ast.Call)]
         assert not [n.lineno for n in calls if ast.unparse(n.func) in {"print", "sys.exit", "exit", "sys.stdout.write"}]
 
