@@ -36,12 +36,16 @@ class Proved:
     """Both sides are equal for all sizes and attributes that the conditions allow.
 
     `bounded` names what was not left symbolic, one entry each, as in "g in 1, 2, 3, 4"; it is empty for a proof about all
-    sizes. `axioms` are the full names of the axioms a proof rests on, none where it rests on the definitions.
+    sizes. `axioms` are the full names of the axioms a proof rests on, none where it rests on the definitions; `instances` are
+    the ground instances of them that prove it, as `superopt.prove.ground` writes them. `kind` says what was reasoned from:
+    "axioms" or "index" (the definitions).
     """
 
     milliseconds: float
     bounded: tuple[str, ...] = ()
     axioms: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+    kind: str = "index"
 
     def __str__(self) -> str:
         return f"proved ({', '.join(self.bounded)})" if self.bounded else "proved"
