@@ -1,0 +1,230 @@
+"""What a rule may take for granted about its sizes, in a form where equal sizes are equal polynomials.
+
+The equalities that hold wherever the left side is well typed are solved for one size each, and the sizes solved for are written
+out everywhere: `y.shape[-2]` becomes `x.shape[-1]` where `x @ y` stands on the left. What is left are inequalities.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from superopt.errors import ShapeError
+from superopt.graph import (
+    AllOf,
+    Atom,
+    Compare,
+    Cond,
+    Dim,
+    Extent,
+    Floor,
+    Monomial,
+    Size,
+    Sym,
+    Term,
+    at_least,
+    atoms,
+    attribute_atoms,
+    conjunction,
+    same,
+    size,
+    substitute,
+    substitute_cond,
+    subterms,
+    variable,
+    variables,
+)
+from superopt.match import Binding, instantiate
+from superopt.op import requirements
+from superopt.prove.arithmetic import valid
+from superopt.text import Equation
+
+
+class Assumptions:
+    """The sizes of one equation, wherever its left side is well typed, its `where` holds and no extent is zero.
+
+    `binding` rewrites a term of the equation into solved sizes; `left` and `right` are its sides rewritten so. `facts` are the
+    conditions that remain; `solved` lists each eliminated size with what it equals.
+
+    Raises:
+        ShapeError: the conditions contradict each other, or the right side is never well typed where the left side is.
+    """
+
+    def __init__(self, equation: Equation) -> None:
+        roots = equation.left + equation.right
+        named = variables(*roots)
+        dims = [size(Dim(v.name, axis)) for v in named for axis in range(-v.rank, 0)]
+        extents = dict.fromkeys(e for t in subterms(*equation.left) for e in t.shape if isinstance(e, Size))
+        positive = [at_least(e, 1) for e in dict.fromkeys([*dims, *extents])]
+        self.assumed = _parts(conjunction(equation.where, *requirements(*equation.left), *positive))
+        self.solved: dict[Atom, Extent] = {}
+        self._opaque: set[Atom] = set()
+        self.facts = self._solve(self.assumed)
+        if False in self.facts:
+            raise ShapeError("the left side is never well typed")
+        self._lowest = _lower_bounds(self.facts)
+        self._known: dict[Cond, bool] = {fact: True for fact in self.facts}
+        self._typed: dict[Term, bool] = {}
+        self.variables = {
+            v.name: variable(v.name, tuple(self.normal(size(Dim(v.name, a))) for a in range(-v.rank, 0))) for v in named
+        }
+        self.reals = frozenset(a.name for a in attribute_atoms(*roots) if isinstance(a, Sym) and a.real)
+        self.symbols = {a.name: value for a, value in self.solved.items() if isinstance(a, Sym)}
+        self.binding = Binding(self.variables, self.symbols)
+        cache: dict[Term, Term] = {}
+        self.left = tuple(instantiate(t, self.binding, cache) for t in equation.left)
+        self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
+
+    def value(self, atom: Atom) -> Extent | None:
+        """What an atom is solved to, for `substitute`; quotients that stand for themselves are left whole."""
+        return size(atom) if atom in self._opaque else self.solved.get(atom)
+
+    def normal(self, extent: Extent) -> Extent:
+        """The extent in solved sizes."""
+        return substitute(extent, self.value)
+
+    def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
+        """The conditions with every equality that can be solved used up; quotients are solved for last."""
+        open_ = list(conditions)
+        for atoms_wanted in ((Dim, Sym), (Dim, Sym, Floor)):
+            progress = True
+            while progress:
+                open_ = list(_parts(conjunction(*(substitute_cond(c, self.value) for c in open_))))
+                positive = _lower_bounds(open_)
+                solutions = (_solution(c, positive, atoms_wanted) for c in open_)
+                solution = next((s for s in solutions if s is not None), None)
+                progress = solution is not None
+                if solution is not None:
+                    self._eliminate(*solution)
+        return tuple(c for c in open_ if not _about_extents_alone(c))
+
+    def _eliminate(self, atom: Atom, value: Extent, whole: Sequence[Atom]) -> None:
+        self._opaque = (self._opaque | set(whole)) - {atom}
+
+        def one(a: Atom) -> Extent | None:
+            return size(a) if a in self._opaque else value if a == atom else None
+
+        self.solved = {a: substitute(v, one) for a, v in self.solved.items()} | {atom: value}
+
+    def holds(self, condition: Cond) -> bool:
+        """Whether the condition, in solved sizes, follows: by adding up lower bounds, or else by Z3."""
+        if isinstance(condition, bool):
+            return condition
+        if isinstance(condition, AllOf):
+            return all(self.holds(part) for part in condition.parts)
+        known = self._known.get(condition)
+        if known is None:
+            known = self._known[condition] = self._bounded_below(condition) or valid(self.facts, condition)
+        return known
+
+    def _bounded_below(self, condition: Cond) -> bool:
+        """A polynomial without negative terms, over sizes that are not negative, is at least its value at their lower bounds."""
+        if not isinstance(condition, Compare) or condition.relation != ">=":
+            return False
+        total: Extent = 0
+        for monomial, coefficient in condition.left.terms:
+            least = coefficient
+            for atom in monomial:
+                low = self._lowest.get(atom, 1 if isinstance(atom, Dim) else -1)
+                if low < 0 or coefficient < 0:
+                    return False
+                least = least * low
+            total = total + least
+        return bool(total >= 0)
+
+    def typed(self, term: Term) -> bool:
+        """Whether the term, in solved sizes, is well typed and nowhere empty."""
+        return all(self._node_typed(t) for t in subterms(term))
+
+    def _node_typed(self, term: Term) -> bool:
+        known = self._typed.get(term)
+        if known is None:
+            conditions = (*term.requires, *(at_least(e, 1) for e in term.shape))
+            known = self._typed[term] = all(self.holds(c) for c in conditions)
+        return known
+
+    def alike(self, one: Term, other: Term) -> bool:
+        """Whether the two terms have the same shape."""
+        return one.rank == other.rank and all(
+            a == b or self.holds(same(a, b)) for a, b in zip(one.shape, other.shape, strict=True)
+        )
+
+
+def _parts(condition: Cond) -> tuple[Cond, ...]:
+    return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
+
+
+def _about_extents_alone(condition: Cond) -> bool:
+    """Whether the condition only says that a sum of products of extents is positive, which every extent is."""
+    if not isinstance(condition, Compare) or condition.relation != ">=":
+        return False
+    lowest: Extent = 0
+    for monomial, coefficient in condition.left.terms:
+        if monomial and (coefficient < 0 or not all(isinstance(a, Dim) for a in monomial)):
+            return False
+        lowest = lowest + coefficient
+    return bool(lowest >= 0)
+
+
+def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
+    """Atoms known to be at least something, read off conditions like `s0 - 1 >= 0` and `g * (n // g) - 1 >= 0`."""
+    lowest: dict[Atom, int] = {}
+    products: list[tuple[Monomial, int]] = []
+    for fact in facts:
+        if isinstance(fact, Compare) and fact.relation == ">=":
+            above = [(m, c) for m, c in fact.left.terms if m]
+            constant = next((c for m, c in fact.left.terms if not m), 0)
+            if len(above) == 1 and above[0][1] == 1 and isinstance(constant, int):
+                products.append((above[0][0], -constant))
+    for monomial, least in sorted(products, key=lambda p: len(p[0])):
+        unknown = [a for a in monomial if lowest.get(a, 1 if isinstance(a, Dim) else 0) < 1]
+        if len(monomial) == 1:
+            lowest[monomial[0]] = max(lowest.get(monomial[0], least), least)
+        elif len(unknown) == 1 and least >= 1:
+            lowest[unknown[0]] = 1
+    return lowest
+
+
+def _solution(
+    condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, ...]
+) -> tuple[Atom, Extent, Sequence[Atom]] | None:
+    """An equality solved for one atom; with the quotients that must be left whole for it to be a solution."""
+    if not isinstance(condition, Compare) or condition.relation != "==":
+        return None
+    left = _without_factors(condition.left, lowest)
+    for atom, sign in _alone(left, wanted):
+        rest = left - sign * size(atom)
+        if atom not in set(atoms(rest)):
+            return atom, -sign * rest, ()
+    for quotient in (a for m, _ in left.terms for a in m if isinstance(a, Floor)):
+        product = quotient.denominator * size(quotient)
+        if left in (quotient.numerator - product, product - quotient.numerator):
+            for atom, sign in _alone(quotient.numerator, wanted):
+                rest = quotient.numerator - sign * size(atom)
+                if atom not in set(atoms(rest)) | set(atoms(quotient.denominator)):
+                    return atom, sign * (product - rest), (quotient,)
+    return None
+
+
+def _without_factors(extent: Size, lowest: Mapping[Atom, int]) -> Size:
+    """The extent divided by the positive atoms that all its terms have in common."""
+    common = Counter(extent.terms[0][0])
+    for monomial, _ in extent.terms[1:]:
+        common &= Counter(monomial)
+    factors = [a for a in common.elements() if isinstance(a, Dim) or lowest.get(a, 0) >= 1]
+    if not factors:
+        return extent
+    divided: Extent = 0
+    for monomial, coefficient in extent.terms:
+        left = list(monomial)
+        for factor in factors:
+            left.remove(factor)
+        divided = divided + (Size(((tuple(left), coefficient),)) if left else coefficient)
+    return divided if isinstance(divided, Size) else extent
+
+
+def _alone(extent: Extent, wanted: tuple[type, ...]) -> list[tuple[Atom, int]]:
+    """The atoms that are a term of their own with coefficient 1 or -1; extents before attributes, the last variable's first."""
+    terms = extent.terms if isinstance(extent, Size) else ()
+    single = [(m[0], int(c)) for m, c in terms if len(m) == 1 and c in (1, -1) and isinstance(m[0], wanted)]
+    return sorted(single, key=lambda item: (isinstance(item[0], Dim), str(item[0])), reverse=True)

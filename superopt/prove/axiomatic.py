@@ -1,0 +1,60 @@
+"""The axiomatic prover: a rule from the axioms, at every choice of its ranks and for all sizes.
+
+Finding and checking are apart. `saturate.derive` finds ground instances of axioms by which the two sides meet; what it returns is
+text, and `replay.check` believes none of it: it reads the instances again, shows their conditions, and has Z3 do the rest.
+"""
+
+from __future__ import annotations
+
+import time
+
+from superopt.errors import ShapeError
+from superopt.prove.assumptions import Assumptions
+from superopt.prove.replay import check, proved, well_typed
+from superopt.prove.saturate import Limits, derive
+from superopt.rule import Rule
+from superopt.text import Equation
+from superopt.verdict import Unknown, Verdict
+
+LIMITS = Limits()
+
+
+def prove_rule(rule: Rule, limits: Limits = LIMITS) -> Verdict:
+    """`Proved` with the instances that prove the rule at all of its ranks, or `Unknown`; the axioms never refute."""
+    started = time.perf_counter()
+    instances: dict[str, None] = {}
+    for equation in rule.equations:
+        found = _prove_at(equation, list(instances), limits)
+        if isinstance(found, str):
+            where = ", ".join(f"{name}[{rank}]" for name, rank in equation.ranks)
+            return Unknown(f"at {where}: {found}" if where else found, _since(started))
+        instances.update(dict.fromkeys(found))
+    return proved(instances, _since(started))
+
+
+def prove_equation(equation: Equation, limits: Limits = LIMITS) -> Verdict:
+    """As `prove_rule`, for one choice of ranks."""
+    started = time.perf_counter()
+    found = _prove_at(equation, [], limits)
+    return Unknown(found, _since(started)) if isinstance(found, str) else proved(found, _since(started))
+
+
+def _prove_at(equation: Equation, known: list[str], limits: Limits) -> list[str] | str:
+    """Instances that prove the equation, those already `known` if they do; or why there are none."""
+    try:
+        assumptions = Assumptions(equation)
+    except ShapeError as error:
+        return str(error)
+    objection = well_typed(assumptions)
+    if objection:
+        return objection
+    if known:
+        enough = check(assumptions, known)
+        if not isinstance(enough, str):
+            return enough
+    derived = derive(assumptions, limits)
+    return "the axioms do not join the sides within the limits" if derived is None else check(assumptions, derived)
+
+
+def _since(started: float) -> float:
+    return (time.perf_counter() - started) * 1e3

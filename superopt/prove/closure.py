@@ -1,0 +1,213 @@
+"""Congruence closure over ground terms that remembers why: every equality it holds can be traced to the steps behind it.
+
+After Nieuwenhuis and Oliveras, "Proof-producing congruence closure" (RTA 2005); sums and products are congruent as multisets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from superopt.graph import Term, subterms
+from superopt.op import operator
+
+Pairs: TypeAlias = "tuple[tuple[Term, Term], ...]"
+Signature: TypeAlias = "tuple[object, ...]"
+
+
+@dataclass(frozen=True)
+class Congruence:
+    """The same operator on pairwise equal operands."""
+
+    pairs: Pairs
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """Two sums (or products) that associativity makes equal, given that the pairs are; `sums` are all that are involved."""
+
+    sums: tuple[Term, ...]
+    pairs: Pairs
+
+
+@dataclass(frozen=True)
+class Given:
+    """An equation asserted from outside, known by its text."""
+
+    text: str
+
+
+Reason: TypeAlias = Congruence | Regrouping | Given
+
+
+class Closure:
+    """Classes of equal terms, closed under congruence."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Term, Term] = {}
+        self._members: dict[Term, list[Term]] = {}
+        self._users: dict[Term, list[Term]] = {}
+        self._table: dict[Signature, Term] = {}
+        self._edges: dict[Term, tuple[Term, Reason]] = {}
+        self._weight: dict[Term, int] = {}
+        self._best: dict[Term, Term] = {}
+        self.by_operator: dict[str, list[Term]] = {}
+
+    def __len__(self) -> int:
+        return len(self._parent)
+
+    def __contains__(self, term: Term) -> bool:
+        return term in self._parent
+
+    def find(self, term: Term) -> Term:
+        """The term that stands for the class; itself for a term that was not added."""
+        parent = self._parent
+        root = term
+        while (above := parent.get(root, root)) is not root:
+            root = above
+        while term is not root:
+            parent[term], term = root, parent[term]
+        return root
+
+    def members(self, term: Term) -> Sequence[Term]:
+        """All terms of the class."""
+        return self._members[self.find(term)]
+
+    def best(self, term: Term) -> Term:
+        """The smallest term of the class."""
+        return self._best.get(self.find(term), term)
+
+    def equal(self, one: Term, other: Term) -> bool:
+        return self.find(one) is self.find(other)
+
+    def signature(self, term: Term) -> Signature:
+        """What congruent terms have in common."""
+        operands = [self.find(a) for a in term.args]
+        if operator(term.op).commutative:
+            operands.sort(key=lambda t: t.key)
+        return (term.op, term.attributes, *operands)
+
+    def canonical(self, term: Term) -> bool:
+        """Whether the term speaks for all that are congruent to it."""
+        return self._table.get(self.signature(term)) is term
+
+    def lookup(self, term: Term) -> Term | None:
+        """The class that the term is in, or would be in by congruence; None if it would be new."""
+        if term in self._parent:
+            return self.find(term)
+        operands = [self.lookup(a) for a in term.args]
+        if term.is_variable or None in operands:
+            return None
+        if operator(term.op).commutative:
+            operands.sort(key=lambda t: t.key if t is not None else "")
+        known = self._table.get((term.op, term.attributes, *operands))
+        return None if known is None else self.find(known)
+
+    def add(self, term: Term) -> Term:
+        """The term, known together with its subterms."""
+        if term not in self._parent:
+            for part in subterms(term):
+                if part not in self._parent:
+                    self._register(part)
+        return term
+
+    def _register(self, term: Term) -> None:
+        self._parent[term] = self._best[term] = term
+        self._members[term] = [term]
+        self._users[term] = []
+        self._weight[term] = 1 + sum(self._weight[a] for a in term.args)
+        if term.is_variable:
+            return
+        self.by_operator.setdefault(term.op, []).append(term)
+        for operand in dict.fromkeys(self.find(a) for a in term.args):
+            self._users[operand].append(term)
+        known = self._table.setdefault(self.signature(term), term)
+        if known is not term:
+            self.merge(term, known, Congruence(self._paired(term, known)))
+
+    def merge(self, one: Term, other: Term, reason: Reason) -> None:
+        """Makes the two terms equal, for the reason given, and whatever follows by congruence."""
+        pending = [(one, other, reason)]
+        while pending:
+            one, other, reason = pending.pop()
+            root, into = self.find(one), self.find(other)
+            if root is into:
+                continue
+            if len(self._members[root]) > len(self._members[into]):
+                one, other, root, into = other, one, into, root
+            self._hang(one, other, reason)
+            self._parent[root] = into
+            self._members[into] += self._members.pop(root)
+            rival = self._best.pop(root)
+            self._best[into] = min(self._best[into], rival, key=lambda t: (self._weight[t], t.key))
+            users = self._users.pop(root)
+            self._users[into] += users
+            for user in users:
+                known = self._table.setdefault(self.signature(user), user)
+                if not self.equal(known, user):
+                    pending.append((user, known, Congruence(self._paired(user, known))))
+
+    def _hang(self, one: Term, other: Term, reason: Reason) -> None:
+        """Adds the edge one -> other to the proof forest, after turning `one`'s tree so that `one` is its root."""
+        while True:
+            above = self._edges.get(one)
+            self._edges[one] = (other, reason)
+            if above is None:
+                return
+            other, one, reason = one, above[0], above[1]
+
+    def _paired(self, one: Term, other: Term) -> Pairs:
+        if not operator(one.op).commutative:
+            return tuple(zip(one.args, other.args, strict=True))
+        return self.matched(one.args, other.args)
+
+    def matched(self, some: Sequence[Term], others: Sequence[Term]) -> Pairs:
+        """Each of `some` with a different one of `others` of its class; they must be there."""
+        left = list(others)
+        pairs: list[tuple[Term, Term]] = []
+        for term in some:
+            partner = next(t for t in left if self.equal(t, term))
+            left.remove(partner)
+            pairs.append((term, partner))
+        return tuple(pairs)
+
+    def explain(self, goals: Pairs) -> tuple[list[Given], list[Regrouping]]:
+        """The steps from which congruence gives every goal, in the order found.
+
+        The goals must hold.
+        """
+        given: dict[Given, None] = {}
+        regrouped: dict[Regrouping, None] = {}
+        done: set[tuple[Term, Term]] = set()
+        pending = list(goals)
+        while pending:
+            one, other = pending.pop()
+            if one is other or (one, other) in done:
+                continue
+            done.add((one, other))
+            for reason in self._path(one, other):
+                match reason:
+                    case Given():
+                        given[reason] = None
+                    case Regrouping(_, pairs):
+                        regrouped[reason] = None
+                        pending.extend(pairs)
+                    case Congruence(pairs):
+                        pending.extend(pairs)
+        return list(given), list(regrouped)
+
+    def _path(self, one: Term, other: Term) -> Iterator[Reason]:
+        """The reasons along the only path between the two terms in the proof forest."""
+        above = {one: None}
+        walk = one
+        while walk in self._edges:
+            walk = self._edges[walk][0]
+            above[walk] = None
+        meet = other
+        while meet not in above:
+            yield self._edges[meet][1]
+            meet = self._edges[meet][0]
+        while one is not meet:
+            yield self._edges[one][1]
+            one = self._edges[one][0]

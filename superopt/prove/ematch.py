@@ -1,0 +1,236 @@
+"""Matching one side of an axiom modulo the equalities known so far: where it stands, and what its variables are there."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TypeAlias
+
+from superopt.graph import (
+    Atom,
+    Attribute,
+    Cond,
+    Dim,
+    Extent,
+    Size,
+    Sym,
+    Term,
+    attribute_atoms,
+    floor_divide,
+    inverse,
+    substitute,
+    subterms,
+)
+from superopt.op import apply, operator
+from superopt.prove.closure import Closure
+from superopt.text import Equation
+
+Pending: TypeAlias = "tuple[tuple[Size, Extent], ...]"
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """An axiom at one choice of ranks, read from `source` to `target`."""
+
+    axiom: str
+    equation: Equation
+    source: Term
+    target: Term
+
+    @property
+    def where(self) -> Cond:
+        return self.equation.where
+
+    @functools.cached_property
+    def inner(self) -> frozenset[str]:
+        """The operators of the source."""
+        return frozenset(t.op for t in subterms(self.source) if not t.is_variable)
+
+    @functools.cached_property
+    def target_operators(self) -> frozenset[str]:
+        return frozenset(t.op for t in subterms(self.target) if not t.is_variable)
+
+    @functools.cached_property
+    def usable(self) -> bool:
+        """Whether the source determines everything the target mentions, and is more than a variable."""
+        known = {t.name for t in subterms(self.source) if t.is_variable}
+        needed = {t.name for t in subterms(self.target) if t.is_variable}
+        symbols = {a for a in attribute_atoms(self.source) if isinstance(a, Sym)}
+        wanted = {a for a in attribute_atoms(self.target) if isinstance(a, Sym)}
+        return not self.source.is_variable and needed <= known and wanted <= symbols
+
+
+def directions(axiom: str, equation: Equation) -> list[Direction]:
+    """The usable readings of an axiom with one output."""
+    (left,), (right,) = equation.left, equation.right
+    both = (Direction(axiom, equation, left, right), Direction(axiom, equation, right, left))
+    return [d for d in both if d.usable]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the variables of a pattern stand for, and attribute equations still to be solved."""
+
+    tensors: Mapping[str, Term]
+    symbols: Mapping[str, Extent]
+    pending: Pending = ()
+
+    def value(self, atom: Atom) -> Extent | None:
+        """The extent an atom of the pattern stands for, where it is known."""
+        if isinstance(atom, Dim):
+            tensor = self.tensors.get(atom.tensor)
+            return None if tensor is None else tensor.shape[atom.axis]
+        return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
+
+
+NOTHING = Found({}, {})
+
+
+class Matcher:
+    """Matching against the classes of a `Closure`, which is not changed."""
+
+    def __init__(self, closure: Closure) -> None:
+        self.closure = closure
+
+    def matches(self, pattern: Term) -> Iterator[Found]:
+        """Everything the pattern stands for anywhere, attributes solved; a sum or product may match a part of one."""
+        commutative = operator(pattern.op).commutative
+        for node in self.closure.by_operator.get(pattern.op, ()):
+            if node.rank == pattern.rank and self.closure.canonical(node):
+                found = self._operands(pattern, node, NOTHING, partly=True) if commutative else self._node(pattern, node, NOTHING)
+                for one in found:
+                    solved = solve(one)
+                    if solved is not None:
+                        yield solved
+
+    def _node(self, pattern: Term, node: Term, found: Found) -> Iterator[Found]:
+        if operator(pattern.op).commutative:
+            yield from self._operands(pattern, node, found, partly=False)
+            return
+        matched = unify_attributes(pattern, node, found)
+        if matched is not None:
+            yield from self._all(pattern.args, node.args, matched)
+
+    def _all(self, patterns: Sequence[Term], terms: Sequence[Term], found: Found) -> Iterator[Found]:
+        if not patterns:
+            yield found
+            return
+        for one in self._class(patterns[0], terms[0], found):
+            yield from self._all(patterns[1:], terms[1:], one)
+
+    def _class(self, pattern: Term, term: Term, found: Found) -> Iterator[Found]:
+        """The pattern against every term known to equal `term`."""
+        if term.rank != pattern.rank:
+            return
+        if pattern.is_variable:
+            known = found.tensors.get(pattern.name)
+            if known is None:
+                yield replace(found, tensors={**found.tensors, pattern.name: self.closure.best(term)})
+            elif self.closure.equal(known, term):
+                yield found
+            return
+        if term not in self.closure:
+            return
+        for member in self.closure.members(term):
+            if member.op == pattern.op and self.closure.canonical(member):
+                yield from self._node(pattern, member, found)
+
+    def _operands(self, pattern: Term, node: Term, found: Found, *, partly: bool) -> Iterator[Found]:
+        """The operands of a sum or product, in any order and grouping, against those of the pattern."""
+        if len(node.args) >= len(pattern.args):
+            wanted = sorted(pattern.args, key=lambda p: p.is_variable)
+            yield from self._share(pattern.op, wanted, node.args, found, partly)
+
+    def _share(
+        self, op: str, wanted: Sequence[Term], operands: tuple[Term, ...], found: Found, partly: bool
+    ) -> Iterator[Found]:
+        if not wanted:
+            if partly or not operands:
+                yield found
+            return
+        first, others = wanted[0], wanted[1:]
+        most = len(operands) - len(others) if first.is_variable and not partly else 1
+        least = most if not others and not partly else 1
+        for count in range(least, most + 1):
+            for chosen in itertools.combinations(range(len(operands)), count):
+                part = [self.closure.best(operands[i]) for i in chosen]
+                rest = tuple(o for i, o in enumerate(operands) if i not in chosen)
+                for one in self._class(first, part[0] if count == 1 else apply(op, *part), found):
+                    yield from self._share(op, others, rest, one, partly)
+
+
+def unify_attributes(pattern: Term, node: Term, found: Found) -> Found | None:
+    """The match extended so that the attributes agree, equations that are not of one bare variable left pending."""
+    symbols, pending = found.symbols, found.pending
+    for (_, wanted), (_, given) in zip(pattern.attributes, node.attributes, strict=True):
+        for want, have in _pairs(wanted, given):
+            if not isinstance(want, Size):
+                if want != have:
+                    return None
+                continue
+            name = _bare(want)
+            if name is None:
+                pending = (*pending, (want, have))
+            elif name not in symbols:
+                symbols = {**symbols, name: have}
+            elif symbols[name] != have:
+                return None
+    return Found(found.tensors, symbols, pending)
+
+
+def _pairs(wanted: Attribute, given: Attribute) -> Sequence[tuple[Extent, Extent]]:
+    if isinstance(wanted, tuple) and isinstance(given, tuple):
+        return list(zip(wanted, given, strict=True)) if len(wanted) == len(given) else [(0, 1)]
+    assert not isinstance(wanted, str | tuple)
+    assert not isinstance(given, str | tuple)
+    return [(wanted, given)]
+
+
+def _bare(extent: Size) -> str | None:
+    (monomial, coefficient), *more = extent.terms
+    if more or coefficient != 1 or len(monomial) != 1 or not isinstance(monomial[0], Sym):
+        return None
+    return monomial[0].name
+
+
+def solve(found: Found) -> Found | None:
+    """The match with its pending attribute equations solved, each for the attribute variable that is its only unknown.
+
+    None if one contradicts, or cannot be solved exactly.
+    """
+    symbols = dict(found.symbols)
+    known = Found(found.tensors, symbols)
+    waiting: Sequence[tuple[Size, Extent]] = found.pending
+    while waiting:
+        left: list[tuple[Size, Extent]] = []
+        for want, have in waiting:
+            unknown = {a.name for a in want.atoms() if isinstance(a, Sym) and a.name not in symbols}
+            if not unknown:
+                if substitute(want, known.value) != have:
+                    return None
+            elif len(unknown) > 1 or (value := _solution(want, have, unknown.copy().pop(), known)) is None:
+                left.append((want, have))
+            else:
+                symbols[unknown.pop()] = value
+        if len(left) == len(waiting):
+            return None
+        waiting = left
+    return known
+
+
+def _solution(want: Size, have: Extent, name: str, known: Found) -> Extent | None:
+    """The value of the variable that makes the extents equal, where it occurs linearly and divides exactly."""
+
+    def at(value: Extent) -> Extent:
+        return substitute(want, lambda a: value if isinstance(a, Sym) and a.name == name else known.value(a))
+
+    start = at(0)
+    slope = at(1) - start
+    if slope == 0:
+        return None
+    real = any(isinstance(a, Sym) and a.name == name and a.real for a in want.atoms())
+    value = (have - start) * inverse(slope) if real or isinstance(slope, Fraction) else floor_divide(have - start, slope)
+    return value if at(value) == have else None

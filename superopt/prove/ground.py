@@ -1,0 +1,102 @@
+"""Ground instances of axioms, as the ledger keeps them: the axiom's name, and what each of its variables stands for.
+
+    matmul.associativity(x=a, y=b, z=c)
+    concat.slice-first(x=a @ b, y=c, k=-1)
+    add.regroup(a + b + c)                       the ways to associate and order a sum, all equal
+
+The terms are written over the variables of the rule that is proved, and the axiom's ranks follow from theirs.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from superopt.errors import NotationError, ShapeError
+from superopt.graph import Extent, Sym, Term, attribute_atoms, show_extent, substitute_cond, variables
+from superopt.match import Binding, instantiate
+from superopt.prove.assumptions import Assumptions
+from superopt.rule import axioms
+from superopt.text import Equation, parse, parse_extent, show
+
+REGROUP = "regroup"
+_FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """An equation between two terms that an axiom gives; a regrouping gives one sum or product, whose parts may be grouped anyhow."""
+
+    text: str
+    axiom: str
+    left: Term
+    right: Term
+
+
+def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], symbols: Mapping[str, Extent]) -> str:
+    """The text of an instance."""
+    axes = {name: axis for name, axis in equation.ranks if axis < 0}
+    given = [f"{name}={show(term)}" for name, term in tensors.items()]
+    given += [f"{name}={show_extent(extent)}" for name, extent in symbols.items()]
+    given += [f"{name}={axis}" for name, axis in axes.items()]
+    return f"{axiom}({', '.join(given)})"
+
+
+def write_regrouping(term: Term) -> str:
+    """The text for: this sum (or product) may be grouped and ordered in any way."""
+    return f"{term.op}.{REGROUP}({show(term)})"
+
+
+def read_ground(text: str, assumptions: Assumptions) -> Ground:
+    """The instance that `text` states, for sizes as `assumptions` has them; nothing is checked but the form.
+
+    Raises:
+        NotationError: the text names no axiom, or not all of its variables. ShapeError: it is not well typed at these ranks.
+    """
+    matched = _FORM.match(text)
+    if matched is None:
+        raise NotationError(f"not an instance of an axiom: {text}")
+    axiom, inside = matched[1], matched[2]
+    if axiom.endswith("." + REGROUP):
+        (term,) = parse(inside, assumptions.variables, set(assumptions.reals))
+        return Ground(text, axiom, term, term)
+    rule = axioms().get(axiom)
+    if rule is None:
+        raise NotationError(f"no axiom is called {axiom}")
+    call = ast.parse(f"_({inside})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    given = {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg is not None}
+    for equation in rule.equations:
+        binding = _binding(equation, given, assumptions)
+        if binding is not None:
+            (left,), (right,) = equation.left, equation.right
+            if assumptions.holds(substitute_cond(equation.where, binding.value)):
+                return Ground(text, axiom, instantiate(left, binding), instantiate(right, binding))
+    raise ShapeError(f"the axiom does not hold at these ranks: {text}")
+
+
+def _binding(equation: Equation, given: Mapping[str, str], assumptions: Assumptions) -> Binding | None:
+    """What the variables of the axiom stand for, if `given` has them all at the ranks of this equation."""
+    named = variables(*equation.left, *equation.right)
+    symbols = equation_symbols(equation)
+    axes = {name: axis for name, axis in equation.ranks if axis < 0}
+    if {v.name for v in named} | set(symbols) | set(axes) != set(given):
+        return None
+    if any(given[name] != str(axis) for name, axis in axes.items()):
+        return None
+    reals = set(assumptions.reals)
+    tensors: dict[str, Term] = {}
+    for v in named:
+        (tensors[v.name],) = parse(given[v.name], assumptions.variables, reals)
+        if tensors[v.name].rank != v.rank:
+            return None
+    extents = {name: parse_extent(given[name], assumptions.variables, reals) for name in symbols}
+    return Binding(tensors, {name: assumptions.normal(value) for name, value in extents.items()})
+
+
+def equation_symbols(equation: Equation) -> dict[str, Sym]:
+    """The attribute variables of the equation, by name."""
+    found = sorted(a for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym))
+    return {a.name: a for a in found}

@@ -1,0 +1,199 @@
+"""Checking a proof: Z3 shows that the ground instances a ledger lists make both sides of a rule equal. Nothing is searched for.
+
+Every instance is first read again from its text, and its conditions are shown to follow from the rule's. What Z3 is then given
+has no quantifiers: tensors are an uninterpreted sort, every operator is an uninterpreted function of tensors and of the numbers in
+its attributes, sums and products are binary functions, and products of sizes are unknowns of linear arithmetic.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+
+import z3
+
+from superopt.errors import NotationError, ShapeError
+from superopt.graph import Attribute, Extent, Monomial, Size, Term, conjunction, same, size, subterms
+from superopt.op import operator
+from superopt.prove.arithmetic import valid
+from superopt.prove.assumptions import Assumptions
+from superopt.prove.ground import Ground, read_ground
+from superopt.rule import Rule
+from superopt.text import Equation
+from superopt.verdict import Proved, Unknown, Verdict
+
+STEPS = 2_000_000
+TENSOR = z3.DeclareSort("Tensor")
+
+
+def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
+    """Whether the instances prove the rule at every choice of its ranks; `Proved.instances` keeps those that were needed."""
+    started = time.perf_counter()
+    needed: dict[str, None] = {}
+    for equation in rule.equations:
+        try:
+            used = check(Assumptions(equation), instances)
+        except ShapeError as error:
+            used = str(error)
+        if isinstance(used, str):
+            return Unknown(f"{_at(equation)}{used}", _since(started))
+        needed.update(dict.fromkeys(used))
+    return proved(needed, _since(started))
+
+
+def proved(instances: Iterable[str], milliseconds: float) -> Proved:
+    """The verdict that these instances support."""
+    texts = tuple(instances)
+    names = tuple(sorted({text.partition("(")[0] for text in texts}))
+    return Proved(milliseconds, axioms=names, instances=texts, kind="axioms")
+
+
+def check(assumptions: Assumptions, instances: Sequence[str]) -> list[str] | str:
+    """Those of the instances from which Z3 derives the equation, in their order; or why it does not.
+
+    Instances that do not exist at the equation's ranks are left out.
+    """
+    objection = well_typed(assumptions)
+    if objection:
+        return objection
+    grounds: list[Ground] = []
+    for text in instances:
+        try:
+            ground = read_ground(text, assumptions)
+        except ShapeError:
+            continue
+        except NotationError as error:
+            return str(error)
+        if not sound(ground, assumptions):
+            return f"the conditions of {text} do not follow"
+        grounds.append(ground)
+    used = derives(tuple(zip(assumptions.left, assumptions.right, strict=True)), grounds)
+    return "Z3 does not derive it from the instances" if used is None else [g.text for g in used]
+
+
+def well_typed(assumptions: Assumptions) -> str | None:
+    """What is wrong with the rule's right side where its left side is well typed; None if nothing is."""
+    eliminated = conjunction(*(same(size(atom), value) for atom, value in assumptions.solved.items()))
+    if not valid(assumptions.assumed, eliminated):
+        return "its sizes cannot be solved"
+    if not all(map(assumptions.typed, assumptions.right)):
+        return "the right side is not shown to be well typed wherever the left side is"
+    if not all(map(assumptions.alike, assumptions.left, assumptions.right)):
+        return "the sides are not shown to have the same shape"
+    return None
+
+
+def sound(ground: Ground, assumptions: Assumptions) -> bool:
+    """Whether both sides of the instance are well typed, and of one shape, wherever the rule applies."""
+    terms = (ground.left, ground.right)
+    return all(map(assumptions.typed, terms)) and assumptions.alike(*terms)
+
+
+def derives(goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> list[Ground] | None:
+    """The instances in Z3's refutation of: they hold and some goal does not. None if Z3 finds no contradiction."""
+    encoding = _Encoding()
+    solver = z3.Solver()
+    solver.set("rlimit", STEPS)
+    solver.add(z3.Or(*[encoding.tensor(one) != encoding.tensor(other) for one, other in goals]))
+    sums = _sums(t for pair in goals for t in pair)
+    for term in sums:
+        solver.add(*encoding.groupings(term))
+    labels: dict[str, Ground] = {}
+    for position, ground in enumerate(grounds):
+        facts = [] if ground.left is ground.right else [encoding.tensor(ground.left) == encoding.tensor(ground.right)]
+        for term in _sums((ground.left, ground.right)):
+            facts += [] if term in sums else encoding.groupings(term)
+        labels[f"i{position}"] = ground
+        solver.assert_and_track(z3.And(*facts), f"i{position}")
+    if solver.check() != z3.unsat:
+        return None
+    core = {str(label) for label in solver.unsat_core()}
+    return [ground for label, ground in labels.items() if label in core]
+
+
+def _sums(roots: Iterable[Term]) -> dict[Term, None]:
+    """The sums and products in the terms."""
+    return {t: None for t in subterms(*roots) if not t.is_variable and operator(t.op).commutative}
+
+
+class _Encoding:
+    """Terms as Z3 expressions."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[Term, z3.ExprRef] = {}
+
+    def tensor(self, term: Term) -> z3.ExprRef:
+        known = self._tensors.get(term)
+        if known is None:
+            known = self._tensors[term] = self._node(term)
+        return known
+
+    def _node(self, term: Term) -> z3.ExprRef:
+        if term.is_variable:
+            return z3.Const(term.name, TENSOR)
+        if operator(term.op).commutative:
+            return self._sum(term.op, term.args)
+        numbers = [_number(extent) for _, value in term.attributes for extent in _extents(value)]
+        operands = [self.tensor(a) for a in term.args]
+        if not operands and not numbers:
+            return z3.Const(f"{term.op}()", TENSOR)
+        lengths = "".join(f",{len(_extents(value))}" for _, value in term.attributes)
+        sorts = [TENSOR] * len(operands) + [z3.RealSort()] * len(numbers)
+        return z3.Function(f"{term.op}{lengths}", *sorts, TENSOR)(*operands, *numbers)
+
+    def _sum(self, op: str, operands: Sequence[Term]) -> z3.ExprRef:
+        function = z3.Function(op, TENSOR, TENSOR, TENSOR)
+        result = self.tensor(operands[0])
+        for operand in operands[1:]:
+            result = function(result, self.tensor(operand))
+        return result
+
+    def groupings(self, term: Term) -> list[z3.BoolRef]:
+        """Associativity and commutativity, for every way to compute the sum or product from two parts."""
+        function = z3.Function(term.op, TENSOR, TENSOR, TENSOR)
+        return [
+            self._sum(term.op, whole) == function(self._sum(term.op, one), self._sum(term.op, other))
+            for whole, one, other in _partitions(term.args)
+        ]
+
+
+def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
+    """Every part of at least two operands, with every way to halve it, both ways round."""
+    places = range(len(operands))
+    for count in range(2, len(operands) + 1):
+        for whole in itertools.combinations(places, count):
+            for taken in range(1, count):
+                for one in itertools.combinations(whole, taken):
+                    other = [p for p in whole if p not in one]
+                    yield [operands[p] for p in whole], [operands[p] for p in one], [operands[p] for p in other]
+
+
+def _extents(value: Attribute) -> Sequence[Extent]:
+    assert not isinstance(value, str)
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _number(extent: Extent) -> z3.ArithRef:
+    if not isinstance(extent, Size):
+        return _constant(extent)
+    return z3.Sum(*[_constant(c) * _unknown(m) if m else _constant(c) for m, c in extent.terms])
+
+
+def _constant(number: Extent) -> z3.ArithRef:
+    assert not isinstance(number, Size)
+    fraction = Fraction(number)
+    return z3.RatVal(fraction.numerator, fraction.denominator)
+
+
+def _unknown(monomial: Monomial) -> z3.ArithRef:
+    return z3.Real(" * ".join(str(atom) for atom in monomial))
+
+
+def _at(equation: Equation) -> str:
+    return f"at ranks {', '.join(f'{name}[{rank}]' for name, rank in equation.ranks)}: " if equation.ranks else ""
+
+
+def _since(started: float) -> float:
+    return (time.perf_counter() - started) * 1e3

@@ -1,0 +1,178 @@
+"""The search for a proof: axioms are instantiated wherever they match until the two sides of an equation have met."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt.errors import ShapeError
+from superopt.graph import Term, subterms, substitute_cond
+from superopt.match import Binding, instantiate
+from superopt.op import apply, operator, registry
+from superopt.prove.assumptions import Assumptions
+from superopt.prove.closure import Closure, Given, Regrouping
+from superopt.prove.ematch import Direction, Found, Matcher, directions
+from superopt.prove.ground import write_ground, write_regrouping
+from superopt.rule import axioms
+
+SUMMANDS = 6
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far to search: rounds of matching every axiom everywhere, terms altogether, and nodes of one term."""
+
+    rounds: int = 6
+    terms: int = 700
+
+
+@functools.cache
+def _directions() -> Mapping[tuple[str, int], Sequence[Direction]]:
+    """Every usable reading of every axiom, by the operator and the rank of the side that is matched."""
+    found: dict[tuple[str, int], list[Direction]] = {}
+    for name, axiom in axioms().items():
+        for equation in axiom.equations:
+            for direction in directions(name, equation):
+                found.setdefault((direction.source.op, direction.source.rank), []).append(direction)
+    return found
+
+
+def derive(assumptions: Assumptions, limits: Limits) -> list[str] | None:
+    """Instances of axioms from which both sides of the equation are equal, as text; None if they did not meet."""
+    goals = tuple(zip(assumptions.left, assumptions.right, strict=True))
+    everything = frozenset(registry())
+    own = frozenset(t.op for pair in goals for t in subterms(*pair) if not t.is_variable)
+    for allowed in dict.fromkeys((own, everything)):
+        search = Saturation(assumptions, allowed, limits)
+        if search.run(goals):
+            given, regrouped = search.closure.explain(goals)
+            sums = dict.fromkeys(s for step in regrouped for s in step.sums)
+            return [g.text for g in reversed(given)] + [write_regrouping(s) for s in sums if len(s.args) > 2]
+    return None
+
+
+class Saturation:
+    """A congruence closure that grows by axiom instances; operators outside `allowed` are not introduced."""
+
+    def __init__(self, assumptions: Assumptions, allowed: frozenset[str], limits: Limits) -> None:
+        self.assumptions = assumptions
+        self.allowed = allowed
+        self.limits = limits
+        self.closure = Closure()
+        self._tried: set[tuple[object, ...]] = set()
+        self._regrouped: set[tuple[Term, Term]] = set()
+
+    @property
+    def full(self) -> bool:
+        return len(self.closure) >= self.limits.terms
+
+    def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
+        """Whether every goal was reached within the limits."""
+        for pair in goals:
+            for term in pair:
+                self.closure.add(term)
+        for _ in range(self.limits.rounds):
+            before = len(self.closure), len(self._tried)
+            if self._reached(goals):
+                return True
+            for direction, found in list(self._matches()):
+                self._instantiate(direction, found)
+                if self._reached(goals):
+                    return True
+                if self.full:
+                    return False
+            self._regroup()
+            if (len(self.closure), len(self._tried)) == before:
+                return self._reached(goals)
+        return self._reached(goals)
+
+    def _reached(self, goals: Iterable[tuple[Term, Term]]) -> bool:
+        return all(self.closure.equal(one, other) for one, other in goals)
+
+    def _matches(self) -> Iterator[tuple[Direction, Found]]:
+        matcher = Matcher(self.closure)
+        present = self.closure.by_operator
+        ranks = {(t.op, t.rank): None for terms in present.values() for t in terms}
+        for place in ranks:
+            for direction in _directions().get(place, ()):
+                if direction.inner <= present.keys() and direction.target_operators <= self.allowed:
+                    for found in matcher.matches(direction.source):
+                        yield direction, found
+
+    def _instantiate(self, direction: Direction, found: Found) -> None:
+        identity = (direction, *(self.closure.find(t) for t in found.tensors.values()), *found.symbols.items())
+        if identity in self._tried:
+            return
+        self._tried.add(identity)
+        tensors = {name: self.closure.best(term) for name, term in found.tensors.items()}
+        binding = Binding(tensors, found.symbols)
+        try:
+            if not self.assumptions.holds(substitute_cond(direction.where, binding.value)):
+                return
+            source, target = instantiate(direction.source, binding), instantiate(direction.target, binding)
+        except ShapeError:
+            return
+        typed = self.assumptions.typed(source) and self.assumptions.typed(target)
+        if typed and self.assumptions.alike(source, target) and not self._known(source, target):
+            text = write_ground(direction.axiom, direction.equation, tensors, found.symbols)
+            self.closure.merge(self.closure.add(source), self.closure.add(target), Given(text))
+
+    def _known(self, one: Term, other: Term) -> bool:
+        here, there = self.closure.lookup(one), self.closure.lookup(other)
+        return here is not None and here is there
+
+    def _regroup(self) -> None:
+        """Sums with a part replaced by what that part is known to equal, and with a part written out as the sum it equals."""
+        for op in [name for name in self.closure.by_operator if operator(name).commutative]:
+            nodes = [n for n in self.closure.by_operator[op] if self.closure.canonical(n)]
+            for node in nodes:
+                for part in nodes:
+                    if not self.full and (node, part) not in self._regrouped:
+                        self._contract(node, part)
+                        self._expand(node, part)
+
+    def _contract(self, node: Term, part: Term) -> None:
+        if len(part.args) >= len(node.args):
+            return
+        rest = self._without(node, part)
+        whole = self.closure.best(part)
+        if rest is None or whole.op == node.op:
+            return
+        self._regrouped.add((node, part))
+        new = self.closure.add(apply(node.op, whole, *rest))
+        taken = self._removed(node.args, rest)
+        pairs = (*self.closure.matched(taken, part.args), (part, whole))
+        self.closure.merge(node, new, Regrouping((node, part, new), pairs))
+
+    def _expand(self, node: Term, part: Term) -> None:
+        if len(node.args) + len(part.args) - 1 > SUMMANDS or self.closure.equal(node, part):
+            return
+        whole = next((a for a in node.args if self.closure.equal(a, part)), None)
+        if whole is None:
+            return
+        self._regrouped.add((node, part))
+        rest = list(node.args)
+        rest.remove(whole)
+        new = self.closure.add(apply(node.op, part, *rest))
+        self.closure.merge(node, new, Regrouping((node, part, new), ((whole, part),)))
+
+    def _without(self, node: Term, part: Term) -> list[Term] | None:
+        """The operands of `node` that are left when those of `part` are taken away, if they are all there."""
+        left = list(node.args)
+        for operand in part.args:
+            same = next((t for t in left if self.closure.equal(t, operand)), None)
+            if same is None:
+                return None
+            left.remove(same)
+        return left
+
+    @staticmethod
+    def _removed(args: Sequence[Term], rest: Sequence[Term]) -> list[Term]:
+        left, removed = list(rest), []
+        for term in args:
+            if term in left:
+                left.remove(term)
+            else:
+                removed.append(term)
+        return removed
