@@ -1,0 +1,88 @@
+"""Measured times kept between runs, in one SQLite file that any number of processes may use at once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Json: TypeAlias = "Any"
+
+
+def default_path() -> Path:
+    """Where times are kept unless said otherwise: the user's cache folder, as the XDG base directories name it."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache") / "superopt" / "times.sqlite"
+
+
+class Cache:
+    """A table from keys (any JSON values) to JSON values, in memory and, where `path` can be written, on disk.
+
+    A key is stored as its digest. Entries are never changed: what another process stored first stays. A file that is no
+    database, or a folder that cannot be written, leaves a cache in memory alone, with `error` saying why.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._known: dict[str, Json] = {}
+        self._file: sqlite3.Connection | None = None
+        self.error = ""
+        if path is not None:
+            try:
+                self._file = _opened(path)
+            except (OSError, sqlite3.Error) as error:
+                self.error = f"{path}: {error}"
+
+    def get(self, key: Sequence[Json]) -> Json | None:
+        """The value stored for the key, or None."""
+        digest = digest_of(key)
+        if digest not in self._known and self._file is not None:
+            with contextlib.suppress(sqlite3.Error):
+                row = self._file.execute("SELECT value FROM measured WHERE key = ?", (digest,)).fetchone()
+                if row is not None:
+                    self._known[digest] = json.loads(row[0])
+        return self._known.get(digest)
+
+    def put(self, key: Sequence[Json], value: Json) -> None:
+        """Stores the value for the key, on disk when this returns, unless the file refuses (then in memory alone)."""
+        digest = digest_of(key)
+        self._known[digest] = value
+        if self._file is None:
+            return
+        try:
+            self._file.execute("INSERT OR IGNORE INTO measured VALUES (?, ?, ?)", (digest, text_of(key), text_of(value)))
+        except sqlite3.Error as error:
+            self.error = str(error)
+
+    def close(self) -> None:
+        """Lets go of the file; what is known stays known."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def text_of(value: Json) -> str:
+    """JSON without spaces, the same text for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def digest_of(key: Json) -> str:
+    """A digest of a JSON value."""
+    return hashlib.blake2b(text_of(key).encode(), digest_size=16).hexdigest()
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=10, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("CREATE TABLE IF NOT EXISTS measured (key TEXT PRIMARY KEY, description TEXT, value TEXT)")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection

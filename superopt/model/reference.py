@@ -1,0 +1,180 @@
+"""What a model computes without rounding to float32: ONNX's reference evaluator over float64.
+
+The evaluator's own convolution and pooling loop over pixels in Python; those here loop over the kernel's taps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from superopt.model.session import Array
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
+
+
+class Reference:
+    """The model in float64. Its tensors must be in the proto, not in other files."""
+
+    def __init__(self, model: ModelProto) -> None:
+        wide = ModelProto()
+        wide.CopyFrom(model)
+        _widen_graph(wide.graph)
+        for function in wide.functions:
+            _widen_nodes(function.node)
+        self._evaluator = ReferenceEvaluator(wide, new_ops=[Conv, AveragePool, MaxPool, GatherElements])
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs, floats as float64.
+
+        Raises:
+            Exception: of any type, where the evaluator does not know an operator or fails in one.
+        """
+        wide = {name: value.astype(np.float64) if is_float(value) else value for name, value in feeds.items()}
+        with np.errstate(all="ignore"):
+            return [np.asarray(value) for value in self._evaluator.run(None, wide)]
+
+
+def is_float(value: Array) -> bool:
+    """Whether the values are floating-point numbers, bfloat16 included."""
+    return value.dtype.kind == "f" or value.dtype.name == "bfloat16"
+
+
+def _widen_graph(graph: GraphProto) -> None:
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for port in itertools.chain(graph.input, graph.output, graph.value_info):
+        if port.type.tensor_type.elem_type in _FLOATS:
+            port.type.tensor_type.elem_type = TensorProto.DOUBLE
+    _widen_nodes(graph.node)
+
+
+def _widen_nodes(nodes: Sequence[NodeProto]) -> None:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                _widen_tensor(attribute.t)
+            elif attribute.type == AttributeProto.GRAPH:
+                _widen_graph(attribute.g)
+            elif attribute.name == _TYPE_ATTRIBUTES.get(node.op_type) and attribute.i in _FLOATS:
+                attribute.i = TensorProto.DOUBLE
+            elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                value = np.array(helper.get_attribute_value(attribute), np.float64)
+                attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(value)))
+
+
+def _widen_tensor(tensor: TensorProto) -> None:
+    if tensor.data_type in _FLOATS:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
+
+
+class Window:
+    """How a kernel slides over the spatial axes of an image: its pads, its places, and the pixels under each of its taps."""
+
+    def __init__(self, image: Sequence[int], kernel: Sequence[int], **attributes: Any) -> None:
+        rank = len(kernel)
+        self.kernel = tuple(kernel)
+        self.strides = tuple(attributes.get("strides") or (1,) * rank)
+        self.dilations = tuple(attributes.get("dilations") or (1,) * rank)
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, self.dilations, strict=True)]
+        mode = attributes.get("auto_pad") or "NOTSET"
+        pads = list(attributes.get("pads") or (0,) * (2 * rank)) if mode == "NOTSET" else [0] * (2 * rank)
+        if mode.startswith("SAME"):
+            for axis, (size, step) in enumerate(zip(image, self.strides, strict=True)):
+                missing = max((-(-size // step) - 1) * step + reach[axis] - size, 0)
+                smaller, larger = missing // 2, missing - missing // 2
+                pads[axis], pads[axis + rank] = (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
+        self.declared = list(zip(pads[:rank], pads[rank:], strict=True))
+        places, self.pads = [], []
+        for size, (before, after), span, step in zip(image, self.declared, reach, self.strides, strict=True):
+            free = size + before + after - span
+            count = free // step + 1
+            if attributes.get("ceil_mode"):
+                count = -(-free // step) + 1
+                count -= (count - 1) * step >= size + before
+            places.append(count)
+            self.pads.append((before, max((count - 1) * step + span - size - before, after)))
+        self.places = tuple(places)
+
+    def padded(self, image: Array, value: float) -> Array:
+        """The image with its pads filled with `value`."""
+        return np.pad(image, [(0, 0), (0, 0), *self.pads], constant_values=value)
+
+    def taps(self, padded: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
+        """For each position in the kernel, the pixels of the padded image that it meets at the kernel's places."""
+        for tap in itertools.product(*map(range, self.kernel)):
+            cuts = (
+                slice(t * d, t * d + (n - 1) * s + 1, s)
+                for t, d, s, n in zip(tap, self.dilations, self.strides, self.places, strict=True)
+            )
+            yield tap, padded[(..., *cuts)]
+
+
+class Conv(OpRun):
+    """Convolution (ONNX Conv), one matrix product for each kernel tap and group."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, w: Array, b: Array | None = None, **attributes: Any) -> tuple[Array]:
+        group = attributes.get("group") or 1
+        window = Window(x.shape[2:], w.shape[2:], **attributes)
+        features, depth = w.shape[:2]
+        kernel = w.reshape(group, features // group, depth, *w.shape[2:])
+        result = np.zeros((x.shape[0], group, features // group, int(np.prod(window.places))), x.dtype)
+        for tap, pixels in window.taps(window.padded(x, 0.0)):
+            columns = np.ascontiguousarray(pixels).reshape(x.shape[0], group, depth, -1)
+            weight = np.ascontiguousarray(kernel[(slice(None), slice(None), slice(None), *tap)])
+            result += weight * columns if depth == 1 else weight @ columns
+        result = result.reshape(x.shape[0], features, *window.places)
+        return (result if b is None else result + b.reshape(-1, *(1,) * len(window.places)),)
+
+
+class MaxPool(OpRun):
+    """Maximum pooling (ONNX MaxPool), without its second output."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        if len(self.onnx_node.output) > 1:
+            raise NotImplementedError("MaxPool with indices")
+        window = Window(x.shape[2:], attributes.pop("kernel_shape"), **attributes)
+        result = np.full((*x.shape[:2], *window.places), -np.inf, x.dtype)
+        for _, pixels in window.taps(window.padded(x, -np.inf)):
+            np.maximum(result, pixels, out=result)
+        return (result,)
+
+
+class AveragePool(OpRun):
+    """Average pooling (ONNX AveragePool), with pads counted or not; pixels beyond the declared pads never are."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        window = Window(x.shape[2:], attributes.pop("kernel_shape"), **attributes)
+        counted = np.ones((1, 1, *x.shape[2:]), x.dtype)
+        if attributes.get("count_include_pad"):
+            counted = np.pad(counted, [(0, 0), (0, 0), *window.declared], constant_values=1.0)
+            beyond = [(0, p[1] - d[1]) for p, d in zip(window.pads, window.declared, strict=True)]
+            counted = np.pad(counted, [(0, 0), (0, 0), *beyond])
+        else:
+            counted = window.padded(counted, 0.0)
+        total = sum(pixels for _, pixels in window.taps(window.padded(x, 0.0)))
+        return (total / sum(pixels for _, pixels in window.taps(counted)),)
+
+
+class GatherElements(OpRun):
+    """Values picked along an axis (ONNX GatherElements); the evaluator's own fails where the first extent is 1."""
+
+    op_domain = ""
+
+    def _run(self, data: Array, indices: Array, axis: int | None = None) -> tuple[Array]:
+        along = (axis or 0) % data.ndim
+        used = tuple(slice(None if a == along else extent) for a, extent in enumerate(indices.shape))
+        return (np.take_along_axis(data[used], indices % data.shape[along], along),)

@@ -1,0 +1,346 @@
+"""ONNX Runtime sessions: a device, a model loaded on it, and runs that measure the model and not the machinery around it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import platform
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import DTypeLike
+from onnx import ModelProto
+
+from superopt.errors import InvalidModelError, ProviderError, RuntimeMissingError
+from superopt.model.load import first_line
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+QUIET = 4
+_DTYPES: dict[str, Any] = {
+    "float": np.float32,
+    "double": np.float64,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "bool": np.bool_,
+    **{name: np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
+}
+
+
+@functools.cache
+def runtime() -> Any:
+    """The onnxruntime module.
+
+    Raises:
+        RuntimeMissingError: it is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise RuntimeMissingError(
+            "ONNX Runtime is not installed: pip install onnxruntime-gpu (or onnxruntime, for the CPU alone)"
+        ) from error
+    return onnxruntime
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where sessions run: a provider, its number of CPU threads and, on CUDA, whether runs are replayed as a CUDA graph."""
+
+    provider: str = "cpu"
+    threads: int = 1
+    cuda_graph: bool = False
+
+    def __post_init__(self) -> None:
+        if self.provider not in PROVIDERS:
+            raise ProviderError(f"unknown provider {self.provider!r}: it is one of {', '.join(PROVIDERS)}")
+        if self.cuda_graph and self.provider != "cuda":
+            raise ProviderError("CUDA graphs need the provider cuda")
+        available = runtime().get_available_providers()
+        if PROVIDERS[self.provider] not in available:
+            raise ProviderError(f"the installed ONNX Runtime has no provider {self.provider}; it has {', '.join(available)}")
+
+    @property
+    def memory(self) -> str:
+        """What ONNX Runtime calls the device in a binding."""
+        return self.provider
+
+    @property
+    def name(self) -> str:
+        """The hardware's name."""
+        return gpu_name() if self.provider == "cuda" else cpu_name()
+
+    @property
+    def identity(self) -> str:
+        """Everything about the device and the runtime that a measured time depends on."""
+        graph = "graph" if self.cuda_graph else "stream"
+        return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__))
+
+
+@functools.cache
+def cpu_name() -> str:
+    """The processor's name, as the operating system gives it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@functools.cache
+def gpu_name() -> str:
+    """The first GPU's name and driver, as the driver's own tool gives them; `cuda` where it cannot be asked."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
+        return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0].strip()
+    return "cuda"
+
+
+@functools.cache
+def last_level_cache() -> int:
+    """Bytes of the processor's last-level cache; 32 MiB where the system does not say."""
+    for level in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
+        with contextlib.suppress(ValueError, OSError):
+            size = os.sysconf(level)
+            if size > 0:
+                return size
+    return 32 << 20
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a model; an extent is an int, or a name where it is left open."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str, ...]
+
+    def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape with open extents taken from `sizes`, 1 where that does not say."""
+        return tuple(extent if isinstance(extent, int) else sizes.get(extent, 1) for extent in self.shape)
+
+
+class Session:
+    """A model loaded in ONNX Runtime on a device, one thread unless the device says otherwise, with no spinning.
+
+    `optimize` is whether graph optimizations run (all of them) or none. `exact` turns TF32 off, for comparing values.
+    `saved` is where ONNX Runtime's optimized graph is written, its initializers of 1 KiB and more in `saved` + ".data".
+
+    Raises:
+        InvalidModelError: ONNX Runtime cannot load the model.
+        ProviderError: ONNX Runtime fell back to another provider.
+    """
+
+    def __init__(
+        self, model: Loadable, device: Device, *, optimize: bool = True, exact: bool = False, saved: Path | None = None
+    ) -> None:
+        ort = runtime()
+        self.device = device
+        options = _options(device, optimize, saved)
+        source = model.SerializeToString() if isinstance(model, ModelProto) else model
+        source = source if isinstance(source, bytes) else os.fspath(source)
+        try:
+            with _silenced(device):
+                self._session = ort.InferenceSession(source, options, providers=_providers(device, exact))
+        except Exception as error:
+            raise InvalidModelError(f"ONNX Runtime cannot load the model: {first_line(error)}") from error
+        if self._session.get_providers()[0] != PROVIDERS[device.provider]:
+            raise ProviderError(
+                f"the provider {device.provider} could not be used, ONNX Runtime fell back to "
+                f"{self._session.get_providers()[0]} (a missing or mismatched CUDA or cuDNN library, or no device)"
+            )
+        if device.provider == "cuda" and self.placement and not self.placement.get("cuda"):
+            raise ProviderError("ONNX Runtime placed none of the model's nodes on the provider cuda")
+        self.inputs = tuple(_port(p) for p in self._session.get_inputs())
+        self.outputs = tuple(p.name for p in self._session.get_outputs())
+
+    @functools.cached_property
+    def placement(self) -> Mapping[str, int]:
+        """How many nodes run on each provider; empty where this version of ONNX Runtime does not tell."""
+        count: Counter[str] = Counter()
+        short = {long: name for name, long in PROVIDERS.items()}
+        if hasattr(self._session, "get_provider_graph_assignment_info"):
+            for part in self._session.get_provider_graph_assignment_info():
+                count[short.get(part.ep_name, part.ep_name)] += len(part.get_nodes())
+        return count
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs' values.
+
+        Raises:
+            InvalidModelError: ONNX Runtime fails while it runs the model.
+        """
+        try:
+            values: list[Array] = self._session.run(None, dict(feeds), _quiet_run())
+        except Exception as error:
+            raise InvalidModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+        return values
+
+    def bind(self, feeds: Mapping[str, Array]) -> Bound:
+        """The session with its inputs on the device and its outputs' places fixed, run once and ready to be timed."""
+        return Bound(self._session, self.device, self.outputs, feeds)
+
+
+class Bound:
+    """A session whose inputs and outputs lie on the device, so that a run is the model's own work."""
+
+    def __init__(self, session: Any, device: Device, outputs: Sequence[str], feeds: Mapping[str, Array]) -> None:
+        self._session, self._device = session, device
+        self._binding = session.io_binding()
+        self._value = runtime().OrtValue
+        self._options = _quiet_run()
+        self._async_options = _quiet_run()
+        self._async_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        for name, array in feeds.items():
+            self._binding.bind_ortvalue_input(name, self._placed(array))
+        if device.cuda_graph:
+            for name, array in zip(outputs, self._shapes(outputs, feeds), strict=True):
+                self._binding.bind_ortvalue_output(name, self._placed(array))
+        else:
+            for name in outputs:
+                self._binding.bind_output(name, device.memory, 0)
+        self.run()
+        if not device.cuda_graph:
+            self._values = self._binding.get_outputs()
+            for name, value in zip(outputs, self._values, strict=True):
+                self._binding.bind_ortvalue_output(name, value)
+
+    def _placed(self, array: Array) -> Any:
+        return self._value.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape), self._device.memory, 0)
+
+    def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs of a run outside the capture: a CUDA graph needs its buffers before its first run."""
+        options = _quiet_run()
+        options.add_run_config_entry("gpu_graph_id", "-1")
+        values: list[Array] = self._session.run(list(outputs), dict(feeds), options)
+        return values
+
+    def run(self) -> None:
+        """One run, finished on the device when this returns."""
+        try:
+            self._session.run_with_iobinding(self._binding, self._options)
+        except Exception as error:
+            raise InvalidModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+
+    def outputs(self) -> list[Array]:
+        """The values that the last run left in the outputs."""
+        return [value.numpy() for value in self._binding.get_outputs()]
+
+    def seconds(self, runs: int) -> float:
+        """The mean time of `runs` runs in a row; on CUDA they are queued and waited for together."""
+        run, binding = self._session.run_with_iobinding, self._binding
+        last = self._options
+        options = last if self._device.provider == "cpu" else self._async_options
+        start = time.perf_counter()
+        for _ in range(runs - 1):
+            run(binding, options)
+        run(binding, last)
+        return (time.perf_counter() - start) / runs
+
+
+def random_inputs(
+    ports: Sequence[Port],
+    seed: int = 0,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    high: Mapping[str, int] | None = None,
+) -> dict[str, Array]:
+    """A value for each input: floats are standard normal, integers lie in [0, high[name]) (0 and 1 without), booleans are even.
+
+    Extents left open are taken from `sizes` and are 1 otherwise.
+    """
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, Array] = {}
+    for port in ports:
+        shape = port.concrete(sizes or {})
+        if port.dtype.kind in "iub":
+            end = 2 if port.dtype.kind == "b" else max(1, (high or {}).get(port.name, 2))
+            feeds[port.name] = rng.integers(0, end, shape).astype(port.dtype)
+        else:
+            feeds[port.name] = rng.standard_normal(shape, np.float32).astype(port.dtype)
+    return feeds
+
+
+def numpy_dtype(type_text: str) -> np.dtype[Any]:
+    """The numpy type behind ONNX Runtime's text for a tensor type, `tensor(float)` say.
+
+    Raises:
+        InvalidModelError: it is no tensor of numbers.
+    """
+    element = type_text.removeprefix("tensor(").removesuffix(")")
+    if element not in _DTYPES:
+        raise InvalidModelError(f"values of type {type_text} are not supported as inputs")
+    chosen: DTypeLike = _DTYPES[element]
+    return np.dtype(chosen)
+
+
+def _port(arg: Any) -> Port:
+    shape = tuple(e if isinstance(e, int) and e >= 0 else str(e or "?") for e in arg.shape)
+    return Port(arg.name, numpy_dtype(arg.type), shape)
+
+
+def _options(device: Device, optimize: bool, saved: Path | None) -> Any:
+    ort = runtime()
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = device.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = QUIET
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    if device.provider == "cuda":
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if saved is not None:
+        options.optimized_model_filepath = str(saved)
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", saved.name + ".data")
+        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    return options
+
+
+def _providers(device: Device, exact: bool) -> list[Any]:
+    if device.provider == "cpu":
+        return [PROVIDERS["cpu"]]
+    cuda = {"use_tf32": "0" if exact else "1", "enable_cuda_graph": "1" if device.cuda_graph else "0"}
+    return [(PROVIDERS["cuda"], cuda), PROVIDERS["cpu"]]
+
+
+@contextlib.contextmanager
+def _silenced(device: Device) -> Iterator[None]:
+    """No output from loading the CUDA libraries: whether they could be loaded is asked afterwards."""
+    if device.provider == "cpu":
+        yield
+        return
+    ort = runtime()
+    _preload_cuda()
+    ort.set_default_logger_severity(QUIET)
+    try:
+        yield
+    finally:
+        ort.set_default_logger_severity(2)
+
+
+@functools.cache
+def _preload_cuda() -> None:
+    """Loads the CUDA and cuDNN libraries that pip installed, where this version of ONNX Runtime can."""
+    preload = getattr(runtime(), "preload_dlls", None)
+    if preload is not None:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
+            preload()
+
+
+def _quiet_run() -> Any:
+    options = runtime().RunOptions()
+    options.log_severity_level = QUIET
+    return options
+
