@@ -16,9 +16,11 @@ from onnx_ir.passes.common import ShapeInferencePass
 
 from superopt.errors import InvalidModelError, ModelNotFoundError
 
-__all__ = ["Loaded", "Model", "ModelProto", "Source", "TensorKind", "first_line", "load", "static_kinds", "tensors"]
+__all__ = ["OVERRIDABLE_SINCE", "Loaded", "Model", "ModelProto", "Source", "charted", "first_line", "load", "tensors"]
 
 Source: TypeAlias = "str | os.PathLike[str] | ModelProto | Model"
+OVERRIDABLE_SINCE = 4
+"""The IR version from which an initializer that is an input too may be overridden; before, every initializer is listed so."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,6 @@ class Loaded:
     def external(self) -> bool:
         """Whether the model keeps tensors in other files."""
         return any(isinstance(t, ir.ExternalTensor) for t in tensors(self.model))
-
-
-@dataclass(frozen=True)
-class TensorKind:
-    """Element type and extents of a value whose shape is known; every extent is at least 1."""
-
-    dtype: ir.DataType
-    shape: tuple[int, ...]
 
 
 def load(source: Source) -> Loaded:
@@ -159,18 +153,15 @@ def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTens
     )
 
 
-def static_kinds(model: Model) -> dict[str, TensorKind]:
-    """What ONNX shape inference knows of the top graph's values, by name; those of unknown shape or type are absent."""
-    inferred = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model.clone()).model
-    values = [*inferred.graph.inputs, *inferred.graph.initializers.values()]
-    values.extend(v for node in inferred.graph for v in node.outputs)
-    return {v.name: kind for v in values if v.name and (kind := _kind(v)) is not None}
-
-
-def _kind(value: ir.Value) -> TensorKind | None:
-    stored = value.const_value if value.is_initializer() else None
-    dtype, shape = (stored.dtype, stored.shape) if stored is not None else (value.dtype, value.shape)
-    if dtype is None or shape is None or isinstance(value.type, ir.SequenceType | ir.OptionalType):
-        return None
-    extents = tuple(n for n in shape if isinstance(n, int) and n > 0)
-    return TensorKind(dtype, extents) if len(extents) == len(shape) else None
+def charted(model: Model) -> Model:
+    """A copy for analysis: nodes in topological order, with all shapes that ONNX shape inference finds, no weight an input."""
+    copy = model.clone()
+    if copy.ir_version < OVERRIDABLE_SINCE:
+        inputs = [v for v in copy.graph.inputs if not v.is_initializer()]
+        copy.graph.inputs.clear()
+        copy.graph.inputs.extend(inputs)
+    copy.graph.sort()
+    for value in copy.graph.initializers.values():
+        if value.const_value is not None:
+            value.shape, value.dtype = ir.Shape(value.const_value.shape.numpy()), value.const_value.dtype
+    return ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copy).model

@@ -1,0 +1,171 @@
+"""The command line: arguments become options, options one call, and every failure one line with its own exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+import superopt
+from superopt.errors import SuperoptError
+from superopt.model.save import save_text, writable
+from superopt.report.optimization import summary
+from superopt.report.progress import Listener, Progress
+from superopt.store import load_rules
+
+INTERRUPTED = 130
+INTERNAL = 70
+CLOSED = 141
+QUIET_SECONDS = 5.0
+UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit code (docs/exit-codes.md)."""
+    options = parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except SuperoptError as error:
+        return _failed(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _failed("interrupted; nothing was written", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED
+    except Exception as error:  # noqa: BLE001
+        if options.debug:
+            traceback.print_exc()
+        return _failed(f"internal error: {type(error).__name__}: {error} (--debug shows where)", INTERNAL)
+    return code
+
+
+def _failed(message: str, code: int) -> int:
+    print(f"superopt: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+# ---------------------------------------------------------------- arguments
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    top = argparse.ArgumentParser(prog="superopt", description="A superoptimizer for ONNX models.")
+    top.add_argument("--version", action="version", version=f"superopt {superopt.__version__}")
+    top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
+    commands = top.add_subparsers(title="commands", required=True, metavar="command")
+    _add_optimize(commands)
+    _add_rules(commands)
+    return top
+
+
+def _add_optimize(commands: Commands) -> None:
+    about = "Write a model that computes the same and runs faster, or the same model where none is found."
+    command = commands.add_parser("optimize", help="make a model faster", description=about)
+    command.add_argument("source", type=Path, metavar="in.onnx", help="the model to optimize")
+    command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
+    command.add_argument("--provider", default="cpu", help="where it will run: cpu (default) or cuda")
+    command.add_argument("--budget", type=seconds, default=60.0, metavar="TIME", help="time for the search: 90, 60s, 2m (60s)")
+    command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
+    command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
+    command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
+    command.set_defaults(run=run_optimize)
+
+
+def _add_rules(commands: Commands) -> None:
+    command = commands.add_parser("rules", help="look at the rules", description="Look at the stored rules.")
+    actions = command.add_subparsers(title="actions", required=True, metavar="action")
+    listing = actions.add_parser("list", help="every rule that optimization uses, one a line")
+    listing.set_defaults(run=run_rules_list)
+
+
+def seconds(text: str) -> float:
+    """A span of time in seconds: a number with an optional unit (ms, s, m, min, h)."""
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a span of time such as 90, 60s or 2m")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def positive(text: str) -> int:
+    """A whole number, at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+# ---------------------------------------------------------------- commands
+
+
+def run_optimize(options: argparse.Namespace) -> int:
+    """`superopt optimize`: the target holds the result, the report is on the terminal and, if wanted, in a JSON file."""
+    for path in filter(None, (options.target, options.json)):
+        writable(path)
+    with shown_progress() as listener:
+        optimized = superopt.optimize(
+            options.source,
+            provider=options.provider,
+            budget=options.budget,
+            seed=options.seed,
+            threads=options.threads,
+            cache=options.cache,
+            progress=listener,
+        )
+    optimized.save(options.target)
+    if options.json is not None:
+        save_text(optimized.report.json(), options.json)
+    out.print(summary(optimized.report))
+    return 0
+
+
+def run_rules_list(options: argparse.Namespace) -> int:
+    """`superopt rules list`: one rule a line, as the files have it."""
+    for rule in load_rules():
+        out.print(Text(str(rule)), soft_wrap=True)
+    return 0
+
+
+# ---------------------------------------------------------------- progress
+
+
+@contextmanager
+def shown_progress() -> Iterator[Listener]:
+    """A listener that shows progress on the standard error stream: in place on a terminal, a line now and then elsewhere."""
+    if err.is_terminal:
+        with err.status("starting") as status:
+            yield lambda progress: status.update(escape(str(progress)))
+        return
+    last = _Last()
+
+    def line(progress: Progress) -> None:
+        if progress.phase != last.phase or time.monotonic() - last.time >= QUIET_SECONDS:
+            last.phase, last.time = progress.phase, time.monotonic()
+            print(progress, file=sys.stderr, flush=True)
+
+    yield line
+
+
+@dataclass
+class _Last:
+    """What was printed last, and when."""
+
+    phase: str = ""
+    time: float = 0.0

@@ -1,0 +1,146 @@
+"""Islands: the regions of a model's top graph that the algebra can express, each of them convex.
+
+A node is in an island if it lifts to terms. Every path that leaves the lifted nodes and comes back to them climbs one level.
+An island is a connected set of lifted nodes of one level (nodes that read the same value are connected too), so no path
+leaves an island and returns to it, and whatever replaces the island's outputs cannot close a cycle through the rest of the
+model. Nodes that only combine weights are in no island: every island that uses them has them in its terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+from networkx.utils import UnionFind
+
+from superopt.graph import Term
+from superopt.model.lift import FLOATS, leaf_of, lift_node
+from superopt.model.load import Model, charted
+
+
+@dataclass(frozen=True, eq=False)
+class Island:
+    """Nodes of the top graph in topological order, and what they compute.
+
+    `values` has the term of every value that the nodes produce; `outputs`, of those that are used elsewhere, are graph outputs
+    or are captured by a subgraph. A variable of the terms is a value from outside; it is constant if it is a weight.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    values: Mapping[str, Term]
+    outputs: Mapping[str, Term]
+    dtype: ir.DataType
+
+    @property
+    def reads(self) -> dict[ir.Node, tuple[ir.Node, ...]]:
+        """For each node, the nodes of the island whose results it uses."""
+        inside = set(self.nodes)
+        producers = {node: dict.fromkeys(v.producer() for v in node.inputs if v is not None) for node in self.nodes}
+        return {node: tuple(p for p in found if p in inside) for node, found in producers.items()}
+
+
+class Chart:
+    """A model's copy for analysis, with what lifts in it and what only combines weights."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = charted(model)
+        self.opset = model.opset_imports.get("", 0)
+        self._captured = {name for node in self.model.graph for name in _captures(node)}
+        self._weights: dict[ir.Value, Term] = {}
+        self._levels: dict[ir.Node, int] = {}
+        self._reach: dict[str, int] = {}
+        self._inland: set[str] = set()
+        for node in self.model.graph:
+            self._place(node)
+
+    def islands(self) -> list[Island]:
+        """Every island, in order of first nodes."""
+        together: UnionFind = UnionFind()
+        for node, level in self._levels.items():
+            read = [v for v in node.inputs if v is not None and not self._is_weight(v)]
+            together.union(node, *((level, v) for v in (*read, *node.outputs)))
+        groups: dict[object, list[ir.Node]] = {}
+        for node in self._levels:
+            groups.setdefault(together[node], []).append(node)
+        return [self.island(nodes) for nodes in groups.values()]
+
+    def island(self, nodes: Sequence[ir.Node]) -> Island:
+        """These nodes of one island, in topological order, as an island by themselves; convex if they are consecutive there."""
+        terms: dict[ir.Value, Term] = {}
+        for node in nodes:
+            lifted = self._lifted(node, terms)
+            assert lifted is not None, "a node of an island lifts"
+            terms.update(lifted)
+        inside = set(nodes)
+        dtype = _float_type(nodes[0].outputs)
+        assert dtype is not None, "a node of an island has floating-point results"
+        outputs = {_name(v): t for v, t in terms.items() if self._used_outside(v, inside)}
+        return Island(tuple(nodes), {_name(v): t for v, t in terms.items()}, outputs, dtype)
+
+    def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
+        return value.is_graph_output() or value.name in self._captured or any(u.node not in inside for u in value.uses())
+
+    def _is_weight(self, value: ir.Value) -> bool:
+        leaf = self._weights.get(value) or leaf_of(value)
+        return leaf is not None and leaf.constant
+
+    def _place(self, node: ir.Node) -> None:
+        """Notes the node's level if it lifts, its terms if it only combines weights, and how far its results have come."""
+        lifted = self._lifted(node, {})
+        if lifted is not None and all(term.constant for term in lifted.values()):
+            self._weights.update(lifted)
+            return
+        names = [v.name for v in node.outputs if v.name]
+        if lifted is not None:
+            level = max((self._reach.get(name, 0) for name in _reads(node)), default=0)
+            self._levels[node] = level
+            self._inland.update(names)
+        else:
+            level = max((self._reach.get(name, 0) + (name in self._inland) for name in _reads(node)), default=0)
+        self._reach.update((name, level) for name in names)
+
+    def _lifted(self, node: ir.Node, terms: Mapping[ir.Value, Term]) -> dict[ir.Value, Term] | None:
+        """The terms of the node's results over `terms` and variables, or None if it does not lift.
+
+        A node lifts if a spec binds it, its results' shapes are known, and all its floating-point values are of one type.
+        """
+        results = [v for v in node.outputs if v.name]
+        if node.op_identifier() in self.model.functions or _float_type([*results, *node.inputs]) is None:
+            return None
+        operands = [None if v is None else terms.get(v) or self._weights.get(v) or leaf_of(v) for v in node.inputs]
+        lifted = lift_node(node, operands, self.opset)
+        if lifted is None or any(v.shape is None or tuple(v.shape) != t.shape for v, t in zip(results, lifted, strict=True)):
+            return None
+        return dict(zip(results, lifted, strict=True))
+
+
+def _name(value: ir.Value) -> str:
+    assert value.name, "a lifted value has a name"
+    return value.name
+
+
+def _float_type(values: Sequence[ir.Value | None]) -> ir.DataType | None:
+    """The one floating-point type among the values' types; None if there is none or more than one."""
+    types = {v.dtype for v in values if v is not None and v.dtype in FLOATS}
+    return types.pop() if len(types) == 1 else None
+
+
+def _reads(node: ir.Node) -> Iterator[str]:
+    """Names of the values that the node or its subgraphs use."""
+    yield from (v.name for v in node.inputs if v is not None and v.name)
+    yield from _captures(node)
+
+
+def _captures(node: ir.Node) -> Iterator[str]:
+    """Names that the node's subgraphs use; values of the subgraphs' own are among them."""
+    for attribute in node.attributes.values():
+        graphs: Sequence[ir.Graph] = ()
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs = [attribute.as_graph()]
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs = attribute.as_graphs()
+        for graph in graphs:
+            yield from (v.name for v in graph.outputs if v.name)
+            for inner in graph:
+                yield from _reads(inner)

@@ -1,0 +1,171 @@
+"""The report of one optimization: what was applied, what it gained, how it was checked, and why it was accepted or not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+
+@dataclass(frozen=True)
+class AppliedRule:
+    """A rule of the accepted rewriting: how often it was applied, and the seconds per run that the cost model credits it with.
+
+    A step that only prepares another one has a negative gain of its own.
+    """
+
+    name: str
+    text: str
+    times: int
+    gain: float
+
+
+@dataclass(frozen=True)
+class SegmentGain:
+    """A segment that was searched, once for all `copies` of it that are equal up to names and weights.
+
+    `before` and `after` are the cost model's seconds per run of one copy.
+    """
+
+    outputs: tuple[str, ...]
+    nodes: int
+    copies: int
+    before: float
+    after: float
+    rules: tuple[str, ...]
+    states: int
+    stopped: str
+
+
+@dataclass(frozen=True)
+class Timing:
+    """End-to-end medians in seconds, both models interleaved. `noise` is how far an original/original ratio strayed from 1."""
+
+    original: float
+    optimized: float
+    speedup: float
+    noise: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Largest errors of one output against a float64 run, relative to the output's largest magnitude."""
+
+    output: str
+    original: float
+    optimized: float
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the measurements hold for."""
+
+    device: str
+    provider: str
+    threads: int
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run of `superopt.optimize`.
+
+    `accepted` says whether the returned model is the rewritten one; `reason` says why, or why not. `seconds` are by phase.
+    `timing` and `rounding` are absent where no candidate reached them. `stopped` says what ended the search.
+    """
+
+    model: str
+    accepted: bool
+    reason: str
+    nodes: int
+    nodes_in_islands: int
+    islands: int
+    nodes_after: int
+    rules: tuple[AppliedRule, ...]
+    segments: tuple[SegmentGain, ...]
+    timing: Timing | None
+    rounding: tuple[Rounding, ...]
+    seconds: Mapping[str, float]
+    environment: Environment
+    budget: float
+    seed: int
+    stopped: str
+
+    @property
+    def speedup(self) -> float:
+        """Measured time of the original over that of the returned model; 1 where the original is returned."""
+        return self.timing.speedup if self.accepted and self.timing is not None else 1.0
+
+    def json(self) -> str:
+        """The report as a JSON object, one key per field, with a final newline."""
+        return json.dumps({**dataclasses.asdict(self), "speedup": self.speedup}, indent=2, ensure_ascii=False) + "\n"
+
+
+def summary(report: Report) -> RenderableType:
+    """The report as tables for a terminal: the verdict, then the rules applied and the segments that gained."""
+    parts: list[RenderableType] = []
+    if report.rules:
+        parts.append(_rules(report))
+        parts.append(_segments(report))
+    parts.append(_run(report))
+    parts.append(Text(f"{report.model}: {report.reason}", style="bold green" if report.accepted else "bold yellow"))
+    return Group(*parts)
+
+
+def _rules(report: Report) -> Table:
+    table = Table(title="Rules applied" if report.accepted else "Rules tried", title_justify="left")
+    table.add_column("rule")
+    table.add_column("times", justify="right")
+    table.add_column("predicted gain", justify="right")
+    for rule in report.rules:
+        table.add_row(escape(rule.name), str(rule.times), duration(rule.gain))
+    return table
+
+
+def _segments(report: Report) -> Table:
+    table = Table(title="Segments that gained (predicted, per run)", title_justify="left")
+    table.add_column("ends at", overflow="fold")
+    for heading in ("nodes", "copies", "before", "after", "ratio"):
+        table.add_column(heading, justify="right")
+    for segment in report.segments:
+        if segment.after < segment.before:
+            ratio = f"{segment.before / segment.after:.2f}"
+            ends = ", ".join(segment.outputs[:3]) + (", …" if len(segment.outputs) > 3 else "")
+            costs = duration(segment.before), duration(segment.after)
+            table.add_row(escape(ends), str(segment.nodes), str(segment.copies), *costs, ratio)
+    return table
+
+
+def _run(report: Report) -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    if report.timing is not None:
+        t = report.timing
+        change = f"{duration(t.original)} to {duration(t.optimized)}, {t.speedup:.3f}x"
+        table.add_row("measured", f"{change}, noise {t.noise:.1%}, {t.runs} runs each")
+    if report.rounding:
+        worst = max(report.rounding, key=lambda r: r.optimized)
+        errors = f"{worst.optimized:.1e} against float64, the original's {worst.original:.1e}"
+        table.add_row("rounding", f"{errors} ({escape(worst.output)})")
+    nodes = f"{report.nodes}, {report.nodes_in_islands} of them in {report.islands} islands, {report.nodes_after} afterwards"
+    table.add_row("nodes", nodes)
+    table.add_row("search", f"{report.stopped} (budget {report.budget:g} s, seed {report.seed})")
+    table.add_row("seconds", ", ".join(f"{phase} {spent:.1f}" for phase, spent in report.seconds.items()))
+    where = report.environment
+    versions = ", ".join(f"{name} {version}" for name, version in where.versions.items())
+    table.add_row("on", f"{where.device}, {where.provider}, {where.threads} threads, {versions}")
+    return table
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that reads best."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"

@@ -1,0 +1,90 @@
+"""One form for all states that are equal up to the names of their variables, so that repeated blocks are searched once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt.graph import Term, subterms, variable
+from superopt.op import operator, rebuild
+
+State = tuple[Term, ...]
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """A state whose variables are numbered (`x0`, `x1` and, where constant, `w0`, `w1`), and what each of them is called."""
+
+    outputs: State
+    names: Mapping[str, Term]
+
+    def restored(self, outputs: Sequence[Term]) -> State:
+        """Outputs over the numbered variables, written over the original ones."""
+        return _renamed(outputs, {t: self.names[t.name] for t in subterms(*outputs) if t.is_variable})
+
+
+def canonical(outputs: State) -> Canonical:
+    """The state with its variables numbered by what is computed with them, not by what they are called.
+
+    States that differ in names alone have the same canonical outputs, except that operands of sums and products which no
+    structure tells apart may be numbered either way.
+    """
+    colours = _colours(outputs)
+    order: dict[Term, None] = {}
+    stack = list(reversed(outputs))
+    seen: set[Term] = set()
+    while stack:
+        term = stack.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        if term.is_variable:
+            order[term] = None
+        args = sorted(term.args, key=colours.__getitem__) if _commutes(term) else term.args
+        stack.extend(reversed(args))
+    numbered: dict[Term, Term] = {}
+    counts = {"x": 0, "w": 0}
+    for term in order:
+        kind = "w" if term.constant else "x"
+        numbered[term] = variable(f"{kind}{counts[kind]}", term.shape, constant=term.constant)
+        counts[kind] += 1
+    return Canonical(_renamed(outputs, numbered), {new.name: old for old, new in numbered.items()})
+
+
+def _renamed(outputs: Sequence[Term], replacement: Mapping[Term, Term]) -> State:
+    cache: dict[Term, Term] = {}
+    return tuple(rebuild(root, replacement, cache) for root in outputs)
+
+
+def _commutes(term: Term) -> bool:
+    return not term.is_variable and operator(term.op).commutative
+
+
+def _colours(outputs: State) -> dict[Term, str]:
+    """A hash of each term that does not depend on names: of what it computes, refined by what is computed from it."""
+    order = subterms(*outputs)
+    colours: dict[Term, str] = {}
+    for term in order:
+        shown = (term.shape, term.constant) if term.is_variable else term.attributes
+        colours[term] = _hash(term.op, shown, _operands(term, colours))
+    for _ in range(ROUNDS):
+        uses: dict[Term, list[str]] = {term: [] for term in order}
+        for position, root in enumerate(outputs):
+            uses[root].append(f"output {position}")
+        for term in order:
+            for position, arg in enumerate(term.args):
+                uses[arg].append(f"{colours[term]} {0 if _commutes(term) else position}")
+        refined = {term: _hash(colours[term], sorted(uses[term])) for term in order}
+        colours = {term: _hash(refined[term], _operands(term, refined)) for term in order}
+    return colours
+
+
+def _operands(term: Term, colours: Mapping[Term, str]) -> list[str]:
+    found = [colours[a] for a in term.args]
+    return sorted(found) if _commutes(term) else found
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=10).hexdigest()
