@@ -365,6 +365,11 @@ def disjunction(*parts: Cond) -> Cond:
     return False if not kept else kept[0] if len(kept) == 1 else AnyOf(tuple(kept))
 
 
+def parts_of(condition: Cond) -> tuple[Cond, ...]:
+    """The conditions that together make this one; none for True."""
+    return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
+
+
 def negation(condition: Cond) -> Cond:
     """The condition does not hold."""
     match condition:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from superopt.errors import InstantiationError
+from superopt.extent import parts_of
 from superopt.graph import (
     AllOf,
     AnyOf,
@@ -76,11 +77,7 @@ def conditions(equation: Equation) -> tuple[Cond, ...]:
     """All that must hold for both sides to be well typed, the equation's own `where` and non-empty results included."""
     roots = equation.left + equation.right
     extents = dict.fromkeys(e for term in subterms(*roots) for e in term.shape if isinstance(e, Size))
-    return _parts(conjunction(*requirements(*roots), equation.where, *(at_least(e, 1) for e in extents)))
-
-
-def _parts(condition: Cond) -> tuple[Cond, ...]:
-    return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
+    return parts_of(conjunction(*requirements(*roots), equation.where, *(at_least(e, 1) for e in extents)))
 
 
 def instantiations(equation: Equation, rng: np.random.Generator) -> Iterator[Instance]:
@@ -103,7 +100,7 @@ class _Draw:
         known = conditions(equation)
         symbols |= {a for c in known for a in _atoms_of(c) if isinstance(a, Sym)}
         self.symbols = sorted(symbols)
-        self.solved, remaining = _solve([*known, *(at_least(size(d), 1) for d in dims)])
+        self.solved, remaining = solved_conditions([*known, *(at_least(size(d), 1) for d in dims)])
         everything: list[Atom] = [*dims, *self.symbols, *(a for c in remaining for a in _atoms_of(c))]
         everything += [a for value in self.solved.values() for a in atoms(value)]
         self.free = [a for a in dict.fromkeys(everything) if a not in self.solved and isinstance(a, Dim | Sym)]
@@ -197,10 +194,10 @@ def _atoms_of(condition: Cond) -> Iterator[Atom]:
 # ---------------------------------------------------------------- equalities solved
 
 
-def _solve(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
+def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
     """Unknowns as expressions of the others, and the conditions that are left."""
     solved: dict[Atom, Extent] = {}
-    remaining = list(_parts(conjunction(*known)))
+    remaining = list(parts_of(conjunction(*known)))
     while True:
         shortest = sorted(remaining, key=lambda c: len(c.left.terms) if isinstance(c, Compare) else 0)
         found = next((s for c in shortest if (s := _solution(c, len(solved))) is not None), None)
@@ -213,7 +210,7 @@ def _solve(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
 
         solved = {a: substitute(e, value) for a, e in solved.items()} | {atom: extent}
         replaced = conjunction(*(substitute_cond(c, value) for c in remaining))
-        remaining = list(_parts(replaced))
+        remaining = list(parts_of(replaced))
 
 
 def _solution(condition: Cond, count: int) -> tuple[Atom, Extent] | None:

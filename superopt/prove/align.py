@@ -1,0 +1,188 @@
+"""Reindexings: the bound indices of one product written as expressions over those of another, read off the factors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from superopt.graph import Atom, Extent, Floor, Size, Sym, atoms, floor_divide, size, substitute
+from superopt.prove.normal import Call, Factor, Largest, Lookup, Read, Summand, nested
+
+Reindexing: TypeAlias = "dict[Sym, Extent]"
+Pair: TypeAlias = "tuple[Extent, Extent]"
+MOST = 24
+
+
+def lookup(reindexing: Reindexing) -> Lookup:
+    """The reindexing as `substitute` takes it."""
+    return lambda atom: reindexing.get(atom) if isinstance(atom, Sym) else None
+
+
+def head(factor: Factor) -> tuple[str, ...]:
+    """What two factors must share to be comparable at all."""
+    match factor:
+        case Read(name, indices):
+            return "read", name, str(len(indices))
+        case Call(function, _):
+            return "call", function
+        case Largest():
+            return ("largest",)
+
+
+def signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
+    """The heads of a product, in order."""
+    return tuple(sorted(map(head, factors)))
+
+
+def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple[int, ...]]:
+    """Every way to put the target's factors against the source's so that heads agree: positions in the target."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for position, factor in enumerate(target):
+        groups.setdefault(head(factor), []).append(position)
+    places: dict[tuple[str, ...], list[int]] = {}
+    for position, factor in enumerate(source):
+        places.setdefault(head(factor), []).append(position)
+    heads = list(places)
+    for choice in itertools.product(*(itertools.permutations(groups.get(h, ())) for h in heads)):
+        order = [0] * len(source)
+        for name, chosen in zip(heads, choice, strict=True):
+            for place, position in zip(places[name], chosen, strict=True):
+                order[place] = position
+        yield tuple(order)
+
+
+def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ...], Reindexing, Reindexing]]:
+    """Ways to put two products against each other: the order of factors, target's indices over source's, and the other way.
+
+    Nothing is claimed of them: whoever uses one checks that the factors agree and that it goes back and forth.
+    """
+    seen = 0
+    inner = {k for f in (*source.factors, *target.factors) for k in nested(f)}
+    for order in orders(source.factors, target.factors):
+        for pairs in pairings(source.factors, [target.factors[p] for p in order]):
+            forward = solve_indices(pairs, target.bound, inner)
+            backward = solve_indices([(b, a) for a, b in pairs], source.bound, inner)
+            for there, back in _completed(source.bound, target.bound, forward, backward):
+                yield order, there, back
+                seen += 1
+                if seen == MOST:
+                    return
+
+
+def _completed(
+    source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
+) -> Iterator[tuple[Reindexing, Reindexing]]:
+    """Indices that no factor determines are put against each other, in every order."""
+    here = [k for k in source if k not in backward]
+    there = [k for k in target if k not in forward]
+    if len(here) != len(there):
+        return
+    for order in itertools.permutations(here):
+        yield (
+            forward | {t: size(h) for t, h in zip(there, order, strict=True)},
+            backward | {h: size(t) for t, h in zip(there, order, strict=True)},
+        )
+
+
+def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
+    """Pairs of indices that would be equal if the factors were, one list for each way to pair what is inside of them."""
+    options = [list(_pairs(a, b)) for a, b in zip(source, target, strict=True)]
+    for choice in itertools.product(*options):
+        yield [pair for pairs in choice for pair in pairs]
+
+
+def _pairs(a: Factor, b: Factor) -> Iterator[list[Pair]]:
+    match a, b:
+        case Read(_, here), Read(_, there):
+            yield list(zip(here, there, strict=True))
+        case Call(_, here), Call(_, there):
+            yield from _inner_pairs(here, there)
+        case Largest(here), Largest(there):
+            first = next((c.value for c in here if c.value), ())
+            found = False
+            for candidate in there:
+                for pairs in _inner_pairs(first, candidate.value):
+                    found = True
+                    yield pairs
+            if not found:
+                yield []
+        case _:
+            yield []
+
+
+def _inner_pairs(here: Sequence[Summand], there: Sequence[Summand]) -> Iterator[list[Pair]]:
+    found = False
+    for first in (s for s in here if s.factors):
+        for other in there:
+            if signature(first.factors) == signature(other.factors):
+                for order in orders(first.factors, other.factors):
+                    found = True
+                    yield from pairings(first.factors, [other.factors[p] for p in order])
+        break
+    if not found:
+        yield []
+
+
+def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterable[Sym] = ()) -> Reindexing:
+    """The unknowns of the right sides that make the pairs equal, as far as they can be read off; `inner` ones may not occur."""
+    found: Reindexing = {}
+    hidden = set(inner)
+    progress = True
+    while progress and len(found) < len(unknowns):
+        progress = False
+        open_ = {k for k in unknowns if k not in found}
+        for here, there in pairs:
+            present = set(atoms(substitute(there, lookup(found))))
+            wanted = present & open_
+            if len(wanted) != 1 or (present | set(atoms(here))) & hidden:
+                continue
+            unknown = next(iter(wanted))
+            answer = root(substitute(there, lookup(found)) - here, unknown)
+            if answer is not None:
+                assert isinstance(unknown, Sym)
+                found[unknown] = answer
+                open_.discard(unknown)
+                progress = True
+    return found
+
+
+def root(extent: Extent, unknown: Atom) -> Extent | None:
+    """The value of `unknown` at which the extent is zero, where it is linear there and the slope divides the rest."""
+    slope: Extent = 0
+    rest: Extent = 0
+    for monomial, coefficient in extent.terms if isinstance(extent, Size) else ():
+        part = Size(((monomial, coefficient),)) if monomial else coefficient
+        if unknown not in monomial:
+            rest = rest + part
+            continue
+        others = list(monomial)
+        others.remove(unknown)
+        factor: Extent = coefficient
+        for atom in others:
+            factor = factor * size(atom)
+        slope = slope + factor
+    if slope == 0 or unknown in set(atoms(slope)) or unknown in set(atoms(rest)):
+        return None
+    if slope in (1, -1):
+        return -rest * slope
+    quotient = floor_divide(-rest, slope)
+    return quotient if quotient * slope == -rest else None
+
+
+def quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
+    """Every quotient in the extents, innermost last."""
+    for extent in extents:
+        yield from (a for a in atoms(extent) if isinstance(a, Floor))
+
+
+def linear_in(extent: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
+    """A symbol that occurs in the extent by itself with coefficient 1 and nowhere else in it, if one is allowed."""
+    if not isinstance(extent, Size):
+        return None
+    for monomial, coefficient in extent.terms:
+        if len(monomial) == 1 and coefficient == 1 and isinstance(monomial[0], Sym) and allowed(monomial[0]):
+            rest = extent - size(monomial[0])
+            if monomial[0] not in set(atoms(rest)):
+                return monomial[0]
+    return None
