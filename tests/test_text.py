@@ -64,13 +64,13 @@ class Draw(Protocol):
     def __call__(self, strategy: st.SearchStrategy[T]) -> T: ...
 
 
-def attribute(draw: Draw, parameter: Parameter, rank: int, outputs: int) -> Attribute:
+def attribute(draw: Draw, parameter: Parameter, rank: int) -> Attribute:
     """A value of the parameter's kind, for operands of this rank; many do not fit, and typing refuses those."""
     match parameter.kind:
         case "axis":
             return int(draw(st.integers(-rank, -1)))
         case "axes":
-            return tuple(draw(st.lists(st.integers(-outputs, -1), min_size=1, max_size=outputs, unique=True)))
+            return tuple(draw(st.lists(st.integers(-rank, -1), min_size=1, max_size=rank, unique=True)))
         case "extent":
             return draw(extents)
         case "extents":
@@ -84,13 +84,14 @@ def application(draw: Draw, spec: Operator, known: list[Term]) -> Term | None:
     """The operator on terms known so far, where it is defined for what was drawn."""
     arity = draw(st.integers(2, 3)) if spec.commutative else spec.arity
     args = [draw(st.sampled_from(known)) for _ in range(arity)]
-    rank = args[0].rank if args else 2
+    rank = max(args[0].rank, 1) if args else 2
     if spec.name == "expand":
-        shape = draw(st.sampled_from([t for t in known if t.rank >= rank])).shape
-        axes = tuple(sorted(draw(st.lists(st.integers(-len(shape), -1), min_size=rank, max_size=rank, unique=True))))
-        given: dict[str, Attribute] = {"shape": shape, "axes": axes}
+        own = args[0].rank
+        shape = draw(st.sampled_from([t for t in known if t.rank >= own])).shape
+        places = draw(st.lists(st.integers(-len(shape), -1), min_size=own, max_size=own, unique=True))
+        given: dict[str, Attribute] = {"shape": shape, "axes": tuple(sorted(places))}
     else:
-        given = {p.name: attribute(draw, p, rank, rank) for p in spec.parameters if p.default is None or draw(st.booleans())}
+        given = {p.name: attribute(draw, p, rank) for p in spec.parameters if p.default is None or draw(st.booleans())}
     try:
         return apply(spec.name, *args, **given)
     except ShapeError:
