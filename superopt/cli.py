@@ -136,7 +136,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     return 0
 
 
-def run_rules_list(options: argparse.Namespace) -> int:
+def run_rules_list(_options: argparse.Namespace) -> int:
     """`superopt rules list`: one rule a line, as the files have it."""
     for rule in load_rules():
         out.print(Text(str(rule)), soft_wrap=True)

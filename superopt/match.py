@@ -22,10 +22,11 @@ from superopt.graph import (
     Sym,
     Term,
     attribute_atoms,
-    subterms,
+    size,
     substitute,
     substitute_attribute,
     substitute_cond,
+    subterms,
 )
 from superopt.op import apply, operator
 from superopt.text import Equation
@@ -126,9 +127,7 @@ def _bare_symbol(extent: Size) -> str | None:
     return monomial[0].name
 
 
-def _match_operands(
-    pattern: Term, term: Term, binding: Binding, *, absorb: bool
-) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
+def _match_operands(pattern: Term, term: Term, binding: Binding, *, absorb: bool) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
     """Ways to assign operands of a sum or product to the pattern's; with what is left over.
 
     With `absorb`, the last variable that is still free takes everything that is left.
@@ -199,7 +198,7 @@ def solve(binding: Binding) -> Binding | None:
 
 
 def _solution(extent: Size, value: Extent) -> tuple[str, Extent] | None:
-    unknown = {a for a in extent.atoms()}
+    unknown = set(extent.atoms())
     if len(unknown) != 1:
         return None
     atom = unknown.pop()
@@ -207,7 +206,7 @@ def _solution(extent: Size, value: Extent) -> tuple[str, Extent] | None:
         return None
     rest = substitute(extent, lambda a: 0 if a == atom else None)
     slope = substitute(extent - rest, lambda a: 1 if a == atom else None)
-    if extent - rest != Size((((atom,), slope),)) or isinstance(slope, Size) or isinstance(rest, Size) or isinstance(value, Size):
+    if isinstance(slope, Size) or isinstance(rest, Size) or isinstance(value, Size) or extent - rest != slope * size(atom):
         return None
     if atom.real:
         return atom.name, (value - rest) / slope
@@ -275,9 +274,7 @@ class Pattern:
             for bound, rest in _match_root(pattern, term, binding):
                 yield from self._others(position + 1, bound, (*roots, term), (*rests, rest), candidates)
 
-    def _accepted(
-        self, binding: Binding, roots: tuple[Term, ...], rests: tuple[tuple[Term, ...], ...]
-    ) -> Match | None:
+    def _accepted(self, binding: Binding, roots: tuple[Term, ...], rests: tuple[tuple[Term, ...], ...]) -> Match | None:
         solved = solve(binding)
         if solved is None or substitute_cond(self.where, solved.value) is not True:
             return None
@@ -305,8 +302,4 @@ def _plausible(pattern: Term, term: Term, binding: Binding) -> bool:
     """Cheap refusal: an argument that is a bound variable must be the very term it stands for."""
     if operator(pattern.op).commutative:
         return True
-    return all(
-        not p.is_variable or binding.tensors.get(p.name, a) is a for p, a in zip(pattern.args, term.args, strict=True)
-    )
-
-
+    return all(not p.is_variable or binding.tensors.get(p.name, a) is a for p, a in zip(pattern.args, term.args, strict=True))

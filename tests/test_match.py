@@ -86,7 +86,7 @@ def test_search_crosses_a_hill_and_reports_the_steps() -> None:
 
     def cost(state: tuple[Term, ...]) -> float:
         live = [t for t in subterms(*state) if t.op == "matmul" and not t.constant]
-        return float(sum(8 * int(t.args[1].shape[0]) * int(t.args[1].shape[1]) for t in live))  # type: ignore[arg-type]
+        return float(sum(8 * rows * columns for rows, columns in (t.args[1].shape for t in live)))  # type: ignore[arg-type]
 
     found = search((start,), RuleSet([FACTOR, RIGHT]), estimate=cost, measure=cost, limits=Limits(alpha=3.0))
     assert found.outputs == (apply("matmul", x, apply("add", w, apply("matmul", a, b))),)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: the phase it is in, how many of its parts are done (`total` is 0 where unknown), and what came last."""
+    """Where a run stands: its phase, how many of its parts are done (`total` is 0 where unknown), what came last."""
 
     phase: str
     done: int = 0

@@ -97,7 +97,7 @@ def rewritten(state: State, match: Match, live: Sequence[Term]) -> State | None:
 
 
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
-    """Where the work that is new in `state` since `before` can be built upon: new terms, their users, and the users of these."""
+    """Where what is new in `state` since `before` can be built upon: new terms, their users, and the users of these."""
     old = set(subterms(*before))
     live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
     new = {t for t in live if t not in old}
