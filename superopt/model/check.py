@@ -12,8 +12,8 @@ from onnx import AttributeProto, GraphProto, ModelProto
 
 from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundError
 from superopt.model.load import first_line
-from superopt.model.reference import Reference, is_float
-from superopt.model.session import Array, Device, Loadable, Port, Session, random_inputs
+from superopt.model.reference import Reference
+from superopt.model.session import Array, Device, Loadable, Port, Session, is_floating, random_inputs
 
 FACTOR = 4.0
 _FLOOR_ULPS = 16
@@ -121,13 +121,13 @@ def _cases(
     def floats(change: Callable[[Array], Array], offset: int) -> Callable[[], dict[str, Array]]:
         def make() -> dict[str, Array]:
             feeds = random_inputs(ports, seed + offset, sizes=sizes, high=high)
-            return {n: change(v).astype(v.dtype) if is_float(v) else v for n, v in feeds.items()}
+            return {n: change(v).astype(v.dtype) if is_floating(v.dtype) else v for n, v in feeds.items()}
 
         return make
 
     random = ("random", floats(lambda v: v, 0))
     again = ("random again", floats(lambda v: v, 1))
-    if not any(p.dtype.kind == "f" or p.dtype.name == "bfloat16" for p in ports):
+    if not any(is_floating(p.dtype) for p in ports):
         return [random, again]
     return [
         random,
@@ -153,7 +153,7 @@ def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -
         )
     if not original.size:
         return 0.0, 0.0
-    if not is_float(original):
+    if not is_floating(original.dtype):
         return _agree_exactly(what, original, candidate, exact, factor)
     ulp = float(np.finfo(original.dtype).eps) if original.dtype.kind == "f" else 2.0**-7
     original, candidate, exact = (a.astype(np.float64) for a in arrays)

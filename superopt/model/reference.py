@@ -14,7 +14,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from superopt.model.session import Array
+from superopt.model.session import Array, is_floating
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
@@ -37,14 +37,9 @@ class Reference:
         Raises:
             Exception: of any type, where the evaluator does not know an operator or fails in one.
         """
-        wide = {name: value.astype(np.float64) if is_float(value) else value for name, value in feeds.items()}
+        wide = {name: value.astype(np.float64) if is_floating(value.dtype) else value for name, value in feeds.items()}
         with np.errstate(all="ignore"):
             return [np.asarray(value) for value in self._evaluator.run(None, wide)]
-
-
-def is_float(value: Array) -> bool:
-    """Whether the values are floating-point numbers, bfloat16 included."""
-    return value.dtype.kind == "f" or value.dtype.name == "bfloat16"
 
 
 def _widen_graph(graph: GraphProto) -> None:

@@ -1,0 +1,188 @@
+"""One node of an optimized graph by itself: what its time depends on, and its time."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from superopt.errors import InvalidModelError
+from superopt.model.session import Array, Bound, Device, Session, is_floating, last_level_cache
+
+Json: TypeAlias = "Any"
+
+BUDGET = 0.005
+SMALL = 64
+_BATCH = 2e-4
+_COLD_FROM = 256 << 10
+_MOST_COPIES = 32
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input of a node: element type (of ONNX), shape, and its tensor if it is constant."""
+
+    element: int
+    shape: tuple[int, ...]
+    tensor: TensorProto | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes the values take."""
+        return self.size * np_dtype(self.element).itemsize
+
+    def described(self) -> Json:
+        """Type, shape, whether it is constant and, for a few integers (axes, shapes, pads), which they are."""
+        described: list[Json] = [self.element, list(self.shape), self.tensor is not None]
+        if self.tensor is not None and self.size <= SMALL and np_dtype(self.element).kind in "iu":
+            described.append(numpy_helper.to_array(self.tensor).tolist())
+        return described
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one run, and the kind of each output (None for one that is left out)."""
+
+    seconds: float
+    outputs: tuple[Operand | None, ...]
+
+    def as_json(self) -> Json:
+        return [self.seconds, [None if o is None else [o.element, list(o.shape)] for o in self.outputs]]
+
+    @staticmethod
+    def of_json(value: Json) -> Timing:
+        return Timing(value[0], tuple(None if o is None else Operand(o[0], tuple(o[1])) for o in value[1]))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A node with all its operands known, in a model of these opsets. Equal signatures take equal time."""
+
+    node: NodeProto
+    operands: Mapping[str, Operand]
+    opsets: tuple[tuple[str, int], ...]
+    ir_version: int
+
+    def signature(self) -> list[Json]:
+        """What the node's time depends on besides the device."""
+        first = {name: position for position, name in reversed(list(enumerate(self.node.input)))}
+        return [
+            self.node.domain,
+            self.node.op_type,
+            dict(self.opsets).get(self.node.domain, 1),
+            sorted([a.name, attribute_value(a)] for a in self.node.attribute),
+            [[first[name], *self.operands[name].described()] if name else None for name in self.node.input],
+            [bool(name) for name in self.node.output],
+        ]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its constant operands."""
+        return sum(o.bytes for o in self._used().values() if o.tensor is not None)
+
+    def _used(self) -> dict[str, Operand]:
+        return {name: self.operands[name] for name in self.node.input if name}
+
+    def model(self) -> ModelProto:
+        """The node alone; large constants are filled at random, for their values do not change the time."""
+        inputs, initializers = [], []
+        for position, (name, operand) in enumerate(self._used().items()):
+            if operand.tensor is None:
+                inputs.append(helper.make_tensor_value_info(name, operand.element, operand.shape))
+            elif operand.tensor.external_data:
+                values = random_values(operand.element, operand.shape, position)
+                initializers.append(numpy_helper.from_array(values, name))
+            else:
+                initializers.append(operand.tensor)
+        outputs = [helper.make_empty_tensor_value_info(name) for name in self.node.output if name]
+        graph = helper.make_graph([self.node], "kernel", inputs, outputs, initializers)
+        opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
+
+    def timed(self, device: Device, *, cold: bool = False) -> Timing:
+        """The node run alone, unoptimized. If `cold`, enough copies take turns that large weights are in no cache.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run the node alone.
+        """
+        model = self.model().SerializeToString()
+        feeds = {n: random_values(o.element, o.shape, p) for p, (n, o) in enumerate(self._used().items()) if o.tensor is None}
+        copies = 1
+        if cold and self.weight_bytes >= _COLD_FROM:
+            copies = min(_MOST_COPIES, 1 + -(-3 * last_level_cache() // (2 * self.weight_bytes)))
+        bound = [Session(model, device, optimize=False, anywhere=True).bind(feeds) for _ in range(copies)]
+        values = iter(bound[0].outputs())
+        kinds = [None if not name else _kind(next(values)) for name in self.node.output]
+        return Timing(least_seconds(bound), tuple(kinds))
+
+
+def least_seconds(bound: Sequence[Bound], budget: float = BUDGET) -> float:
+    """The time of one run: the least mean over short batches of runs, for `budget` seconds and at least three batches.
+
+    Several sessions take turns within a batch, and then three runs of each suffice.
+    """
+    for b in bound[1:]:
+        b.run()
+    once = min(bound[0].seconds(1) for _ in range(3))
+    runs = max(1, int(_BATCH / once)) if len(bound) == 1 else 1
+    best, done, end = math.inf, 0, time.perf_counter() + budget
+    while done < 3 or time.perf_counter() < end:
+        best = min(best, sum(b.seconds(runs) for b in bound) / len(bound))
+        done += 1
+    return best
+
+
+def attribute_value(attribute: AttributeProto) -> Json:
+    """An attribute's value as JSON; a digest stands for tensors and graphs."""
+    if attribute.type in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS):
+        value = helper.get_attribute_value(attribute)
+        return list(value) if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS) else value
+    if attribute.type == AttributeProto.STRING:
+        return attribute.s.decode(errors="replace")
+    return hashlib.blake2b(attribute.SerializeToString(), digest_size=16).hexdigest()
+
+
+def random_values(element: int, shape: Sequence[int], salt: int = 0) -> Array:
+    """An array of ONNX element type `element`: floats of magnitude 1/2 to 3/2 and either sign, integers and booleans zero.
+
+    The floats are always the same ones for the same `salt`, and nowhere near the denormal numbers.
+    """
+    dtype = np_dtype(element)
+    count = math.prod(shape)
+    if not is_floating(dtype):
+        return np.zeros(shape, dtype)
+    return np.resize(_noise()[977 * salt % 65521 :], count).astype(dtype, copy=False).reshape(shape)
+
+
+@cache
+def _noise() -> Array:
+    values = np.random.default_rng(0).random(1 << 20, np.float32) * 2 - 1
+    return values + np.copysign(np.float32(0.5), values)
+
+
+def np_dtype(element: int) -> np.dtype[Any]:
+    """The numpy type of an ONNX element type.
+
+    Raises:
+        InvalidModelError: there is none.
+    """
+    try:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(element))
+    except (KeyError, TypeError) as error:
+        raise InvalidModelError(f"ONNX element type {element} is not supported") from error
+
+
+def _kind(value: Array) -> Operand:
+    return Operand(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)

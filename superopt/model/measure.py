@@ -1,0 +1,190 @@
+"""The measured cost of a segment: ONNX Runtime optimizes it as it would in a session, then its nodes are timed one by one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from superopt.errors import InvalidModelError
+from superopt.model.cache import Cache, digest_of
+from superopt.model.kernel import SMALL, Kernel, Operand, Timing, attribute_value, least_seconds
+from superopt.model.session import Device, Session, last_level_cache
+
+Json: TypeAlias = "Any"
+
+_LEAST = 1e-7
+_CHAIN = 32
+_COPIES = ("MemcpyToHost", "MemcpyFromHost")
+_BLOCKED = "com.microsoft.nchwc"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A node that ONNX Runtime runs, and its seconds."""
+
+    op_type: str
+    seconds: float
+
+
+class Clock:
+    """Times of optimized graphs on one device, from a cache where they are known.
+
+    `resident` is how many bytes of weights the whole model keeps: beyond the last-level cache, large weights are timed cold.
+    """
+
+    def __init__(self, device: Device, cache: Cache | None = None, *, resident: int = 0) -> None:
+        self.device = device
+        self.cache = cache if cache is not None else Cache()
+        self.cold = device.provider == "cpu" and resident > last_level_cache()
+        self._identity = device.identity
+        self._overhead: tuple[float, float] | None = None
+
+    def seconds(self, model: ModelProto) -> float:
+        """The time of one run of the model: the sum over the nodes of the graph that ONNX Runtime makes of it.
+
+        Conversions to and from blocked layouts at the model's own inputs and outputs are left out, for they come of cutting
+        the model out of a larger one.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot load the model, or cannot run one of its nodes.
+        """
+        return sum(piece.seconds for piece in self.pieces(model))
+
+    def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
+        """The nodes that `seconds` sums over."""
+        plan_key = ["plan", self._identity, _structure(model)]
+        plan = self.cache.get(plan_key)
+        if plan is None:
+            plan = [kernel.signature() for kernel in self._kernels(model)]
+            self.cache.put(plan_key, plan)
+        known = [self.cache.get(self._key(signature)) for signature in plan]
+        if None in known:
+            kernels = self._kernels(model)
+            return tuple(Piece(k.node.op_type, self._net(self._timing(k).seconds)) for k in kernels)
+        return tuple(Piece(s[1], self._net(Timing.of_json(t).seconds)) for s, t in zip(plan, known, strict=True))
+
+    def _key(self, signature: Json) -> list[Json]:
+        return ["kernel", self._identity, self.cold, signature]
+
+    def _timing(self, kernel: Kernel) -> Timing:
+        key = self._key(kernel.signature())
+        known = self.cache.get(key)
+        if known is None:
+            known = kernel.timed(self.device, cold=self.cold).as_json()
+            self.cache.put(key, known)
+        return Timing.of_json(known)
+
+    def _net(self, seconds: float) -> float:
+        """A node's time within a longer graph, from its time in a session of its own."""
+        call, node = self.overhead
+        return max(seconds - call, node)
+
+    @property
+    def overhead(self) -> tuple[float, float]:
+        """Seconds that a run costs whatever the model, and seconds that the smallest node costs."""
+        if self._overhead is None:
+            key = ["overhead", self._identity]
+            known = self.cache.get(key)
+            if known is None:
+                one, many = (least_seconds([_chain(n, self.device)], 0.02) for n in (1, 1 + _CHAIN))
+                node = max((many - one) / _CHAIN, _LEAST)
+                known = [max(one - node, 0.0), node]
+                self.cache.put(key, known)
+            self._overhead = known[0], known[1]
+        return self._overhead
+
+    def _kernels(self, model: ModelProto) -> list[Kernel]:
+        """The nodes that ONNX Runtime's optimized graph runs; where it does not tell a shape, the node is timed to learn it."""
+        optimized = self._optimized(model)
+        graph = optimized.graph
+        opsets = tuple((o.domain, o.version) for o in optimized.opset_import)
+        known: dict[str, Operand] = {t.name: Operand(t.data_type, tuple(t.dims), t) for t in graph.initializer}
+        for port in (*graph.value_info, *graph.input, *graph.output):
+            operand = _static(port)
+            if operand is not None:
+                known.setdefault(port.name, operand)
+        kernels: list[Kernel] = []
+        for node in graph.node:
+            kernel = Kernel(node, known, opsets, optimized.ir_version)
+            kernels.append(kernel)
+            if any(name and name not in known for name in node.output):
+                outputs = self._timing(kernel).outputs
+                known.update((n, o) for n, o in zip(node.output, outputs, strict=True) if o is not None)
+        artefacts = _boundary(graph)
+        return [k for k, a in zip(kernels, artefacts, strict=True) if not a]
+
+    def _optimized(self, model: ModelProto) -> ModelProto:
+        with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+            path = Path(folder) / "optimized.onnx"
+            Session(model, self.device, anywhere=True, saved=path)
+            return onnx.load(path, load_external_data=False)
+
+
+def _boundary(graph: onnx.GraphProto) -> list[bool]:
+    """For each node, whether it is an artefact: a layout conversion of an input or output, or a copy between devices."""
+    inputs = {port.name for port in graph.input}
+    uses = Counter(name for node in graph.node for name in node.input)
+
+    def artefact(node: NodeProto) -> bool:
+        if node.domain == _BLOCKED and node.op_type == "ReorderInput":
+            return node.input[0] in inputs
+        if node.domain == _BLOCKED and node.op_type == "ReorderOutput":
+            return not uses[node.output[0]]
+        return node.op_type in _COPIES
+
+    return [artefact(node) for node in graph.node]
+
+
+def _static(port: ValueInfoProto) -> Operand | None:
+    """The kind of a value whose shape is known."""
+    kind = port.type.tensor_type
+    if not kind.elem_type or not kind.HasField("shape") or not all(d.HasField("dim_value") for d in kind.shape.dim):
+        return None
+    return Operand(kind.elem_type, tuple(d.dim_value for d in kind.shape.dim))
+
+
+def _structure(model: ModelProto) -> str:
+    """A digest of what the optimizations see of a model: everything but names and the values of large constants."""
+    graph = model.graph
+    number: dict[str, int] = {"": -1}
+    kinds = [[p.type.tensor_type.elem_type, [d.dim_value for d in p.type.tensor_type.shape.dim]] for p in graph.input]
+    for port in graph.input:
+        number[port.name] = len(number)
+    constants = []
+    for tensor in graph.initializer:
+        number[tensor.name] = len(number)
+        constants.append([tensor.data_type, list(tensor.dims), _value_digest(tensor)])
+    nodes = []
+    for node in graph.node:
+        for name in node.output:
+            number.setdefault(name, len(number))
+        attributes = sorted([a.name, attribute_value(a)] for a in node.attribute)
+        names = [number[name] for name in (*node.input, *node.output)]
+        nodes.append([node.domain, node.op_type, attributes, len(node.input), names])
+    outputs = [number[port.name] for port in graph.output]
+    opsets = sorted([o.domain, o.version] for o in model.opset_import)
+    return digest_of([opsets, kinds, constants, nodes, outputs])
+
+
+def _value_digest(tensor: TensorProto) -> str:
+    small = int(np.prod(tensor.dims)) <= SMALL
+    return numpy_helper.to_array(tensor).tobytes().hex() if small and not tensor.external_data else ""
+
+
+def _chain(length: int, device: Device) -> Any:
+    """That many of the smallest nodes, one after another, ready to be timed."""
+    names = [f"v{i}" for i in range(length + 1)]
+    nodes = [helper.make_node("Neg", [a], [b]) for a, b in zip(names, names[1:], strict=False)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (names[0], names[-1])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "chain", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+    )
+    return Session(model, device, optimize=False).bind({names[0]: np.ones(1, np.float32)})
