@@ -248,8 +248,10 @@ def _largest(facts: Guard, candidates: tuple[Candidate, ...], notation: Normal) 
         if contradictory(inside):
             continue
         value = _guards_dropped(inside, simplified_sum(inside, candidate.value, notation))
-        for inner in candidates_of(value):
-            flat.append(Candidate((*candidate.bound, *inner.bound), (*candidate.guard, *inner.guard), inner.value))
+        flat += [
+            Candidate((*candidate.bound, *inner.bound), (*candidate.guard, *inner.guard), inner.value)
+            for inner in candidates_of(value)
+        ]
     if len(flat) == 1 and not flat[0].bound and not flat[0].guard and len(flat[0].value) == 1:
         only = flat[0].value[0]
         if not only.bound and not only.guard:
@@ -258,11 +260,6 @@ def _largest(facts: Guard, candidates: tuple[Candidate, ...], notation: Normal) 
     if content != 1:
         flat = [replace(c, value=times(c.value, inverse_of(content))) for c in flat]
     return content, (Largest(tuple(flat)),)
-
-
-def inverse_of(content: Extent) -> Extent:
-    """1 / content for a product of atoms and a number."""
-    return split_inverses(inverse(content))
 
 
 def _content(facts: Guard, coefficients: list[Extent]) -> Extent:
@@ -282,11 +279,8 @@ def _content(facts: Guard, coefficients: list[Extent]) -> Extent:
     numbers = [abs(Fraction(c)) for _, c in terms]
     content: Extent = Fraction(gcd(*(n.numerator for n in numbers)), 1) / _common([n.denominator for n in numbers])
     for atom in shared:
-        if (
-            isinstance(atom, Dim)
-            or (isinstance(atom, Inverse) and valid(facts, at_least(atom.of, 1)))
-            or (isinstance(atom, Sym) and valid(facts, at_least(size(atom), 0)))
-        ):
+        positive = at_least(atom.of, 1) if isinstance(atom, Inverse) else at_least(size(atom), 0)
+        if valid(facts, positive):
             content = content * size(atom)
     return content
 
