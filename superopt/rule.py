@@ -9,9 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from superopt.errors import NotationError
-from superopt.graph import Term, subterms
-from superopt.op import Operator, registry
+from superopt.graph import Term, intern_term, subterms, variable
+from superopt.op import Operator, apply, registry
 from superopt.text import Equation, Statement, equations, parse_statement
+
+REGROUP = "regroup"
+RANKS = (1, 2, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,30 @@ def axioms() -> Mapping[str, Rule]:
         for spec in registry().values()
         for rule in parse_rules(spec.axioms)
     }
+
+
+@functools.cache
+def laws() -> Mapping[str, Rule]:
+    """Everything a proof may rest on: the axioms, and for each commutative operator that operands may be regrouped."""
+    return {**axioms(), **{f"{name}.{REGROUP}": _regrouping(spec) for name, spec in registry().items() if spec.commutative}}
+
+
+def _regrouping(spec: Operator) -> Rule:
+    """Commutativity and associativity of the operator's binary definition, on terms that are not flattened or sorted."""
+    stated = Statement(f"{spec.name}.{REGROUP}", "(x, y, z) grouped one way", "==", "the other way", (("x", RANKS),), ())
+    found: list[Equation] = []
+    for rank in RANKS:
+        x, y, z = (variable(name, rank) for name in "xyz")
+        two, three = apply(spec.name, x, y), apply(spec.name, x, y, z)
+
+        def nested(one: Term, other: Term, like: Term) -> Term:
+            return intern_term(spec.name, (one, other), (), like.shape, like.requires)
+
+        ranks = tuple((v.name, rank) for v in (x, y, z))
+        sides = [(nested(x, y, two), nested(y, x, two))]
+        sides += [(nested(nested(x, y, three), z, three), nested(x, nested(y, z, three), three))]
+        found += [Equation((left,), (right,), where=True, ranks=ranks) for left, right in sides]
+    return Rule(stated.name, stated, tuple(found))
 
 
 def digest(rule: Rule) -> str:

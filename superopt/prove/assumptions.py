@@ -63,7 +63,7 @@ class Assumptions:
         if False in self.facts:
             raise ShapeError("the left side is never well typed")
         self._lowest = _lower_bounds(self.facts)
-        self._known: dict[Cond, bool] = {fact: True for fact in self.facts}
+        self._known: dict[Cond, bool] = dict.fromkeys(self.facts, True)
         self._typed: dict[Term, bool] = {}
         self.variables = {
             v.name: variable(v.name, tuple(self.normal(size(Dim(v.name, a))) for a in range(-v.rank, 0))) for v in named
@@ -118,7 +118,7 @@ class Assumptions:
         return known
 
     def _bounded_below(self, condition: Cond) -> bool:
-        """A polynomial without negative terms, over sizes that are not negative, is at least its value at their lower bounds."""
+        """A polynomial without negative terms is at least its value at lower bounds that are not negative."""
         if not isinstance(condition, Compare) or condition.relation != ">=":
             return False
         total: Extent = 0

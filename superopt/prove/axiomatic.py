@@ -1,7 +1,7 @@
 """The axiomatic prover: a rule from the axioms, at every choice of its ranks and for all sizes.
 
-Finding and checking are apart. `saturate.derive` finds ground instances of axioms by which the two sides meet; what it returns is
-text, and `replay.check` believes none of it: it reads the instances again, shows their conditions, and has Z3 do the rest.
+Finding and checking are apart. `saturate.derive` finds ground instances of axioms by which the two sides meet; what it returns
+is text, and `replay.check` believes none of it: it reads the instances again, shows their conditions, and has Z3 do the rest.
 """
 
 from __future__ import annotations

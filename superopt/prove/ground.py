@@ -18,16 +18,15 @@ from superopt.errors import NotationError, ShapeError
 from superopt.graph import Extent, Sym, Term, attribute_atoms, show_extent, substitute_cond, variables
 from superopt.match import Binding, instantiate
 from superopt.prove.assumptions import Assumptions
-from superopt.rule import axioms
+from superopt.rule import REGROUP, axioms
 from superopt.text import Equation, parse, parse_extent, show
 
-REGROUP = "regroup"
 _FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Ground:
-    """An equation between two terms that an axiom gives; a regrouping gives one sum or product, whose parts may be grouped anyhow."""
+    """An equation between terms that an axiom gives; a regrouping has one sum or product on both sides."""
 
     text: str
     axiom: str

@@ -1,8 +1,8 @@
 """Checking a proof: Z3 shows that the ground instances a ledger lists make both sides of a rule equal. Nothing is searched for.
 
-Every instance is first read again from its text, and its conditions are shown to follow from the rule's. What Z3 is then given
-has no quantifiers: tensors are an uninterpreted sort, every operator is an uninterpreted function of tensors and of the numbers in
-its attributes, sums and products are binary functions, and products of sizes are unknowns of linear arithmetic.
+Every instance is first read again from its text, and its conditions are shown to follow from the rule's. What Z3 is then
+given has no quantifiers: tensors are an uninterpreted sort, every operator is an uninterpreted function of tensors and of the
+numbers in its attributes, sums and products are binary functions, and products of sizes are unknowns of linear arithmetic.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
-from superopt.graph import Term, subterms, substitute_cond
+from superopt.graph import Term, substitute_cond, subterms
 from superopt.match import Binding, instantiate
 from superopt.op import apply, operator, registry
 from superopt.prove.assumptions import Assumptions

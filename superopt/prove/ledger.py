@@ -1,0 +1,102 @@
+"""The work of `superopt prove`: every axiom proved, every stored rule replayed or proved anew, a row for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from superopt.prove.arithmetic import version
+from superopt.prove.index import prove_axiom
+from superopt.prove.replay import replay
+from superopt.prove.standing import resting_on_axioms
+from superopt.prove.verify import prove
+from superopt.rule import Rule, digest, laws
+from superopt.store import Entry, entry_of, families, objection, read_family, spec_digests
+from superopt.verdict import Proved, Refuted, Unknown, Verdict
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was found out about one axiom or rule. `how` is "definitions", "axioms", "index" or "replayed"."""
+
+    name: str
+    family: str
+    rule: Rule
+    verdict: Verdict
+    how: str
+
+    @property
+    def milliseconds(self) -> float:
+        return self.verdict.milliseconds
+
+    @property
+    def proved(self) -> bool:
+        return isinstance(self.verdict, Proved)
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """What was not left symbolic; empty for a proof about all sizes."""
+        return self.verdict.bounded if isinstance(self.verdict, Proved) else ()
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """The choices of ranks that the verdict covers."""
+        return tuple(" ".join(f"{name}[{rank}]" for name, rank in e.ranks) for e in self.rule.equations)
+
+    @property
+    def word(self) -> str:
+        """The verdict in one word."""
+        match self.verdict:
+            case Proved():
+                return "proved"
+            case Refuted():
+                return "refuted"
+            case Unknown():
+                return "unknown"
+
+
+def prove_axioms(*, seed: int = 0) -> Iterator[Row]:
+    """Every axiom and regrouping law proved from the definitions, one row each, in alphabetical order."""
+    for name, law in sorted(laws().items()):
+        yield Row(name, name.partition(".")[0], law, prove_axiom(law, seed=seed), "definitions")
+
+
+def axiom_entry(row: Row) -> Entry:
+    """The ledger line for an axiom's row."""
+    if isinstance(row.verdict, Proved):
+        return replace(entry_of(row.rule, row.verdict, solver=version(), origin="specs"), name=row.name)
+    specs = spec_digests(row.rule, ())
+    return Entry(digest(row.rule), row.name, row.word, "index", row.word, (), row.ranks, (), (), version(), specs, "specs")
+
+
+def prove_store(*, fresh: bool, seed: int = 0, folder: Path | None = None) -> Iterator[Row]:
+    """Every stored rule checked, one row each: `fresh` proves it from nothing, otherwise its stored proof is replayed.
+
+    Rules whose proof is stale get the verdict `Unknown`, unless `fresh`.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    for family in families(folder):
+        for rule, entry in read_family(family, folder):
+            if fresh:
+                verdict = prove(rule, seed=seed)
+                yield Row(rule.name, family, rule, verdict, verdict.kind if isinstance(verdict, Proved) else "")
+            else:
+                yield Row(rule.name, family, rule, _replayed(rule, entry, seed), "replayed")
+
+
+def _replayed(rule: Rule, entry: Entry | None, seed: int) -> Verdict:
+    """The stored proof of a rule, checked again without a search."""
+    why = objection(rule, entry)
+    if entry is None or why is not None:
+        return Unknown(why or "no proof")
+    if entry.kind == "index":
+        return prove_axiom(rule, seed=seed)
+    started = time.perf_counter()
+    verdict = replay(rule, entry.instances)
+    if isinstance(verdict, Proved):
+        verdict = resting_on_axioms(verdict)
+    return replace(verdict, milliseconds=(time.perf_counter() - started) * 1e3)

@@ -1,0 +1,34 @@
+"""What an axiom is worth: its own proof, from the ledger where that still holds, or made on the spot."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from superopt.prove.index import prove_axiom
+from superopt.rule import laws
+from superopt.store import BOUNDED, load_axioms
+from superopt.verdict import Proved, Refuted, Unknown, Verdict
+
+
+@functools.cache
+def standing(axiom: str) -> Verdict:
+    """The verdict on the axiom (or regrouping law) of this full name."""
+    entry = load_axioms().get(axiom)
+    if entry is None:
+        return prove_axiom(laws()[axiom])
+    if entry.verdict != "proved":
+        return Unknown(f"the ledger says {entry.verdict}")
+    return Proved(0.0, entry.bounded if entry.status == BOUNDED else ())
+
+
+def resting_on_axioms(proof: Proved) -> Verdict:
+    """The proof with what bounds its axioms; `Unknown` if one of them is itself not proved."""
+    bounded = list(proof.bounded)
+    for axiom in proof.axioms:
+        match standing(axiom):
+            case Proved(bounded=limits):
+                bounded += [f"{axiom}: {limit}" for limit in limits]
+            case Refuted() | Unknown() as verdict:
+                return Unknown(f"it rests on {axiom}, which is {verdict}", proof.milliseconds)
+    return replace(proof, bounded=tuple(bounded))
