@@ -8,7 +8,6 @@ its axioms come from. What a clock says is never stored, so the same rules alway
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -116,7 +115,7 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 
 def objection(rule: Rule, entry: Entry | None) -> str | None:
     """Why a proof is no proof of this rule as it stands; None if it is one."""
-    if entry is None:
+    if entry is None or entry.key != digest(rule):
         return "no proof of it as it is written, with the operators as they are defined, is in the ledger"
     if entry.verdict != "proved":
         return f"the ledger says {entry.verdict}"
@@ -265,17 +264,16 @@ def _tuples(value: Any) -> Any:
 
 
 def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], folder: Path | None = None) -> None:
-    """The family's two files hold exactly these rules, in this order, the core first; each file changes as a whole or not at all.
+    """The family's two files hold exactly these rules, the core first; each file changes as a whole or not at all.
 
     Raises:
         StoreError: an entry does not prove its rule, or a file cannot be written.
     """
     where = substitutions_folder() if folder is None else folder
     for rule, entry in rules:
-        if entry.key != digest(rule) or (why := objection(rule, entry)):
-            raise StoreError(
-                f"{rule.name} is not stored: {why if entry.key == digest(rule) else 'the proof is of another rule'}"
-            )
+        why = objection(rule, entry)
+        if why is not None:
+            raise StoreError(f"{rule.name} is not stored: {why}")
     ordered = sorted(rules, key=lambda item: item[1].part != CORE)
     _replace(where / f"{family}.proofs.jsonl", "".join(map(_line, (entry for _, entry in ordered))))
     _replace(where / f"{family}.rules", rules_text(about, ordered))
@@ -283,10 +281,7 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], f
 
 def rules_text(about: str, rules: Sequence[tuple[Rule, Entry]]) -> str:
     """The text of a .rules file: a comment, then the rules, those of the core and those derived for the search."""
-    titles = {
-        CORE: "Core: none follows from the others.",
-        SEARCH: "For the search: they follow from the core, in more than one step.",
-    }
+    titles = {CORE: "Core: none follows from the others.", SEARCH: "For the search: each follows from the core."}
     text = "".join(f"# {line}".rstrip() + "\n" for line in about.splitlines())
     for part, title in titles.items():
         block = [rule for rule, entry in rules if entry.part == part]
@@ -346,5 +341,5 @@ def _replace(path: Path, text: str) -> None:
     except OSError as error:
         raise StoreError(f"{path} cannot be written ({error.strerror})") from None
     finally:
-        if temporary and os.path.exists(temporary):
+        if temporary and Path(temporary).exists():
             Path(temporary).unlink()

@@ -100,9 +100,10 @@ class Matcher:
         commutative = operator(pattern.op).commutative
         for node in self.closure.by_operator.get(pattern.op, ()):
             if node.rank == pattern.rank and self.closure.canonical(node):
-                found = (
-                    self._operands(pattern, node, NOTHING, partly=True) if commutative else self._node(pattern, node, NOTHING)
-                )
+                if commutative:
+                    found = self._operands(pattern, node, NOTHING, partly=True)
+                else:
+                    found = self._node(pattern, node, NOTHING)
                 for one in found:
                     solved = solve(one)
                     if solved is not None:

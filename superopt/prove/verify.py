@@ -22,7 +22,7 @@ INSTANCES = 60
 def prove(rule: Rule, *, seed: int = 0) -> Verdict:
     """The verdict on: wherever the left side is well typed and `where` holds, the right side is, and equals it.
 
-    A proof from the axioms is as bounded as they are. What no prover settles is sampled; if that finds nothing, it is `Unknown`.
+    A proof from the axioms is as bounded as they are. What no prover settles is sampled, and `Unknown` if that finds nothing.
     """
     started = time.perf_counter()
     verdict = _prove(rule, seed)
