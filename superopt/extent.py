@@ -142,8 +142,6 @@ class Size:
                         yield from atoms(denominator)
                     case Inverse(of):
                         yield from atoms(of)
-                    case _:
-                        pass
 
 
 Extent: TypeAlias = "int | float | Fraction | Size"
@@ -347,10 +345,7 @@ def conjunction(*parts: Cond) -> Cond:
     for part in parts:
         if part is False:
             return False
-        if isinstance(part, AllOf):
-            kept.extend(p for p in part.parts if p not in kept)
-        elif part is not True and part not in kept:
-            kept.append(part)
+        kept.extend(p for p in parts_of(part) if p not in kept)
     return True if not kept else kept[0] if len(kept) == 1 else AllOf(tuple(kept))
 
 
