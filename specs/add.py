@@ -40,8 +40,9 @@ def add(x: Tensor, y: Tensor) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    return apply("add", *node.broadcast())
+    terms = node.broadcast()
+    return apply("add", *terms) if len(terms) > 1 else terms[0]
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit("Add", *(emit.broadcast(a) for a in term.args))
+    return emit.chain("Add", term)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from superopt.graph import Extent, Term, inverse
 from superopt.index import Extents, Tensor, call, inside, number, require, select, tensor, total
-from superopt.op import Emit
+from superopt.op import Emit, Node, apply
+
+ONNX = "AveragePool"
 
 AXIOMS = """
     add:            avg_pool(x + y, kernel=k, strides=s, pads=p, include_pads=i)
@@ -73,18 +75,21 @@ def avg_pool(x: Tensor, *, kernel: Extents, strides: Extents, pads: Extents, inc
         by_area = window * number(inverse(kernel[0] * kernel[1]))
         if include_pads == 1:
             return by_area
-        by_count = window * call("reciprocal", over(lambda row, column: number(1)))
+        by_count = window * call("reciprocal", over(lambda *_: number(1)))
         return by_count if include_pads == 0 else select(include_pads >= 1, by_area, by_count)
 
     return tensor((n, c, extent(height, 0), extent(width, 1)), at)
 
 
+def lift(node: Node) -> Term | None:
+    kernel = node.attribute("kernel_shape")
+    window = dict(node.window(kernel))
+    if any(d != 1 for d in window.pop("dilations")):
+        return None
+    return apply("avg_pool", node.operand(0), kernel=kernel, include_pads=node.attribute("count_include_pad", 0), **window)
+
+
 def lower(term: Term, emit: Emit) -> str:
-    return emit(
-        "AveragePool",
-        *term.args,
-        kernel_shape=term["kernel"],
-        strides=term["strides"],
-        pads=term["pads"],
-        count_include_pad=term["include_pads"],
-    )
+    window = {name: term.integers(name) for name in ("strides", "pads")}
+    counted = term.integer("include_pads")
+    return emit("AveragePool", *term.args, kernel_shape=term.integers("kernel"), count_include_pad=counted, **window)

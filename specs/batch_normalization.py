@@ -17,8 +17,9 @@ COMPOSITE = """
 
 
 def lift(node: Node) -> Term | None:
-    x, s, b, m, v = node.inputs
+    x, s, b, m, v = (node.operand(position) for position in range(5))
     training = node.attribute("training_mode", 0) or node.attribute("spatial", 1) != 1
-    if training or x is None or x.rank < 2 or not all(p is not None and p.constant for p in (s, b, m, v)):
+    if training or x.rank < 2 or not all(p.constant for p in (s, b, m, v)):
         return None
-    return node.written(COMPOSITE, x=x, s=s, b=b, m=m, v=v, c=1 - x.rank, epsilon=node.attribute("epsilon", 1e-5))
+    operands = {"x": x, "s": s, "b": b, "m": m, "v": v}
+    return node.written(COMPOSITE, operands, c=1 - x.rank, epsilon=node.attribute("epsilon", 1e-5))

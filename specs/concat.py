@@ -79,13 +79,9 @@ def concat(x: Tensor, y: Tensor, *, axis: Axis) -> Tensor:
 
 def lift(node: Node) -> Term | None:
     axis = node.attribute("axis")
-    return reduce(lambda rest, x: apply("concat", x, rest, axis=axis), reversed(node.inputs))
+    operands = [node.operand(position) for position in range(len(node.inputs))]
+    return reduce(lambda rest, x: apply("concat", x, rest, axis=axis), reversed(operands))
 
 
 def lower(term: Term, emit: Emit) -> str:
-    operands, axis = [term.args[0]], term["axis"]
-    rest = term.args[1]
-    while rest.op == "concat" and rest["axis"] == axis:
-        operands.append(rest.args[0])
-        rest = rest.args[1]
-    return emit("Concat", *operands, rest, axis=axis)
+    return emit("Concat", *emit.nested(term), axis=term.integer("axis") + term.rank)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from superopt.graph import Extent, Term
 from superopt.index import Extents, Tensor, inside, number, require, same, select, tensor, total
 from superopt.op import Emit
@@ -127,4 +129,10 @@ def conv(
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit("Conv", *term.args, strides=term["strides"], pads=term["pads"], dilations=term["dilations"], group=term["group"])
+    return emit("Conv", *term.args, **attributes(term))
+
+
+def attributes(term: Term) -> dict[str, Any]:
+    """What ONNX Conv is told besides its operands."""
+    window = {name: term.integers(name) for name in ("strides", "pads", "dilations")}
+    return {**window, "group": term.integer("group"), "kernel_shape": term.args[1].sizes[2:]}

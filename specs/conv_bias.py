@@ -11,11 +11,6 @@ COMPOSITE = "x + expand(b, shape=x.shape, axes=(-3,))"
 
 
 def lift(node: Node) -> Term | None:
-    x, w, *rest = node.inputs
-    if x is None or w is None or x.rank != 4 or w.rank != 4:
-        return None
-    window = node.window(w.shape[-2:])
-    if window is None:
-        return None
-    result = apply("conv", x, w, group=node.attribute("group", 1), **window)
-    return node.written(COMPOSITE, x=result, b=rest[0]) if rest and rest[0] is not None else result
+    x, w = node.operand(0), node.operand(1)
+    result = apply("conv", x, w, group=node.attribute("group", 1), **node.window(w.sizes[2:]))
+    return result if node.absent(2) else node.written(COMPOSITE, {"x": result, "b": node.operand(2)})

@@ -5,11 +5,13 @@ ONNX broadcasting lifts to this, and what ONNX broadcasts by itself is lowered w
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from superopt.graph import Term
 from superopt.index import Axes, Extents, Tensor, require, same, tensor
-from superopt.op import Emit
+from superopt.op import Emit, Node
+
+ONNX = "Expand"
 
 AXIOMS = """
     identity:       expand(x, shape=x.shape, axes=(-1,)) == x              for x[1]
@@ -65,7 +67,11 @@ def expand(x: Tensor, *, shape: Extents, axes: Axes) -> Tensor:
     return tensor(shape, lambda *i: x[tuple(i[a] for a in axes)])
 
 
+def lift(node: Node) -> Term | None:
+    x, asked = node.operand(0), node.attribute("shape")
+    pairs = zip_longest(reversed(x.sizes), reversed(asked), fillvalue=1)
+    return node.expanded(x, tuple(max(here, there) for here, there in pairs)[::-1])
+
+
 def lower(term: Term, emit: Emit) -> str:
-    kept = set(term["axes"])
-    aligned = tuple(n if a in kept else 1 for a, n in zip(range(-term.rank, 0), term.shape, strict=True))
-    return emit("Expand", emit.reshaped(term.args[0], aligned), list(term.shape))
+    return emit("Expand", emit.aligned(term), shape=term.sizes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from superopt.index import Extent, Tensor, number, require, same, select, tensor
+from superopt.graph import Extent
+from superopt.index import Tensor, number, require, same, select, tensor
 
 AXIOMS = """
     transpose:      transpose(eye(n=n), perm=(-1, -2)) == eye(n=n)

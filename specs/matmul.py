@@ -74,10 +74,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    x, y = node.inputs
-    if x is None or y is None or x.rank < 2 or y.rank not in (2, x.rank) or (y.rank > 2 and x.shape[:-2] != y.shape[:-2]):
-        return None
-    return apply("matmul", x, y)
+    return apply("matmul", node.operand(0), node.operand(1))
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from superopt.graph import Extent, Term
 from superopt.index import Extents, Tensor, inside, lowest, maximum, require, select, tensor
-from superopt.op import Emit
+from superopt.op import Emit, Node, apply
+
+ONNX = "MaxPool"
 
 EXACT = "order"
 
@@ -58,12 +60,13 @@ def max_pool(x: Tensor, *, kernel: Extents, strides: Extents, pads: Extents, dil
     return tensor((n, c, extent(height, 0), extent(width, 1)), at)
 
 
+def lift(node: Node) -> Term | None:
+    kernel = node.attribute("kernel_shape")
+    return apply("max_pool", node.operand(0), kernel=kernel, **node.window(kernel))
+
+
 def lower(term: Term, emit: Emit) -> str:
-    return emit(
-        "MaxPool",
-        *term.args,
-        kernel_shape=term["kernel"],
-        strides=term["strides"],
-        pads=term["pads"],
-        dilations=term["dilations"],
-    )
+    window = {name: term.integers(name) for name in ("strides", "pads", "dilations")}
+    if window["dilations"] == (1, 1):
+        del window["dilations"]
+    return emit("MaxPool", *term.args, kernel_shape=term.integers("kernel"), **window)

@@ -14,4 +14,4 @@ def mean_kernel(*, shape: Extents) -> Tensor:
     require(len(shape) == 4, "mean_kernel: rank 4")
     for extent in shape:
         require(extent >= 1, "mean_kernel: not empty")
-    return tensor(shape, lambda *i: number(inverse(shape[-2] * shape[-1])))
+    return tensor(shape, lambda *_: number(inverse(shape[-2] * shape[-1])))

@@ -6,7 +6,7 @@ from superopt.graph import Term
 from superopt.index import Tensor, require, same, tensor
 from superopt.op import Emit, Node, apply
 
-ONNX = "Mul"
+ONNX = "Mul"  # by a scalar constant: see scale
 COMMUTATIVE = True
 
 AXIOMS = """
@@ -41,8 +41,10 @@ def mul(x: Tensor, y: Tensor) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
+    if node.scalar(0) is not None or node.scalar(1) is not None:
+        return None
     return apply("mul", *node.broadcast())
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit("Mul", *(emit.broadcast(a) for a in term.args))
+    return emit.chain("Mul", term)

@@ -12,4 +12,4 @@ AXIOMS = """
 def ones(*, shape: Extents) -> Tensor:
     for extent in shape:
         require(extent >= 1, "ones: not empty")
-    return tensor(shape, lambda *i: number(1))
+    return tensor(shape, lambda *_: number(1))

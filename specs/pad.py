@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from superopt.graph import Term
 from superopt.index import Extents, Tensor, inside, number, require, select, tensor
-from superopt.op import Emit
+from superopt.op import Emit, Node, apply
+
+ONNX = "Pad"
 
 AXIOMS = """
     none:           pad(x, before=(0,), after=(0,)) == x                          for x[1]
@@ -63,5 +65,17 @@ def pad(x: Tensor, *, before: Extents, after: Extents) -> Tensor:
     return tensor(shape, at)
 
 
+def lift(node: Node) -> Term | None:
+    x, pads = node.operand(0), node.attribute("pads")
+    value = node.attribute("value", node.attribute("constant_value", 0.0))
+    if node.attribute("mode", "constant") != "constant" or value != 0:
+        return None
+    axes = node.attribute("axes", tuple(range(x.rank)))
+    before, after = [0] * x.rank, [0] * x.rank
+    for position, axis in enumerate(axes):
+        before[axis], after[axis] = pads[position], pads[position + len(axes)]
+    return apply("pad", x, before=tuple(before), after=tuple(after)) if any(pads) else x
+
+
 def lower(term: Term, emit: Emit) -> str:
-    return emit.padded(term.args[0], (*term["before"], *term["after"]))
+    return emit("Pad", *term.args, mode="constant", pads=(*term.integers("before"), *term.integers("after")))

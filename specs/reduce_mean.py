@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from superopt.graph import Term, inverse
 from superopt.index import Axes, Index, Tensor, Value, number, require, tensor, total
-from superopt.op import Emit
+from superopt.op import Emit, Node, apply
+
+ONNX = ("ReduceMean", "GlobalAveragePool")
 
 AXIOMS = """
     as-sum:         reduce_mean(x, axes=(k,)) == scale(reduce_sum(x, axes=(k,)), factor=1 / x.shape[k])
@@ -46,5 +48,18 @@ def reduce_mean(x: Tensor, *, axes: Axes) -> Tensor:
     return tensor(tuple(x.shape[a] for a in kept), at)
 
 
+def lift(node: Node) -> Term | None:
+    x = node.operand(0)
+    pooled = node.op_type == "GlobalAveragePool"
+    if node.attribute("noop_with_empty_axes", 0) and not node.attribute("axes"):
+        return x
+    axes = node.attribute("axes") or tuple(range(2 if pooled else 0, x.rank))
+    reduced = apply("reduce_mean", x, axes=tuple(axes))
+    if not pooled and not node.attribute("keepdims", 1):
+        return reduced
+    return apply("reshape", reduced, shape=tuple(1 if a in axes or a - x.rank in axes else n for a, n in enumerate(x.shape)))
+
+
 def lower(term: Term, emit: Emit) -> str:
-    return emit.reduced("ReduceMean", term.args[0], term["axes"])
+    x = term.args[0]
+    return emit("ReduceMean", x, axes=tuple(sorted(a + x.rank for a in term.integers("axes"))), keepdims=0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from superopt.graph import Term
 from superopt.index import Axes, Index, Tensor, Value, require, tensor, total
-from superopt.op import Emit
+from superopt.op import Emit, Node, apply
+
+ONNX = "ReduceSum"
 
 AXIOMS = """
     add:            reduce_sum(x + y, axes=(k,)) == reduce_sum(x, axes=(k,)) + reduce_sum(y, axes=(k,))
@@ -68,5 +70,17 @@ def reduce_sum(x: Tensor, *, axes: Axes) -> Tensor:
     return tensor(tuple(x.shape[a] for a in kept), at)
 
 
+def lift(node: Node) -> Term | None:
+    x = node.operand(0)
+    if node.attribute("noop_with_empty_axes", 0) and not node.attribute("axes"):
+        return x
+    axes = node.attribute("axes") or tuple(range(x.rank))
+    reduced = apply("reduce_sum", x, axes=tuple(axes))
+    if not node.attribute("keepdims", 1):
+        return reduced
+    return apply("reshape", reduced, shape=tuple(1 if a in axes or a - x.rank in axes else n for a, n in enumerate(x.shape)))
+
+
 def lower(term: Term, emit: Emit) -> str:
-    return emit.reduced("ReduceSum", term.args[0], term["axes"])
+    x = term.args[0]
+    return emit("ReduceSum", x, axes=tuple(sorted(a + x.rank for a in term.integers("axes"))), keepdims=0)

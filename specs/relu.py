@@ -36,7 +36,7 @@ def relu(x: Tensor) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    return apply("relu", node.inputs[0])
+    return apply("relu", node.operand(0))
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from superopt.graph import Extent, Term
 from superopt.index import Extents, Index, Tensor, require, same, tensor
-from superopt.op import Emit
+from superopt.op import Emit, Node, apply
+
+ONNX = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 AXIOMS = """
     identity:       reshape(x, shape=x.shape) == x                       for x[1, 2, 3, 4]
@@ -69,5 +72,37 @@ def _product(extents: Sequence[Extent]) -> Extent:
     return product
 
 
+def lift(node: Node) -> Term | None:
+    x = node.operand(0)
+    asked = {"Reshape": _asked, "Flatten": _flattened, "Squeeze": _squeezed, "Unsqueeze": _unsqueezed}[node.op_type]
+    shape = asked(node, x.sizes)
+    return apply("reshape", x, shape=shape) if shape != x.shape else x
+
+
+def _asked(node: Node, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    asked = node.attribute("shape")
+    if not node.attribute("allowzero", 0):
+        asked = tuple(sizes[a] if n == 0 else n for a, n in enumerate(asked))
+    known = prod(n for n in asked if n != -1)
+    return tuple(prod(sizes) // known if n == -1 else n for n in asked)
+
+
+def _flattened(node: Node, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    axis = node.attribute("axis", 1)
+    return prod(sizes[:axis]), prod(sizes[axis:])
+
+
+def _squeezed(node: Node, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    axes = node.attribute("axes", tuple(a for a, n in enumerate(sizes) if n == 1))
+    return tuple(n for a, n in enumerate(sizes) if a not in axes and a - len(sizes) not in axes)
+
+
+def _unsqueezed(node: Node, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    axes = node.attribute("axes")
+    rank = len(sizes) + len(axes)
+    old = iter(sizes)
+    return tuple(1 if a in axes or a - rank in axes else next(old) for a in range(rank))
+
+
 def lower(term: Term, emit: Emit) -> str:
-    return emit.reshaped(term.args[0], term.shape)
+    return emit("Reshape", *term.args, shape=term.sizes)

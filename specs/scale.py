@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from superopt.graph import Term
 from superopt.index import Real, Tensor, number, tensor
-from superopt.op import Emit
+from superopt.op import Emit, Node, apply
+
+ONNX = ("Mul", "Div", "Neg")
 
 AXIOMS = """
     one:        scale(x, factor=1) == x                                          for x[1, 2, 3, 4]
@@ -39,6 +43,23 @@ AXIOMS = """
 
 def scale(x: Tensor, *, factor: Real) -> Tensor:
     return tensor(x.shape, lambda *i: x[i] * number(factor))
+
+
+def lift(node: Node) -> Term | None:
+    if node.op_type == "Neg":
+        return apply("scale", node.operand(0), factor=-1)
+    by = node.scalar(1)
+    if by is not None and by != 0 and node.op_type == "Div":
+        return _scaled(node, 0, 1 / by)
+    if by is not None and node.op_type == "Mul":
+        return _scaled(node, 0, by)
+    by = node.scalar(0)
+    return _scaled(node, 1, by) if by is not None and node.op_type == "Mul" else None
+
+
+def _scaled(node: Node, position: int, factor: float) -> Term | None:
+    x, number = node.operand(position), node.operand(1 - position)
+    return apply("scale", x, factor=factor) if number.rank <= x.rank and isfinite(factor) else None
 
 
 def lower(term: Term, emit: Emit) -> str:

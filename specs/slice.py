@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from superopt.graph import Extent, Term
 from superopt.index import Axis, Tensor, require, tensor
-from superopt.op import Emit
+from superopt.op import Emit, Node, apply
+
+ONNX = ("Slice", "Split")
 
 AXIOMS = """
     whole:          slice(x, axis=k, start=0, stop=x.shape[k]) == x  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
@@ -50,5 +54,33 @@ def slice(x: Tensor, *, axis: Axis, start: Extent = 0, stop: Extent) -> Tensor:
     return tensor(shape, lambda *i: x[tuple(v + start if a == axis else v for a, v in zip(range(-x.rank, 0), i, strict=True))])
 
 
+def lift(node: Node) -> Term | tuple[Term, ...] | None:
+    return _sliced(node) if node.op_type == "Slice" else _split(node)
+
+
+def _sliced(node: Node) -> Term | None:
+    x = node.operand(0)
+    starts, ends = node.attribute("starts"), node.attribute("ends")
+    axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))
+    if any(step != 1 for step in steps):
+        return None
+    for axis, first, last in zip(axes, starts, ends, strict=True):
+        n = x.sizes[axis]
+        start, stop = (min(max(v + n if v < 0 else v, 0), n) for v in (first, last))
+        x = apply("slice", x, axis=axis, start=start, stop=stop) if (start, stop) != (0, n) else x
+    return x
+
+
+def _split(node: Node) -> tuple[Term, ...]:
+    x, axis = node.operand(0), node.attribute("axis", 0)
+    n, parts = x.sizes[axis], node.outputs
+    sizes = node.attribute("split", (-(-n // parts),) * parts)
+    stops = [min(stop, n) for stop in accumulate(sizes)]
+    return tuple(
+        apply("slice", x, axis=axis, start=start, stop=stop) for start, stop in zip([0, *stops], stops, strict=False)
+    )
+
+
 def lower(term: Term, emit: Emit) -> str:
-    return emit("Slice", term.args[0], [term["start"]], [term["stop"]], [term["axis"]])
+    axis = term.integer("axis") + term.rank
+    return emit("Slice", *term.args, starts=(term.integer("start"),), ends=(term.integer("stop"),), axes=(axis,))

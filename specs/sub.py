@@ -28,4 +28,4 @@ def lift(node: Node) -> Term | None:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit("Sub", *(emit.broadcast(a) for a in term.args))
+    return emit.chain("Sub", term)

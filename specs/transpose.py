@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from superopt.graph import Term
 from superopt.index import Axes, Tensor, require, tensor
-from superopt.op import Emit
+from superopt.op import Emit, Node, apply
+
+ONNX = "Transpose"
 
 AXIOMS = """
     identity:       transpose(x, perm=(-2, -1)) == x          for x[2]
@@ -36,6 +38,10 @@ def transpose(x: Tensor, *, perm: Axes) -> Tensor:
     return tensor(tuple(x.shape[a] for a in perm), lambda *i: x[tuple(i[a] for a in source)])
 
 
+def lift(node: Node) -> Term | None:
+    x = node.operand(0)
+    return apply("transpose", x, perm=node.attribute("perm", tuple(reversed(range(x.rank)))))
+
+
 def lower(term: Term, emit: Emit) -> str:
-    rank = term.rank
-    return emit("Transpose", *term.args, perm=tuple(a + rank for a in term["perm"]))
+    return emit("Transpose", *term.args, perm=tuple(a + term.rank for a in term.integers("perm")))

@@ -12,4 +12,4 @@ AXIOMS = """
 def zeros(*, shape: Extents) -> Tensor:
     for extent in shape:
         require(extent >= 1, "zeros: not empty")
-    return tensor(shape, lambda *i: number(0))
+    return tensor(shape, lambda *_: number(0))

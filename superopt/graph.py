@@ -120,12 +120,32 @@ class Term:
         """A variable's name."""
         return str(self["name"])
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a term of a model, where every extent is a number."""
+        return tuple(map(_number, self.shape))
+
+    def integer(self, attribute: str) -> int:
+        """The value of an attribute that is a number."""
+        return _number(self[attribute])
+
+    def integers(self, attribute: str) -> tuple[int, ...]:
+        """The value of an attribute that is a tuple of numbers."""
+        value = self[attribute]
+        assert isinstance(value, tuple)
+        return tuple(map(_number, value))
+
     def __repr__(self) -> str:
         inside = ", ".join([*map(repr, self.args), *(f"{k}={v}" for k, v in self.attributes if k != "shape")])
         return self.name if self.is_variable else f"{self.op}({inside})"
 
 
 _interned: dict[tuple[object, ...], Term] = {}
+
+
+def _number(value: Attribute) -> int:
+    assert isinstance(value, int), f"{value} is not a number"
+    return value
 
 
 def _typed(value: Attribute) -> tuple[object, ...]:

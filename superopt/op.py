@@ -22,35 +22,73 @@ KINDS = {"Axis": "axis", "Axes": "axes", "Extent": "extent", "Extents": "extents
 
 
 class Node(Protocol):
-    """An ONNX node as a spec's `lift` sees it: inputs as terms, attributes and constant inputs as plain values."""
+    """An ONNX node as a spec's `lift` sees it: floating-point inputs as terms, attributes and constant inputs as plain values.
 
-    op_type: str
-    opset: int
-    inputs: Sequence[Term | None]
+    A method raises `ShapeError` where the node has not what it is asked for: then the node is outside the binding, as it is
+    where `lift` returns None.
+    """
+
+    @property
+    def op_type(self) -> str: ...
+
+    @property
+    def opset(self) -> int: ...
+
+    @property
+    def inputs(self) -> Sequence[Term | None]:
+        """One term per input; None for one that is left out or is no tensor of floating-point numbers of known shape."""
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the node has."""
+
+    def absent(self, position: int) -> bool:
+        """Whether the node leaves out this optional input."""
+
+    def operand(self, position: int) -> Term:
+        """The input at this position."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """The attribute's value as int, float, str, or a tuple of those."""
+        """The attribute as int, float, str or a tuple of those; or the constant input of that name, where the opset has one."""
 
-    def value(self, position: int) -> Any:
-        """The numpy array behind a constant input, or None."""
-
-    def constant(self, array: Any) -> Term:
-        """A new constant holding the numpy `array`."""
+    def scalar(self, position: int) -> float | None:
+        """The number that a constant input of one element holds; None for any other input."""
 
     def broadcast(self) -> list[Term]:
         """The inputs, each expanded (ONNX broadcasting made explicit) to their common shape."""
+
+    def expanded(self, x: Term, shape: tuple[int, ...]) -> Term:
+        """`x` broadcast to `shape` as ONNX does: the last axes aligned, unit axes repeated."""
+
+    def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
+        """strides, dilations and pads of a two-dimensional window that slides over input 0, with auto_pad worked out."""
+
+    def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
+        """The term that notation text denotes, given its tensors and its attribute and axis variables."""
 
 
 class Emit(Protocol):
     """What a spec's `lower` writes with: emit("Relu", x) adds one ONNX node and returns its output's name."""
 
-    opset: int
+    @property
+    def opset(self) -> int: ...
 
     def __call__(self, op_type: str, *inputs: Any, **attributes: Any) -> str:
-        """Inputs are terms, names of earlier outputs, numpy arrays (stored as initializers) or None (absent)."""
+        """Inputs are terms, names of earlier outputs, numbers or numpy arrays (stored as initializers), or None (left out).
 
-    def broadcast(self, term: Term) -> Any:
-        """An input that ONNX broadcasting makes equal to `term`: what stands under an `expand`, aligned, or `term`."""
+        What the opset takes as an input (Slice's `starts`, say) is given as an attribute nevertheless.
+        """
+
+    def aligned(self, term: Term) -> Term:
+        """What stands under an `expand`, reshaped to its rank with an extent of 1 along the new axes."""
+
+    def nested(self, term: Term) -> list[Term]:
+        """The operands of a term that nests to the right in terms of the same operator and attributes."""
+
+    def chain(self, op_type: str, term: Term) -> str:
+        """A term as a chain of binary nodes: parts of it that are wanted anyway first, then the other operands from left to
+        right, without any `expand` that ONNX broadcasting makes superfluous.
+        """
 
 
 @dataclass(frozen=True)
@@ -74,7 +112,7 @@ class Operator:
     commutative: bool
     composite: str
     onnx: tuple[str, ...]
-    lift: Callable[[Node], Term | None] | None = field(compare=False)
+    lift: Callable[[Node], Term | tuple[Term, ...] | None] | None = field(compare=False)
     lower: Callable[[Term, Emit], str] | None = field(compare=False)
     exact: str
     digest: str

@@ -1,0 +1,40 @@
+"""Folding: weight-only terms computed once, by ONNX Runtime with its own optimizations off, in float64 where it can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.errors import InvalidModelError
+from superopt.graph import Term, variables
+from superopt.model.lower import Array, lower, model_of
+from superopt.model.session import Device, Session
+
+OPSET = 18
+
+
+def fold(terms: Iterable[Term], values: Mapping[str, Array]) -> dict[Term, Array]:
+    """The value of each term, rounded once to the type of the arrays in `values`, which has every variable of the terms.
+
+    The arithmetic is float64, or float32 where ONNX Runtime has no float64 kernel.
+    """
+    wanted = {f"folded.{position}": term for position, term in enumerate(dict.fromkeys(terms))}
+    if not wanted:
+        return {}
+    inputs = variables(*wanted.values())
+    dtype = np.result_type(*(values[x.name].dtype for x in inputs)) if inputs else np.dtype(np.float32)
+    try:
+        arrays = _computed(wanted, inputs, values, np.float64)
+    except InvalidModelError:
+        arrays = _computed(wanted, inputs, values, np.float32)
+    return {term: array.astype(dtype) for term, array in zip(wanted.values(), arrays, strict=True)}
+
+
+def _computed(
+    wanted: Mapping[str, Term], inputs: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike
+) -> list[Array]:
+    lowered = lower(wanted, OPSET, dtype=dtype)
+    session = Session(model_of(lowered, inputs, wanted, OPSET, dtype).SerializeToString(), Device(), optimize=False)
+    return session.run({x.name: np.asarray(values[x.name], dtype=dtype) for x in inputs})

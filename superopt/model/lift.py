@@ -1,0 +1,187 @@
+"""Lifting: ONNX nodes as terms of the algebra, by the bindings in specs/. What lies outside them stays an opaque node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx.defs
+import onnx_ir as ir
+
+from superopt.errors import NotationError, ShapeError
+from superopt.graph import Term, variable
+from superopt.op import Operator, apply, registry
+from superopt.text import parse
+
+Array = npt.NDArray[Any]
+FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
+SMALLEST_OPSET = 7
+
+
+def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple[Term, ...] | None:
+    """The terms of the node's outputs, or None where no spec binds the node.
+
+    `inputs` has a term for every input of the node: None for one that is left out or that is no floating-point tensor of
+    known shape. Constant operands (axes, shapes, numbers) are read from the node itself.
+    """
+    if opset < SMALLEST_OPSET or node.domain not in ("", "ai.onnx") or node.overload:
+        return None
+    if node.op_type == "Identity" or _is_inactive_dropout(node):
+        return None if inputs[0] is None else (inputs[0],)
+    lifted = _Node(node, inputs, opset)
+    for spec in _bindings(node.op_type):
+        assert spec.lift is not None
+        try:
+            found = spec.lift(lifted)
+        except (ShapeError, NotationError):
+            continue
+        if found is not None:
+            terms = found if isinstance(found, tuple) else (found,)
+            return terms if len(terms) == lifted.outputs else None
+    return None
+
+
+def lift_nodes(
+    nodes: Iterable[ir.Node], opset: int, leaf: Callable[[ir.Value], Term | None]
+) -> dict[ir.Value, Term]:
+    """The terms of all values that the nodes, in topological order, compute and that can be lifted.
+
+    `leaf` gives the variable for a value from elsewhere (see `leaf_of`), or None where it is no operand of the algebra. The
+    output of a node that cannot be lifted is such a value.
+    """
+    terms: dict[ir.Value, Term] = {}
+    for node in nodes:
+        inputs = [None if v is None else terms.get(v) or leaf(v) for v in node.inputs]
+        lifted = lift_node(node, inputs, opset)
+        if lifted is not None:
+            terms.update(zip(node.outputs, lifted, strict=False))
+    return terms
+
+
+def leaf_of(value: ir.Value) -> Term | None:
+    """The variable named after a floating-point value of known, nonempty shape, constant if it is a weight; else None."""
+    shape = value.shape
+    if value.name is None or value.dtype not in FLOATS or shape is None:
+        return None
+    extents = tuple(d for d in shape if isinstance(d, int) and d > 0)
+    if len(extents) != len(shape):
+        return None
+    return variable(value.name, extents, constant=constant_array(value) is not None)
+
+
+def constant_array(value: ir.Value) -> Array | None:
+    """The array of an initializer that no input can override, or of a Constant node; None for any other value."""
+    if value.is_graph_input():
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
+def _bindings(op_type: str) -> list[Operator]:
+    return [spec for spec in registry().values() if op_type in spec.onnx and spec.lift is not None]
+
+
+def _is_inactive_dropout(node: ir.Node) -> bool:
+    """Dropout passes its input through unless the node asks for training, and nobody asks for its mask."""
+    training = node.inputs[2] if len(node.inputs) > 2 else None
+    mode = constant_array(training) if training is not None else np.False_
+    wanted = [v for v in node.outputs if v.name]
+    return node.op_type == "Dropout" and mode is not None and not mode.any() and len(wanted) == 1
+
+
+@dataclass(frozen=True)
+class _Node:
+    """`op.Node` for an onnx-ir node."""
+
+    node: ir.Node
+    inputs: Sequence[Term | None]
+    opset: int
+
+    @property
+    def op_type(self) -> str:
+        return self.node.op_type
+
+    @property
+    def outputs(self) -> int:
+        return sum(bool(v.name) for v in self.node.outputs)
+
+    def absent(self, position: int) -> bool:
+        return position >= len(self.node.inputs) or self.node.inputs[position] is None
+
+    def operand(self, position: int) -> Term:
+        term = self.inputs[position] if position < len(self.inputs) else None
+        if term is None:
+            raise ShapeError(f"{self.op_type}: input {position} is not in the algebra")
+        return term
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        if name in self.node.attributes:
+            value = self.node.attributes[name].value
+            return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+        for position, formal in enumerate(onnx.defs.get_schema(self.op_type, self.opset).inputs):
+            given = self.node.inputs[position] if position < len(self.node.inputs) else None
+            if formal.name == name and given is not None:
+                return self._constant(given)
+        return default
+
+    def _constant(self, value: ir.Value) -> Any:
+        array = constant_array(value)
+        if array is None:
+            raise ShapeError(f"{self.op_type}: {value.name} is not constant")
+        return tuple(array.tolist()) if array.ndim else array.item()
+
+    def scalar(self, position: int) -> float | None:
+        value = self.node.inputs[position]
+        array = None if value is None else constant_array(value)
+        return float(array.item()) if array is not None and array.size == 1 else None
+
+    def broadcast(self) -> list[Term]:
+        operands = [self.operand(position) for position in range(len(self.inputs))]
+        columns = zip_longest(*(reversed(x.sizes) for x in operands), fillvalue=1)
+        shape = tuple(max(column) for column in columns)[::-1]
+        return [self.expanded(x, shape) for x in operands]
+
+    def expanded(self, x: Term, shape: tuple[int, ...]) -> Term:
+        if x.shape == shape:
+            return x
+        if x.rank > len(shape):
+            raise ShapeError(f"{self.op_type}: rank {x.rank} does not broadcast to rank {len(shape)}")
+        axes = [a for a in range(-x.rank, 0) if x.sizes[a] != 1]
+        kept = apply("reshape", x, shape=tuple(x.shape[a] for a in axes)) if len(axes) < x.rank else x
+        return apply("expand", kept, shape=shape, axes=tuple(axes))
+
+    def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
+        strides, dilations = self.attribute("strides", (1, 1)), self.attribute("dilations", (1, 1))
+        pads = self.attribute("pads", (0, 0, 0, 0))
+        auto_pad = self.attribute("auto_pad", "NOTSET")
+        image = self.operand(0).sizes[2:]
+        if not len(image) == len(kernel) == len(strides) == len(dilations) == 2:
+            raise ShapeError(f"{self.op_type}: not two-dimensional")
+        if auto_pad == "VALID":
+            pads = (0, 0, 0, 0)
+        elif auto_pad != "NOTSET":
+            pads = _same_pads(image, kernel, strides, dilations, more_before=auto_pad == "SAME_LOWER")
+        reach = [n + p + q - (k - 1) * d - 1 for n, p, q, k, d in zip(image, pads, pads[2:], kernel, dilations, strict=False)]
+        if self.attribute("ceil_mode", 0) and any(r % s for r, s in zip(reach, strides, strict=True)):
+            raise ShapeError(f"{self.op_type}: the last window is not whole")
+        return {"strides": strides, "dilations": dilations, "pads": pads}
+
+    def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
+        (term,) = parse(" ".join(text.split()), terms, numbers=numbers)
+        return term
+
+
+def _same_pads(
+    image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], *, more_before: bool
+) -> tuple[int, ...]:
+    """Pads that make an output extent the image's divided by the stride, rounded up; an odd one goes after, or before."""
+    whole = [
+        max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
+        for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)
+    ]
+    less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]
+    return (*more, *less) if more_before else (*less, *more)
