@@ -23,7 +23,8 @@ AXIOMS = """
                 for x[4], y[4], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
     expand:     expand(x + y, shape=s, axes=(k,)) == expand(x, shape=s, axes=(k,)) + expand(y, shape=s, axes=(k,))
                 for x[1], y[1], s[2, 3, 4], k[-1, -2, -3, -4]
-    expand-matrix:  expand(x + y, shape=s, axes=(-2, -1)) == expand(x, shape=s, axes=(-2, -1)) + expand(y, shape=s, axes=(-2, -1))
+    expand-matrix:  expand(x + y, shape=s, axes=(-2, -1))
+                    == expand(x, shape=s, axes=(-2, -1)) + expand(y, shape=s, axes=(-2, -1))
                 for x[2], y[2], s[3, 4]
     reshape:    reshape(x + y, shape=s) == reshape(x, shape=s) + reshape(y, shape=s)
                 for x[1, 2, 3, 4], y[1, 2, 3, 4], s[1, 2, 3, 4]

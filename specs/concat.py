@@ -26,7 +26,8 @@ AXIOMS = """
                     == slice(y, axis=k, start=a - x.shape[k], stop=b - x.shape[k])
                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4] where a >= x.shape[k]
     slice-across:   slice(concat(x, y, axis=k), axis=k, start=a, stop=b)
-                    == concat(slice(x, axis=k, start=a, stop=x.shape[k]), slice(y, axis=k, start=0, stop=b - x.shape[k]), axis=k)
+                    == concat(slice(x, axis=k, start=a, stop=x.shape[k]),
+                              slice(y, axis=k, start=0, stop=b - x.shape[k]), axis=k)
                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4] where a < x.shape[k], b > x.shape[k]
     slice-other:    slice(concat(x, y, axis=k), axis=j, start=a, stop=b)
                     == concat(slice(x, axis=j, start=a, stop=b), slice(y, axis=j, start=a, stop=b), axis=k)

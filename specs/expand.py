@@ -27,10 +27,12 @@ AXIOMS = """
     zeros:          expand(zeros(shape=s), shape=t, axes=(k,)) == zeros(shape=t)  for s[1], t[2, 3, 4], k[-1, -2, -3, -4]
     ones:           expand(ones(shape=s), shape=t, axes=(k,)) == ones(shape=t)    for s[1], t[2, 3, 4], k[-1, -2, -3, -4]
     concat-row:     expand(concat(x, y, axis=-1), shape=(m, x.shape[-1] + y.shape[-1]), axes=(-1,))
-                    == concat(expand(x, shape=(m, x.shape[-1]), axes=(-1,)), expand(y, shape=(m, y.shape[-1]), axes=(-1,)), axis=-1)
+                    == concat(expand(x, shape=(m, x.shape[-1]), axes=(-1,)),
+                              expand(y, shape=(m, y.shape[-1]), axes=(-1,)), axis=-1)
                     for x[1], y[1]
     concat-column:  expand(concat(x, y, axis=-1), shape=(x.shape[-1] + y.shape[-1], m), axes=(-2,))
-                    == concat(expand(x, shape=(x.shape[-1], m), axes=(-2,)), expand(y, shape=(y.shape[-1], m), axes=(-2,)), axis=-2)
+                    == concat(expand(x, shape=(x.shape[-1], m), axes=(-2,)),
+                              expand(y, shape=(y.shape[-1], m), axes=(-2,)), axis=-2)
                     for x[1], y[1]
     concat-row-3:   expand(concat(x, y, axis=-1), shape=(b, m, x.shape[-1] + y.shape[-1]), axes=(-1,))
                     == concat(expand(x, shape=(b, m, x.shape[-1]), axes=(-1,)),

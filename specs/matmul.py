@@ -21,7 +21,8 @@ AXIOMS = """
                        for x[2, 3, 4], y[2, 3, 4]
     slice-rows:        slice(x @ y, axis=-2, start=a, stop=b) == slice(x, axis=-2, start=a, stop=b) @ y
                        for x[2, 3, 4], y[2, 3, 4]
-    slice-batch:       slice(x @ y, axis=k, start=a, stop=b) == slice(x, axis=k, start=a, stop=b) @ slice(y, axis=k, start=a, stop=b)
+    slice-batch:       slice(x @ y, axis=k, start=a, stop=b)
+                       == slice(x, axis=k, start=a, stop=b) @ slice(y, axis=k, start=a, stop=b)
                        for x[3, 4], y[3, 4], k[-3, -4]
     slice-batch-one:   slice(x @ y, axis=k, start=a, stop=b) == slice(x, axis=k, start=a, stop=b) @ y
                        for x[3, 4], y[2], k[-3, -4]

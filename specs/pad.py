@@ -13,7 +13,8 @@ AXIOMS = """
     none-2:         pad(x, before=(0, 0), after=(0, 0)) == x                      for x[2]
     none-3:         pad(x, before=(0, 0, 0), after=(0, 0, 0)) == x                for x[3]
     none-4:         pad(x, before=(0, 0, 0, 0), after=(0, 0, 0, 0)) == x          for x[4]
-    twice:          pad(pad(x, before=p, after=q), before=r, after=s) == pad(x, before=(p0 + r0, p1 + r1), after=(q0 + s0, q1 + s1))
+    twice:          pad(pad(x, before=p, after=q), before=r, after=s)
+                    == pad(x, before=(p0 + r0, p1 + r1), after=(q0 + s0, q1 + s1))
                     for x[2], p[2], q[2], r[2], s[2]
     twice-4:        pad(pad(x, before=p, after=q), before=r, after=s)
                     == pad(x, before=(p0 + r0, p1 + r1, p2 + r2, p3 + r3), after=(q0 + s0, q1 + s1, q2 + s2, q3 + s3))
@@ -21,7 +22,8 @@ AXIOMS = """
     zeros:          pad(zeros(shape=s), before=p, after=q) == zeros(shape=(s0 + p0 + q0, s1 + p1 + q1))  for s[2], p[2], q[2]
     undo-columns:   slice(pad(x, before=(0, a), after=(0, b)), axis=-1, start=a, stop=a + x.shape[-1]) == x  for x[2]
     undo-rows:      slice(pad(x, before=(a, 0), after=(b, 0)), axis=-2, start=a, stop=a + x.shape[-2]) == x  for x[2]
-    undo-channels:  slice(pad(x, before=(0, a, 0, 0), after=(0, b, 0, 0)), axis=-3, start=a, stop=a + x.shape[-3]) == x  for x[4]
+    undo-channels:  slice(pad(x, before=(0, a, 0, 0), after=(0, b, 0, 0)), axis=-3, start=a, stop=a + x.shape[-3])
+                    == x  for x[4]
     as-concat-columns:  pad(x, before=(0, 0), after=(0, n)) == concat(x, zeros(shape=(x.shape[-2], n)), axis=-1)
                     for x[2] where n >= 1
     as-concat-rows: pad(x, before=(0, 0), after=(n, 0)) == concat(x, zeros(shape=(n, x.shape[-1])), axis=-2)

@@ -27,7 +27,8 @@ AXIOMS = """
     concat-image:   reduce_sum(concat(x, y, axis=j), axes=(-2, -1))
                     == concat(reduce_sum(x, axes=(-2, -1)), reduce_sum(y, axes=(-2, -1)), axis=j + 2)
                     for x[3, 4], y[3, 4], j[-3, -4]
-    slice-inner:    reduce_sum(slice(x, axis=j, start=a, stop=b), axes=(k,)) == slice(reduce_sum(x, axes=(k,)), axis=j, start=a, stop=b)
+    slice-inner:    reduce_sum(slice(x, axis=j, start=a, stop=b), axes=(k,))
+                    == slice(reduce_sum(x, axes=(k,)), axis=j, start=a, stop=b)
                     for x[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j > k
     slice-outer:    reduce_sum(slice(x, axis=j, start=a, stop=b), axes=(k,))
                     == slice(reduce_sum(x, axes=(k,)), axis=j + 1, start=a, stop=b)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import reduce
+from itertools import product
 from math import prod
+from operator import mul
 
 from superopt.graph import Extent, Term
 from superopt.index import Extents, Index, Tensor, require, same, tensor
@@ -28,7 +31,7 @@ AXIOMS = """
 
 
 def reshape(x: Tensor, *, shape: Extents) -> Tensor:
-    require(same(_product(x.shape), _product(shape)), "reshape: as many elements as before")
+    require(same(_count(x.shape, range(x.rank)), _count(shape, range(len(shape)))), "reshape: as many elements as before")
     for extent in shape:
         require(extent >= 1, "reshape: the result is not empty")
 
@@ -54,22 +57,17 @@ def _groups(old: Extents, new: Extents) -> list[tuple[list[int], list[int]]]:
     right = [a for a, n in enumerate(new) if n != 1]
     groups: list[tuple[list[int], list[int]]] = []
     while left or right:
-        runs = ((i, j) for total in range(2, len(left) + len(right) + 1) for i in range(1, total) for j in (total - i,))
-        for i, j in runs:
-            if i <= len(left) and j <= len(right) and _product([old[a] for a in left[:i]]) == _product([new[a] for a in right[:j]]):
-                break
-        else:
-            i, j = len(left), len(right)
+        runs = sorted(product(range(1, len(left) + 1), range(1, len(right) + 1)), key=sum)
+        whole = (len(left), len(right))
+        i, j = next((run for run in runs if _count(old, left[: run[0]]) == _count(new, right[: run[1]])), whole)
         groups.append((left[:i], right[:j]))
         left, right = left[i:], right[j:]
     return groups
 
 
-def _product(extents: Sequence[Extent]) -> Extent:
-    product: Extent = 1
-    for extent in extents:
-        product = product * extent
-    return product
+def _count(shape: Extents, axes: Iterable[int]) -> Extent:
+    """How many positions the axes have together."""
+    return reduce(mul, (shape[a] for a in axes), 1)
 
 
 def lift(node: Node) -> Term | None:

@@ -12,7 +12,8 @@ ONNX = ("Slice", "Split")
 
 AXIOMS = """
     whole:          slice(x, axis=k, start=0, stop=x.shape[k]) == x  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
-    twice:          slice(slice(x, axis=k, start=a, stop=b), axis=k, start=c, stop=d) == slice(x, axis=k, start=a + c, stop=a + d)
+    twice:          slice(slice(x, axis=k, start=a, stop=b), axis=k, start=c, stop=d)
+                    == slice(x, axis=k, start=a + c, stop=a + d)
                     for x[1, 2, 3, 4], k[-1, -2, -3, -4]
     exchange:       slice(slice(x, axis=k, start=a, stop=b), axis=j, start=c, stop=d)
                     == slice(slice(x, axis=j, start=c, stop=d), axis=k, start=a, stop=b)
@@ -30,7 +31,8 @@ AXIOMS = """
     transpose-3-third:  slice(transpose(x, perm=(i, j, k)), axis=-1, start=a, stop=b)
                     == transpose(slice(x, axis=k, start=a, stop=b), perm=(i, j, k))
                     for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    expand-new:     slice(expand(x, shape=(m, n), axes=(-1,)), axis=-2, start=a, stop=b) == expand(x, shape=(b - a, n), axes=(-1,))
+    expand-new:     slice(expand(x, shape=(m, n), axes=(-1,)), axis=-2, start=a, stop=b)
+                    == expand(x, shape=(b - a, n), axes=(-1,))
                     for x[1]
     expand-kept:    slice(expand(x, shape=(m, n), axes=(-1,)), axis=-1, start=a, stop=b)
                     == expand(slice(x, axis=-1, start=a, stop=b), shape=(m, b - a), axes=(-1,))
@@ -76,9 +78,7 @@ def _split(node: Node) -> tuple[Term, ...]:
     n, parts = x.sizes[axis], node.outputs
     sizes = node.attribute("split", (-(-n // parts),) * parts)
     stops = [min(stop, n) for stop in accumulate(sizes)]
-    return tuple(
-        apply("slice", x, axis=axis, start=start, stop=stop) for start, stop in zip([0, *stops], stops, strict=False)
-    )
+    return tuple(apply("slice", x, axis=axis, start=start, stop=stop) for start, stop in zip([0, *stops], stops, strict=False))
 
 
 def lower(term: Term, emit: Emit) -> str:

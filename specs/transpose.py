@@ -26,8 +26,10 @@ AXIOMS = """
     zeros:          transpose(zeros(shape=s), perm=(-1, -2)) == zeros(shape=(s1, s0))  for s[2]
     ones:           transpose(ones(shape=s), perm=(-1, -2)) == ones(shape=(s1, s0))    for s[2]
     row:            transpose(reshape(x, shape=(1, x.shape[-1])), perm=(-1, -2)) == reshape(x, shape=(x.shape[-1], 1))  for x[1]
-    expand:         transpose(expand(x, shape=(m, n), axes=(-1,)), perm=(-1, -2)) == expand(x, shape=(n, m), axes=(-2,))  for x[1]
-    expand-columns: transpose(expand(x, shape=(m, n), axes=(-2,)), perm=(-1, -2)) == expand(x, shape=(n, m), axes=(-1,))  for x[1]
+    expand:         transpose(expand(x, shape=(m, n), axes=(-1,)), perm=(-1, -2))
+                    == expand(x, shape=(n, m), axes=(-2,))  for x[1]
+    expand-columns: transpose(expand(x, shape=(m, n), axes=(-2,)), perm=(-1, -2))
+                    == expand(x, shape=(n, m), axes=(-1,))  for x[1]
 """
 
 

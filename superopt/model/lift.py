@@ -45,9 +45,7 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
     return None
 
 
-def lift_nodes(
-    nodes: Iterable[ir.Node], opset: int, leaf: Callable[[ir.Value], Term | None]
-) -> dict[ir.Value, Term]:
+def lift_nodes(nodes: Iterable[ir.Node], opset: int, leaf: Callable[[ir.Value], Term | None]) -> dict[ir.Value, Term]:
     """The terms of all values that the nodes, in topological order, compute and that can be lifted.
 
     `leaf` gives the variable for a value from elsewhere (see `leaf_of`), or None where it is no operand of the algebra. The
@@ -180,8 +178,7 @@ def _same_pads(
 ) -> tuple[int, ...]:
     """Pads that make an output extent the image's divided by the stride, rounded up; an odd one goes after, or before."""
     whole = [
-        max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
-        for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)
+        max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0) for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)
     ]
     less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]
     return (*more, *less) if more_before else (*less, *more)
