@@ -12,7 +12,7 @@ from onnx import AttributeProto, GraphProto, ModelProto
 
 from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundError
 from superopt.model.load import first_line
-from superopt.model.reference import Reference
+from superopt.model.reference import NoReferenceError, Reference
 from superopt.model.session import Array, Device, Loadable, Port, Session, is_floating, random_inputs
 
 FACTOR = 4.0
@@ -73,8 +73,8 @@ def check(
         if reference is not None:
             try:
                 exact = reference.run(feeds)
-            except Exception as error:
-                reference, why = None, first_line(error)
+            except NoReferenceError as error:
+                reference, why = None, str(error)
         for output, *arrays in zip(first.outputs, values, others, exact or values, strict=True):
             errors = _agree(f"output {output!r} on {name} inputs", arrays, factor, direct=exact is None)
             worst = max(worst[0], errors[0]), max(worst[1], errors[1])
@@ -98,8 +98,8 @@ def parsed(model: Loadable) -> ModelProto:
 def _reference(proto: ModelProto) -> tuple[Reference | None, str]:
     try:
         return Reference(proto), ""
-    except Exception as error:
-        return None, first_line(error)
+    except NoReferenceError as error:
+        return None, str(error)
 
 
 def _same_interface(first: Session, second: Session) -> None:
@@ -174,12 +174,11 @@ def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -
 
 
 def _same_infinities(original: Array, candidate: Array) -> bool:
-    return bool(np.array_equal(np.where(np.isfinite(original), 0, original), np.where(np.isfinite(candidate), 0, candidate), True))
+    before, after = (np.where(np.isfinite(a), 0, a) for a in (original, candidate))
+    return bool(np.array_equal(before, after, equal_nan=True))
 
 
-def _agree_exactly(
-    what: str, original: Array, candidate: Array, exact: Array, factor: float
-) -> tuple[float, float]:
+def _agree_exactly(what: str, original: Array, candidate: Array, exact: Array, factor: float) -> tuple[float, float]:
     """Integers, booleans and text: the share of elements that are off, which rounding may change in a tie alone."""
     before, after = float(np.mean(original != exact)), float(np.mean(candidate != exact))
     if after > factor * max(before, 1e-3):

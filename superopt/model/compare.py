@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.model.session import Array, Bound, Device, Loadable, Session, random_inputs
+from superopt.model.session import Bound, Device, Loadable, Session, random_inputs
 
 MARGIN = 0.02
 _VISIT = 0.008
@@ -68,15 +68,11 @@ def compare(
     rounds: list[tuple[float, float, float]] = []
     for half, order in enumerate((("a", "b", "c"), ("b", "a", "c"))):
         models = {"a": original, "b": candidate, "c": original}
-        feeds: dict[str, Array] | None = None
-        bound: dict[str, Bound] = {}
-        for name in order:
-            session = Session(models[name], device)
-            feeds = feeds or random_inputs(session.inputs, seed, sizes=sizes, high=high)
-            bound[name] = session.bind(feeds)
-        deadline = start + seconds * (half + 1) / 2
-        rounds += _rounds([bound[name] for name in "abc"], deadline, lambda: _report(progress, start, seconds))
-        del bound, session
+        sessions = {name: Session(models[name], device) for name in order}
+        feeds = random_inputs(sessions["a"].inputs, seed, sizes=sizes, high=high)
+        bound = [sessions[name].bind(feeds) for name in "abc"]
+        rounds += _rounds(bound, start + seconds * (half + 1) / 2, lambda: _report(progress, start, seconds))
+        del sessions, bound
         gc.collect()
     return _summary(rounds)
 

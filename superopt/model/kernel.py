@@ -163,7 +163,9 @@ def random_values(element: int, shape: Sequence[int], salt: int = 0) -> Array:
     count = math.prod(shape)
     if not is_floating(dtype):
         return np.zeros(shape, dtype)
-    return np.resize(_noise()[977 * salt % 65521 :], count).astype(dtype, copy=False).reshape(shape)
+    values = _noise()[977 * salt % 65521 :]
+    chosen = values[:count] if count <= values.size else np.resize(values, count)
+    return chosen.astype(dtype, copy=False).reshape(shape)
 
 
 @cache

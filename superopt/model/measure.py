@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
+from numpy.typing import DTypeLike
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from superopt.errors import InvalidModelError
+from superopt.graph import Term, variables
 from superopt.model.cache import Cache, digest_of
-from superopt.model.kernel import SMALL, Kernel, Operand, Timing, attribute_value, least_seconds
-from superopt.model.session import Device, Session, last_level_cache
+from superopt.model.kernel import SMALL, Kernel, Operand, Timing, attribute_value, least_seconds, random_values
+from superopt.model.lower import lower, model_of
+from superopt.model.session import Array, Device, Session, last_level_cache
 
 Json: TypeAlias = "Any"
 
@@ -128,6 +130,53 @@ class Clock:
             return onnx.load(path, load_external_data=False)
 
 
+class Measured:
+    """The measured cost of segments of a model with this opset; what the search minimizes.
+
+    Weights, and what is made of weights alone, are initializers with random values of the right shapes: no weight is computed.
+    """
+
+    def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
+        self.clock = clock
+        self.opset = opset
+        self.dtype = np.dtype(dtype)
+        self._known: dict[frozenset[Term], float] = {}
+
+    def seconds(self, outputs: tuple[Term, ...]) -> float:
+        """The time of one run of the segment with these outputs.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run the segment.
+            ShapeError: the opset cannot express it.
+        """
+        wanted = frozenset(t for t in outputs if not t.constant and not t.is_variable)
+        if not wanted:
+            return 0.0
+        if wanted not in self._known:
+            self._known[wanted] = self.clock.seconds(self.model(outputs))
+        return self._known[wanted]
+
+    def model(self, outputs: tuple[Term, ...]) -> ModelProto:
+        """The segment as a model by itself. Outputs that no node computes are left out."""
+        terms = dict.fromkeys(t for t in outputs if not t.constant and not t.is_variable)
+        wanted = {f"output.{position}": term for position, term in enumerate(terms)}
+        salts = itertools.count()
+
+        def constant(term: Term) -> Array:
+            return random_values(self._element, term.sizes, next(salts))
+
+        lowered = lower(wanted, self.opset, constant=constant, dtype=self.dtype)
+        read = {name for node in lowered.nodes for name in node.inputs}
+        leaves = [v for v in variables(*terms) if v.name in read]
+        weights = {v.name: constant(v) for v in leaves if v.constant}
+        whole = replace(lowered, initializers=weights | dict(lowered.initializers))
+        return model_of(whole, [v for v in leaves if not v.constant], wanted, self.opset, self.dtype)
+
+    @property
+    def _element(self) -> int:
+        return helper.np_dtype_to_tensor_dtype(self.dtype)
+
+
 def _boundary(graph: onnx.GraphProto) -> list[bool]:
     """For each node, whether it is an artefact: a layout conversion of an input or output, or a copy between devices."""
     inputs = {port.name for port in graph.input}
@@ -182,7 +231,7 @@ def _value_digest(tensor: TensorProto) -> str:
 def _chain(length: int, device: Device) -> Any:
     """That many of the smallest nodes, one after another, ready to be timed."""
     names = [f"v{i}" for i in range(length + 1)]
-    nodes = [helper.make_node("Neg", [a], [b]) for a, b in zip(names, names[1:], strict=False)]
+    nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (names[0], names[-1])]
     model = helper.make_model(
         helper.make_graph(nodes, "chain", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 13)], ir_version=8

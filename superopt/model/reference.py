@@ -14,14 +14,23 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from superopt.model.load import first_line
 from superopt.model.session import Array, is_floating
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
+class NoReferenceError(Exception):
+    """The reference evaluator does not know an operator of the model, or fails in one."""
+
+
 class Reference:
-    """The model in float64. Its tensors must be in the proto, not in other files."""
+    """The model in float64. Its tensors must be in the proto, not in other files.
+
+    Raises:
+        NoReferenceError: the evaluator does not know an operator of the model.
+    """
 
     def __init__(self, model: ModelProto) -> None:
         wide = ModelProto()
@@ -29,17 +38,23 @@ class Reference:
         _widen_graph(wide.graph)
         for function in wide.functions:
             _widen_nodes(function.node)
-        self._evaluator = ReferenceEvaluator(wide, new_ops=[Conv, AveragePool, MaxPool, GatherElements])
+        try:
+            self._evaluator = ReferenceEvaluator(wide, new_ops=[Conv, AveragePool, MaxPool, GatherElements])
+        except Exception as error:
+            raise NoReferenceError(first_line(error)) from error
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs, floats as float64.
 
         Raises:
-            Exception: of any type, where the evaluator does not know an operator or fails in one.
+            NoReferenceError: the evaluator fails in an operator.
         """
         wide = {name: value.astype(np.float64) if is_floating(value.dtype) else value for name, value in feeds.items()}
-        with np.errstate(all="ignore"):
-            return [np.asarray(value) for value in self._evaluator.run(None, wide)]
+        try:
+            with np.errstate(all="ignore"):
+                return [np.asarray(value) for value in self._evaluator.run(None, wide)]
+        except Exception as error:
+            raise NoReferenceError(first_line(error)) from error
 
 
 def _widen_graph(graph: GraphProto) -> None:
@@ -105,11 +120,11 @@ class Window:
     def taps(self, padded: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
         """For each position in the kernel, the pixels of the padded image that it meets at the kernel's places."""
         for tap in itertools.product(*map(range, self.kernel)):
-            cuts = (
+            cuts = tuple(
                 slice(t * d, t * d + (n - 1) * s + 1, s)
                 for t, d, s, n in zip(tap, self.dilations, self.strides, self.places, strict=True)
             )
-            yield tap, padded[(..., *cuts)]
+            yield tap, padded[:, :, *cuts]
 
 
 class Conv(OpRun):
@@ -125,7 +140,8 @@ class Conv(OpRun):
         result = np.zeros((x.shape[0], group, features // group, int(np.prod(window.places))), x.dtype)
         for tap, pixels in window.taps(window.padded(x, 0.0)):
             columns = np.ascontiguousarray(pixels).reshape(x.shape[0], group, depth, -1)
-            weight = np.ascontiguousarray(kernel[(slice(None), slice(None), slice(None), *tap)])
+            everything = (slice(None),) * 3
+            weight = np.ascontiguousarray(kernel[everything + tap])
             result += weight * columns if depth == 1 else weight @ columns
         result = result.reshape(x.shape[0], features, *window.places)
         return (result if b is None else result + b.reshape(-1, *(1,) * len(window.places)),)
@@ -160,8 +176,12 @@ class AveragePool(OpRun):
             counted = np.pad(counted, [(0, 0), (0, 0), *beyond])
         else:
             counted = window.padded(counted, 0.0)
-        total = sum(pixels for _, pixels in window.taps(window.padded(x, 0.0)))
-        return (total / sum(pixels for _, pixels in window.taps(counted)),)
+        total = np.zeros((*x.shape[:2], *window.places), x.dtype)
+        number = np.zeros((1, 1, *window.places), x.dtype)
+        for (_, pixels), (_, ones) in zip(window.taps(window.padded(x, 0.0)), window.taps(counted), strict=True):
+            total += pixels
+            number += ones
+        return (total / number,)
 
 
 class GatherElements(OpRun):
