@@ -1,0 +1,194 @@
+"""Splicing: values of a model computed by other terms; everything else of the model stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import onnx_ir as ir
+from onnx_ir.passes.common import CheckerPass
+
+from superopt.errors import CheckFailedError
+from superopt.graph import Term, variables
+from superopt.model.fold import fold
+from superopt.model.lift import constant_array
+from superopt.model.load import OVERRIDABLE_SINCE, Model, first_line
+from superopt.model.lower import Array, NodeText, lower
+
+
+@dataclass(frozen=True, eq=False)
+class Replacement:
+    """Terms to compute values of the top graph by; their variables are names of values, and `dtype` is the type of all."""
+
+    outputs: Mapping[str, Term]
+    dtype: ir.DataType
+
+
+def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
+    """A copy of the model in which the replaced values are computed by their terms; nodes and weights that die are gone.
+
+    Weight-only terms become initializers, each stored once. Inputs, outputs, opset, IR version, metadata, functions, subgraphs,
+    names of values that remain and weights that are still used are as they were. A new name is unlike any other.
+
+    Raises:
+        CheckFailedError: the replacements depend on each other in a cycle.
+        ShapeError: the model's opset cannot express a term.
+    """
+    splicing = _Splicing(model.clone())
+    for replacement in replacements:
+        splicing.insert(replacement)
+    try:
+        splicing.graph.sort()
+    except ValueError as error:
+        raise CheckFailedError(f"the rewritten model has a cycle ({first_line(error)})") from error
+    splicing.sweep()
+    return splicing.model
+
+
+def require_valid(model: Model, original: Model) -> None:
+    """Nothing happens if the ONNX checker accepts the model, or refuses the original too.
+
+    Raises:
+        CheckFailedError: it refuses this model alone.
+    """
+    complaint = _complaint(model)
+    if complaint is not None and _complaint(original) is None:
+        raise CheckFailedError(f"the rewritten model is not valid ONNX ({complaint})")
+
+
+def _complaint(model: Model) -> str | None:
+    try:
+        CheckerPass(full_check=True)(model.clone())
+    except Exception as error:  # noqa: BLE001
+        return first_line(error)
+    return None
+
+
+class _Splicing:
+    """A model that is being rewritten in place."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.graph = model, model.graph
+        self.opset = model.opset_imports.get("", 0)
+        self.listed = model.ir_version < OVERRIDABLE_SINCE
+        self.values = ir.convenience.create_value_mapping(self.graph, include_subgraphs=False)
+        self.taken = set(_names(model))
+        self.numbers = count()
+        self.folded: dict[tuple[Term, ir.DataType], Array] = {}
+        self.stored: dict[int, tuple[Array, ir.Value]] = {}
+        self.retired: list[ir.Value] = []
+
+    def insert(self, replacement: Replacement) -> None:
+        """Adds the nodes that compute the replacement's outputs and hands the old values' names and uses to the new ones."""
+        prefix = self._prefix()
+        dtype = replacement.dtype
+
+        def constant(term: Term) -> Array:
+            return self._folded(term, dtype)
+
+        lowered = lower(replacement.outputs, self.opset, constant=constant, dtype=dtype.numpy(), prefix=prefix)
+        known = {t.name: self.values[t.name] for t in variables(*replacement.outputs.values())}
+        known.update((name, self._initializer(name, array)) for name, array in lowered.initializers.items())
+        for position, text in enumerate(lowered.nodes):
+            node = _node(text, known, f"{prefix}{text.op_type}.{position}")
+            self.graph.append(node)
+            known.update((v.name or "", v) for v in node.outputs)
+        for name in replacement.outputs:
+            self._hand_over(self.values[name], known[name])
+
+    def _hand_over(self, old: ir.Value, new: ir.Value) -> None:
+        """`new` stands for `old` everywhere, under its name; what was known of `old` is known of `new`.
+
+        A value that is only passed on is read where it comes from, unless it is an output of the model.
+        """
+        new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
+        new.metadata_props.update(old.metadata_props)
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        self.values[new.name or ""] = new
+        self.retired.append(old)
+        passed = new.producer()
+        if passed is not None and passed.op_type == "Identity" and not new.is_graph_output():
+            assert passed.inputs[0] is not None
+            new.replace_all_uses_with(passed.inputs[0])
+            self.retired.append(new)
+
+    def sweep(self) -> None:
+        """Removes what the retired values alone needed; a retired value whose node is still needed gets another name."""
+        for value in self.retired:
+            self._bury(value)
+        prefix = self._prefix()
+        for position, value in enumerate(v for v in self.retired if v.producer() is not None and v.graph is self.graph):
+            value.name = f"{prefix}unused.{position}"
+
+    def _bury(self, value: ir.Value) -> None:
+        """Removes the value's node, or the weight, if nothing uses it; then what only that used."""
+        dying = [value]
+        while dying:
+            value = dying.pop()
+            node = value.producer()
+            if node is not None:
+                if node.graph is self.graph and not any(v.uses() or v.is_graph_output() for v in node.outputs):
+                    dying.extend(v for v in node.inputs if v is not None)
+                    self.graph.remove(node, safe=True)
+            elif value.is_initializer() and not value.uses() and not value.is_graph_output():
+                self._forget(value)
+
+    def _forget(self, weight: ir.Value) -> None:
+        """Removes a weight that nothing uses, unless it is an input that may be given."""
+        if weight.is_graph_input() and self.listed:
+            self.graph.inputs.remove(weight)
+        if not weight.is_graph_input():
+            self.graph.initializers.pop(weight.name or "", None)
+
+    def _folded(self, term: Term, dtype: ir.DataType) -> Array:
+        """The array of a weight-only term; the same array for the same term."""
+        key = term, dtype
+        if key not in self.folded:
+            weights = {t.name: _array(self.values[t.name]) for t in variables(term)}
+            self.folded[key] = fold([term], weights)[term].astype(dtype.numpy(), copy=False)
+        return self.folded[key]
+
+    def _initializer(self, name: str, array: Array) -> ir.Value:
+        """The weight that stores the array, new under this name if none does yet."""
+        if id(array) not in self.stored:
+            tensor = ir.tensor(array, name=name)
+            value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
+            self.graph.register_initializer(value)
+            if self.listed:
+                self.graph.inputs.append(value)
+            self.stored[id(array)] = array, value
+        return self.stored[id(array)][1]
+
+    def _prefix(self) -> str:
+        """What no name of the model begins with, nor any name made so far."""
+        while True:
+            prefix = f"superopt.{next(self.numbers)}."
+            if not any(name.startswith(prefix) for name in self.taken):
+                return prefix
+
+
+def _array(weight: ir.Value) -> Array:
+    stored = weight.const_value.numpy() if weight.const_value is not None else constant_array(weight)
+    assert stored is not None, "a weight has an array"
+    return stored
+
+
+def _node(text: NodeText, known: Mapping[str, ir.Value], name: str) -> ir.Node:
+    return ir.Node(
+        "",
+        text.op_type,
+        [known[i] if i else None for i in text.inputs],
+        ir.convenience.convert_attributes(dict(text.attributes)),
+        outputs=[ir.Value(name=o) for o in text.outputs],
+        name=name,
+    )
+
+
+def _names(model: Model) -> Iterator[str]:
+    """Every name of a value or node of the model, subgraphs included."""
+    for graph in model.graphs():
+        values: Iterable[ir.Value | None] = (*graph.inputs, *graph.outputs, *graph.initializers.values())
+        yield from (v.name for v in values if v is not None and v.name)
+        for node in graph:
+            yield from (x.name for x in (node, *node.inputs, *node.outputs) if x is not None and x.name)
