@@ -201,6 +201,9 @@ def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
         return int(numerator // denominator)
     if denominator == 1 or numerator == 0:
         return numerator
+    if isinstance(denominator, Size) and len(denominator.terms) > 1:
+        exact = _divided(numerator, denominator)
+        return size(Floor(numerator, denominator)) if exact is None else exact
     whole: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in _terms(numerator):
@@ -209,9 +212,25 @@ def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
             rest = rest + _collect([(monomial, coefficient)])
         else:
             whole = whole + quotient
-    if numerator == denominator:
-        return 1
     return whole if rest == 0 else whole + size(Floor(rest, denominator))
+
+
+def _divided(numerator: Extent, denominator: Size) -> Extent | None:
+    """The polynomial that times the denominator is the numerator, if there is one: division from the leading terms down."""
+    leading = Size((max(denominator.terms, key=_order),))
+    whole: Extent = 0
+    while numerator != 0:
+        monomial, coefficient = max(_terms(numerator), key=_order)
+        quotient = _exact_quotient(monomial, coefficient, leading)
+        if quotient is None:
+            return None
+        whole = whole + quotient
+        numerator = numerator - quotient * denominator
+    return whole
+
+
+def _order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[str, str]]]:
+    return len(term[0]), [_atom_key(a) for a in term[0]]
 
 
 def _exact_quotient(monomial: Monomial, coefficient: Number, denominator: Extent) -> Extent | None:

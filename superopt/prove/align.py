@@ -149,6 +149,24 @@ def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterabl
 
 def root(extent: Extent, unknown: Atom) -> Extent | None:
     """The value of `unknown` at which the extent is zero, where it is linear there and the slope divides the rest."""
+    line = line_in(extent, unknown)
+    if line is None:
+        return None
+    slope, rest = line
+    if slope in (1, -1):
+        return -rest * slope
+    quotient = floor_divide(-rest, slope)
+    return quotient if quotient * slope == -rest else None
+
+
+def first_from(extent: Extent, unknown: Atom) -> Extent | None:
+    """The least value of `unknown` from which on the extent is not negative, where it is linear there and grows."""
+    line = line_in(extent, unknown)
+    return None if line is None else -floor_divide(line[1], line[0])
+
+
+def line_in(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:
+    """The slope and the rest of an extent that is linear in `unknown`; None where it is not."""
     slope: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms if isinstance(extent, Size) else ():
@@ -162,12 +180,9 @@ def root(extent: Extent, unknown: Atom) -> Extent | None:
         for atom in others:
             factor = factor * size(atom)
         slope = slope + factor
-    if slope == 0 or unknown in set(atoms(slope)) or unknown in set(atoms(rest)):
+    if slope == 0 or unknown in {*atoms(slope), *atoms(rest)}:
         return None
-    if slope in (1, -1):
-        return -rest * slope
-    quotient = floor_divide(-rest, slope)
-    return quotient if quotient * slope == -rest else None
+    return slope, rest
 
 
 def quotients(extents: Iterable[Extent]) -> Iterator[Floor]:

@@ -47,7 +47,8 @@ def version() -> str:
 def valid(assumptions: Iterable[Cond], claim: Cond, *, nonlinear: bool = True) -> bool:
     """Whether `claim` holds wherever all assumptions do; False also where that was not found out.
 
-    Without `nonlinear`, products are only ever unknowns of their own: faster, and still never wrong when it says yes.
+    Without `nonlinear`, products stay unknowns that only conditions multiplied by each other relate: faster, and still
+    never wrong when it says yes.
     """
     match claim:
         case bool():
@@ -99,9 +100,7 @@ def _decided(assumptions: frozenset[Cond], *, claim: Cond, nonlinear: bool) -> b
     if claim is not False:
         known.append(negation(claim))
     known.sort(key=str)
-    if _linear().refutes(known):
-        return True
-    return nonlinear and (_refuted_with_products(known) or _refuted_nonlinear(known))
+    return _linear().refutes(known) or _refuted_with_products(known) or (nonlinear and _refuted_nonlinear(known))
 
 
 # ---------------------------------------------------------------- linear, products taken as unknowns
@@ -232,26 +231,52 @@ def _bounds(quotient: Floor) -> tuple[Cond, Cond]:
 
 
 def _refuted_with_products(conditions: Sequence[Cond]) -> bool:
-    """Linear again, with inequalities multiplied by each other where that makes products the conditions speak of."""
+    """Linear again, with conditions multiplied by positive sizes, and by each other, into products the conditions speak of."""
     plain = [c for c in conditions if isinstance(c, Compare) and c.relation in (">=", "==")]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
-    factors = {a for m in spoken for a in m}
     if not spoken:
         return False
+    factors = {a for m in spoken for a in m}
     small = [c for c in plain if len(c.left.terms) <= 4 and factors & set(c.left.atoms())]
-    derived: list[Cond] = []
-    for position, one in enumerate(small):
-        for other in small[position:]:
+    derived = dict.fromkeys([*_scaled(small, spoken), *_multiplied(small, spoken)])
+    return bool(derived) and _linear().refutes([*conditions, *derived])
+
+
+def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
+    """Conditions times products of extents, which are positive."""
+    for condition in conditions:
+        scales = {
+            rest
+            for monomial, _ in condition.left.terms
+            for product in spoken
+            if (rest := _without(product, monomial)) and all(isinstance(a, Dim) for a in rest)
+        }
+        for scale in sorted(scales):
+            grown = _times(condition.left, Size(((scale, 1),)))
+            if isinstance(grown, Size) and all(m in spoken or all(isinstance(a, Dim) for a in m) for m in _products(grown)):
+                yield Compare(condition.relation, grown)
+
+
+def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
+    for position, one in enumerate(conditions):
+        for other in conditions[position:]:
             product = _times(one.left, other.left)
-            if isinstance(product, Size) and {m for m, _ in product.terms if len(m) > 1} <= spoken:
-                relation = "==" if "==" in (one.relation, other.relation) else ">="
-                derived.append(Compare(relation, product))
-    for dim in sorted(a for a in factors if isinstance(a, Dim)):
-        for one in small:
-            product = _times(one.left, size(dim) - (one.relation == ">="))
-            if isinstance(product, Size) and {m for m, _ in product.terms if len(m) > 1} <= spoken:
-                derived.append(Compare(one.relation, product))
-    return bool(derived) and _linear().refutes([*conditions, *dict.fromkeys(derived)])
+            if isinstance(product, Size) and _products(product) <= spoken:
+                yield Compare("==" if "==" in (one.relation, other.relation) else ">=", product)
+
+
+def _products(extent: Size) -> set[Monomial]:
+    return {m for m, _ in extent.terms if len(m) > 1}
+
+
+def _without(product: Monomial, factor: Monomial) -> Monomial:
+    """The product divided by the factor; empty where it does not divide it."""
+    left = list(product)
+    for atom in factor:
+        if atom not in left:
+            return ()
+        left.remove(atom)
+    return tuple(left)
 
 
 # ---------------------------------------------------------------- nonlinear

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from superopt.extent import parts_of
-from superopt.graph import Cond, Extent, Sym, conjunction, negation, same, size, substitute
-from superopt.prove.align import Reindexing, alignments, lookup, orders, pairings, root, signature, solve_indices
+from superopt.graph import Cond, Extent, Sym, atoms, conjunction, negation, same, size, substitute
+from superopt.prove.align import Reindexing, alignments, first_from, lookup, orders, pairings, signature, solve_indices
 from superopt.prove.arithmetic import contradictory, valid
 from superopt.prove.normal import (
     Call,
@@ -195,10 +195,10 @@ def _ends(candidate: Candidate, reading: Reindexing, bound: Sequence[Sym]) -> It
         yield reading
         return
     ends: dict[Extent, None] = {}
-    for condition in candidate.guard:
+    for condition in substitute_guard(candidate.guard, lookup(reading)):
         for side in sides(condition):
-            end = root(substitute(side, lookup(reading)), k)
-            if end is not None and not any(size(b) == end for b in bound):
+            end = first_from(side, k)
+            if end is not None and not set(atoms(end)) & set(bound):
                 ends[end] = None
     for end in ends:
         yield from _ends(candidate, reading | {k: end}, bound)

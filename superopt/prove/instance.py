@@ -6,7 +6,7 @@ after the other in random order, each from the values that no condition forbids;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
@@ -33,6 +33,7 @@ from superopt.graph import (
     atoms,
     attribute_atoms,
     conjunction,
+    floor_divide,
     show_extent,
     size,
     substitute,
@@ -177,7 +178,7 @@ def _weights(atom: Atom) -> Weights:
     if isinstance(atom, Dim):
         return EXTENTS
     assert isinstance(atom, Sym)
-    return REALS if atom.real else QUOTIENTS if atom.name.startswith("#") else INTEGERS
+    return REALS if atom.real else QUOTIENTS if is_quotient(atom) else INTEGERS
 
 
 def _atoms_of(condition: Cond) -> Iterator[Atom]:
@@ -199,8 +200,9 @@ def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[C
     solved: dict[Atom, Extent] = {}
     remaining = list(parts_of(conjunction(*known)))
     while True:
+        positive = {a for c in remaining if isinstance(c, Compare) and (a := _at_least_one(c)) is not None}
         shortest = sorted(remaining, key=lambda c: len(c.left.terms) if isinstance(c, Compare) else 0)
-        found = next((s for c in shortest if (s := _solution(c, len(solved))) is not None), None)
+        found = next((s for c in shortest if (s := _solution(c, positive, len(solved))) is not None), None)
         if found is None:
             return solved, remaining
         atom, extent = found
@@ -213,27 +215,53 @@ def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[C
         remaining = list(parts_of(replaced))
 
 
-def _solution(condition: Cond, count: int) -> tuple[Atom, Extent] | None:
+def _at_least_one(condition: Compare) -> Atom | None:
+    """The atom of a condition `atom >= 1`."""
+    terms = condition.left.terms
+    if condition.relation == ">=" and len(terms) == 2 and terms[0] == ((), -1) and len(terms[1][0]) == 1 and terms[1][1] == 1:
+        return terms[1][0][0]
+    return None
+
+
+def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[Atom, Extent] | None:
     """An unknown and its value, where the condition is an equality that fixes one."""
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
-    left: Extent = condition.left
-    for atom in condition.left.atoms():
-        if isinstance(atom, Floor):
-            rest = atom.numerator - atom.denominator * size(atom)
-            if left in (rest, -rest):
-                quotient = size(Sym(f"#{count}"))
-                negative = isinstance(atom.numerator, Size) and all(c < 0 for _, c in atom.numerator.terms)
-                left = atom.numerator - atom.denominator * (-quotient if negative else quotient)
-                break
+    left = _with_quotient(condition.left, size(Sym(f"#{count}")))
+    for atom in _shared(left):
+        if atom in positive:
+            left = floor_divide(left, size(atom))
     if not isinstance(left, Size):
         return None
     candidates = [(m[0], c) for m, c in left.terms if len(m) == 1 and isinstance(m[0], Dim | Sym) and c in (1, -1)]
-    for atom, sign in sorted(candidates, key=lambda pair: isinstance(pair[0], Sym)):
+    for atom, sign in sorted(candidates, key=lambda pair: (isinstance(pair[0], Sym), is_quotient(pair[0]))):
         rest = left - sign * size(atom)
-        if atom not in set(atoms(rest)) and not (isinstance(atom, Sym) and atom.name.startswith("#")):
+        if atom not in set(atoms(rest)) and atom in set(condition.left.atoms()):
             return atom, -sign * rest
     return None
+
+
+def is_quotient(atom: Atom) -> bool:
+    """Whether the atom was introduced as the q of f = g * q; no attribute variable has such a name."""
+    return isinstance(atom, Sym) and atom.name.startswith("#")
+
+
+def _with_quotient(left: Size, quotient: Size) -> Extent:
+    """f - g * (f // g), which is zero where g divides f, as f - g * quotient."""
+    for atom in left.atoms():
+        if isinstance(atom, Floor):
+            rest = atom.numerator - atom.denominator * size(atom)
+            if left in (rest, -rest):
+                negative = isinstance(atom.numerator, Size) and all(c < 0 for _, c in atom.numerator.terms)
+                return atom.numerator - atom.denominator * (-quotient if negative else quotient)
+    return left
+
+
+def _shared(extent: Extent) -> list[Atom]:
+    """Atoms that every term has as a factor."""
+    if not isinstance(extent, Size):
+        return []
+    return [a for a in dict.fromkeys(extent.terms[0][0]) if all(a in m for m, _ in extent.terms)]
 
 
 # ---------------------------------------------------------------- numbers

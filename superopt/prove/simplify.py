@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import gcd
 
-from superopt.graph import Atom, Compare, Cond, Dim, Extent, Floor, Inverse, Size, Sym, at_least, atoms, inverse, size
+from superopt.graph import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, inverse, size
 from superopt.prove.align import linear_in, quotients, root
 from superopt.prove.arithmetic import contradictory, valid
 from superopt.prove.normal import (
@@ -258,7 +258,7 @@ def _largest(facts: Guard, candidates: tuple[Candidate, ...], notation: Normal) 
             return only.coefficient, only.factors
     content = _content(facts, [s.coefficient for c in flat for s in c.value])
     if content != 1:
-        flat = [replace(c, value=times(c.value, inverse_of(content))) for c in flat]
+        flat = [replace(c, value=times(c.value, split_inverses(inverse(content)))) for c in flat]
     return content, (Largest(tuple(flat)),)
 
 
