@@ -7,7 +7,7 @@ so two extents that are equal as polynomials compare equal. A condition is a `bo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias, cast
@@ -274,32 +274,6 @@ def show_extent(extent: Extent) -> str:
     return text
 
 
-def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent:
-    """`extent` with every atom for which `value` gives one replaced by it."""
-    if not isinstance(extent, Size):
-        return extent
-    total: Extent = 0
-    for monomial, coefficient in extent.terms:
-        product: Extent = coefficient
-        for atom in monomial:
-            product = product * _substituted_atom(atom, value)
-        total = total + product
-    return integral(total) if isinstance(total, Fraction) else total
-
-
-def _substituted_atom(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent:
-    known = value(atom)
-    if known is not None:
-        return known
-    match atom:
-        case Floor(numerator, denominator):
-            return floor_divide(substitute(numerator, value), substitute(denominator, value))
-        case Inverse(of):
-            return inverse(substitute(of, value))
-        case _:
-            return size(atom)
-
-
 # ---------------------------------------------------------------- conditions
 
 
@@ -399,19 +373,3 @@ def negation(condition: Cond) -> Cond:
             return disjunction(*(negation(p) for p in parts))
         case AnyOf(parts):
             return conjunction(*(negation(p) for p in parts))
-
-
-def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> Cond:
-    """`condition` with atoms replaced as in `substitute`; a bool once nothing symbolic is left."""
-    match condition:
-        case bool():
-            return condition
-        case Compare(relation, left):
-            replaced = substitute(left, value)
-            if isinstance(replaced, Size):
-                return Compare(relation, replaced)
-            return bool(replaced >= 0 if relation == ">=" else (replaced == 0) == (relation == "=="))
-        case AllOf(parts):
-            return conjunction(*(substitute_cond(p, value) for p in parts))
-        case AnyOf(parts):
-            return disjunction(*(substitute_cond(p, value) for p in parts))

@@ -33,9 +33,8 @@ from superopt.extent import (
     same,
     show_extent,
     size,
-    substitute,
-    substitute_cond,
 )
+from superopt.substitution import substitute, substitute_cond
 
 __all__ = [
     "VARIABLE",
