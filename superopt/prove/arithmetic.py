@@ -238,7 +238,7 @@ def _refuted_with_products(conditions: Sequence[Cond]) -> bool:
         return False
     factors = {a for m in spoken for a in m}
     small = [c for c in plain if len(c.left.terms) <= 4 and factors & set(c.left.atoms())]
-    derived = dict.fromkeys([*_scaled(small, spoken), *_multiplied(small, spoken)])
+    derived = dict.fromkeys([*_scaled(small, spoken), *_multiplied(small, spoken), *_divided(plain)])
     return bool(derived) and _linear().refutes([*conditions, *derived])
 
 
@@ -263,6 +263,37 @@ def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterato
             product = _times(one.left, other.left)
             if isinstance(product, Size) and _products(product) <= spoken:
                 yield Compare("==" if "==" in (one.relation, other.relation) else ">=", product)
+
+
+def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
+    """a >= 1 from p * a + b >= 0 where b < 0, and a >= 0 where b < p."""
+    for condition in conditions:
+        for factor in sorted({a for m in _products(condition.left) for a in m}, key=str):
+            whole: Extent = 0
+            rest: Extent = 0
+            for monomial, coefficient in condition.left.terms:
+                left = _without(monomial, (factor,))
+                if left:
+                    whole = whole + Size(((left, coefficient),))
+                else:
+                    rest = rest + (coefficient if not monomial else Size(((monomial, coefficient),)))
+            about = {factor, *atoms(rest)}
+            bounds = tuple(c for c in conditions if c != condition and set(c.left.atoms()) <= about)
+            least = _least_quotient(factor, rest, bounds)
+            if least is not None and condition.relation == ">=":
+                yield at_least(whole, least)
+
+
+@functools.lru_cache(maxsize=50_000)
+def _least_quotient(factor: Atom, rest: Extent, bounds: tuple[Cond, ...]) -> int | None:
+    """The least a with factor * a + rest >= 0, if the bounds settle that."""
+    if not _follows(at_least(size(factor), 1), bounds):
+        return None
+    return 1 if _follows(at_least(-1, rest), bounds) else 0 if _follows(at_least(size(factor) - 1, rest), bounds) else None
+
+
+def _follows(claim: Cond, bounds: Sequence[Cond]) -> bool:
+    return claim if isinstance(claim, bool) else _linear().refutes([*bounds, negation(claim)])
 
 
 def _products(extent: Size) -> set[Monomial]:
