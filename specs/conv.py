@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from superopt.graph import Extent, Term
 from superopt.index import Extents, Tensor, inside, number, require, same, select, tensor, total
 from superopt.op import Emit
@@ -128,11 +126,7 @@ def conv(
     return tensor((n, f, extent(height, rows, 0), extent(width, columns, 1)), at)
 
 
-def lower(term: Term, emit: Emit) -> str:
-    return emit("Conv", *term.args, **attributes(term))
-
-
-def attributes(term: Term) -> dict[str, Any]:
-    """What ONNX Conv is told besides its operands."""
+def lower(term: Term, emit: Emit, *bias: Term) -> str:
     window = {name: term.integers(name) for name in ("strides", "pads", "dilations")}
-    return {**window, "group": term.integer("group"), "kernel_shape": term.args[1].sizes[2:]}
+    kernel = term.args[1].sizes[2:]
+    return emit("Conv", *term.args, *bias, kernel_shape=kernel, group=term.integer("group"), **window)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.graph import Term
-from superopt.op import Node, apply
+from superopt.op import Emit, Node, apply
 
 ONNX = "Gemm"
 
@@ -24,3 +24,11 @@ def lift(node: Node) -> Term | None:
 
 def _scaled(x: Term, factor: float) -> Term:
     return apply("scale", x, factor=factor) if factor != 1 else x
+
+
+def bias_axis(host: Term) -> int | None:
+    return -1 if host.op == "matmul" and host.rank == host.args[1].rank == 2 else None
+
+
+def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
+    return emit("Gemm", *host.args, bias)

@@ -76,7 +76,7 @@ def lift(node: Node) -> Term | None:
     if node.attribute("noop_with_empty_axes", 0) and not node.attribute("axes"):
         return x
     axes = node.attribute("axes") or tuple(range(x.rank))
-    reduced = apply("reduce_sum", x, axes=tuple(axes))
+    reduced = apply("reduce_sum", x, axes=tuple(sorted(a % x.rank for a in axes)))
     if not node.attribute("keepdims", 1):
         return reduced
     return apply("reshape", reduced, shape=tuple(1 if a in axes or a - x.rank in axes else n for a, n in enumerate(x.shape)))

@@ -12,6 +12,7 @@ from superopt.graph import Extent, Term
 from superopt.index import Extents, Index, Tensor, require, same, tensor
 from superopt.op import Emit, Node, apply
 
+REDUCTIONS = {"reduce_sum": "ReduceSum", "reduce_mean": "ReduceMean"}
 ONNX = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 AXIOMS = """
@@ -103,4 +104,11 @@ def _unsqueezed(node: Node, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit("Reshape", *term.args, shape=term.sizes)
+    reduced = term.args[0]
+    if reduced.op in REDUCTIONS:
+        x, axes = reduced.args[0], reduced.integers("axes")
+        if term.shape == tuple(1 if a in axes else x.shape[a] for a in range(-x.rank, 0)):
+            if reduced.op == "reduce_mean" and x.rank == 4 and axes == (-2, -1):
+                return emit("GlobalAveragePool", x)
+            return emit(REDUCTIONS[reduced.op], x, axes=tuple(sorted(a + x.rank for a in axes)), keepdims=1)
+    return emit("Reshape", reduced, shape=term.sizes)

@@ -102,7 +102,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Operator:
-    """One file of specs/. `definition` is index notation; `composite` is notation text instead, with no axioms of its own."""
+    """One file of specs/. `definition` is index notation; `composite` is notation text instead, with no axioms of its own.
+
+    A composite that adds a bias to a host (a convolution, say) may have the functions `bias_axis`, the axis of a host along
+    which it takes a bias or None, and `lower_biased`, which writes host and bias as one ONNX node.
+    """
 
     name: str
     definition: Callable[..., index.Tensor] | None
@@ -113,7 +117,7 @@ class Operator:
     composite: str
     onnx: tuple[str, ...]
     lift: Callable[[Node], Term | tuple[Term, ...] | None] | None = field(compare=False)
-    lower: Callable[[Term, Emit], str] | None = field(compare=False)
+    lower: Callable[..., str] | None = field(compare=False)
     exact: str
     digest: str
     module: ModuleType = field(compare=False, repr=False)

@@ -25,7 +25,7 @@ from onnx.defs import OpSchema
 from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
 from superopt.graph import Term
-from superopt.op import apply, operator
+from superopt.op import Operator, apply, operator, registry
 
 SMALL = 64
 IR_VERSION = 4  # the first in which an initializer need not be an input
@@ -191,7 +191,7 @@ class _Lowering:
         return functools.reduce(lambda result, name: self(op_type, result, name), names)
 
     def _host(self, term: Term) -> Term | None:
-        """A convolution or a product of matrices in the sum that nothing else uses, where the sum has a bias to give it."""
+        """An operand that nothing else uses and that one node computes together with the sum's biases (see `op.Operator`)."""
         if term.op == "add":
             for host in self.operands[term]:
                 if self.uses[host] == 1 and not self._ready(host) and _biases(host, self.operands[term]):
@@ -202,11 +202,9 @@ class _Lowering:
         biases = _biases(host, self.operands[term])
         rest = list((Counter(self.operands[term]) - Counter([host, *biases])).elements())
         rows = [b.args[0] for b in biases]
-        bias = apply("add", *rows) if len(rows) > 1 else rows[0]
-        if host.op == "conv":
-            name = self("Conv", *host.args, bias, **operator("conv").module.attributes(host))
-        else:
-            name = self("Gemm", *host.args, bias)
+        composite = _taking_bias(host)
+        assert composite is not None
+        name: str = composite.module.lower_biased(host, apply("add", *rows) if len(rows) > 1 else rows[0], self)
         return self._chained("Add", term, rest, name) if rest else name
 
     # ------------------------------------------------------------ nodes and initializers
@@ -285,14 +283,16 @@ def _with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
 
 
 def _biases(host: Term, operands: Iterable[Term]) -> list[Term]:
-    """Those of the operands that ONNX Conv or Gemm adds by itself: a row along the output channels, or the columns."""
-    if host.op == "conv":
-        axes: tuple[int, ...] = (-3,)
-    elif host.op == "matmul" and host.rank == host.args[1].rank == 2:
-        axes = (-1,)
-    else:
-        return []
-    return [x for x in operands if x.op == "expand" and x.integers("axes") == axes]
+    """Those of the operands that one ONNX node can add to what the host computes."""
+    composite = _taking_bias(host)
+    axes = () if composite is None else (composite.module.bias_axis(host),)
+    return [x for x in operands if x.constant and x.op == "expand" and x.integers("axes") == axes != ()]
+
+
+def _taking_bias(host: Term) -> Operator | None:
+    """The composite that is the host with a bias."""
+    composites = (spec for spec in registry().values() if hasattr(spec.module, "bias_axis"))
+    return next((spec for spec in composites if spec.module.bias_axis(host) is not None), None)
 
 
 def _splits(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
