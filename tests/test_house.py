@@ -122,6 +122,11 @@ def test_the_example_is_what_its_script_writes() -> None:
     assert len(written) < 3_000_000
 
 
+def test_the_readme_says_what_was_measured() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert script("readme_tables").rendered(page) == page
+
+
 def raised_on_purpose() -> list[type[errors.SuperoptError]]:
     return [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.SuperoptError)]
 
@@ -139,6 +144,6 @@ def test_exit_codes_are_documented() -> None:
 
 
 def test_scripts_can_be_run() -> None:
-    run = ["superopt", "test", "check", "regenerate", "make_example", "readme_tables"]
+    run = ["superopt", "test", "check", "regenerate", "make_example", "readme_tables", "bench"]
     for path in [*(ROOT / "scripts" / name for name in run), ROOT / ".ci" / "run"]:
         assert path.stat().st_mode & 0o111, path
