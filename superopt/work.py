@@ -1,0 +1,119 @@
+"""How much arithmetic and memory traffic a term stands for, read off its definition: here a value is what it costs.
+
+A multiplication and an addition count 1 each, so a matrix product of (m, k) and (k, n) takes 2 * m * k * n. Arithmetic on
+numbers alone is free, and a choice costs as much as the dearer of its two values.
+"""
+
+# ruff: noqa: ARG002 (the methods are those of every interpretation)
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from superopt import index
+from superopt.graph import Cond, Extent, Term, subterms
+from superopt.op import operator
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations, and bytes read and written where nothing is kept in a cache between operators."""
+
+    flops: int
+    bytes: int
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What one element takes: operations, and elements read of each operand. A number reads nothing.
+
+    `accumulated` holds for a sum over an index: summing it over another index goes on adding to the same place.
+    """
+
+    flops: int
+    reads: tuple[int, ...]
+    accumulated: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        return not any(self.reads)
+
+    def _with(self, other: _Cost) -> _Cost:
+        free = self.is_number and other.is_number
+        reads = tuple(a + b for a, b in zip(self.reads, other.reads, strict=True))
+        return _Cost(0 if free else self.flops + other.flops + 1, reads)
+
+    __add__ = __sub__ = __mul__ = _with
+
+
+class _Costs:
+    """The interpretation of index notation: indices are 0, conditions are ignored, values are costs."""
+
+    def __init__(self, operands: int) -> None:
+        self.free = _Cost(0, (0,) * operands)
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+        return index.Tensor(shape, at)
+
+    def require(self, condition: Cond, message: str) -> None:
+        """Terms are well typed already."""
+
+    def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        assert isinstance(extent, int)
+        one: _Cost = body(0)
+        if one.is_number:
+            return one
+        return _Cost(extent * (one.flops + (not one.accumulated)), tuple(extent * r for r in one.reads), accumulated=True)
+
+    maximum = total
+
+    def select(self, condition: Any, then: Any, other: Any) -> Any:
+        reads = tuple(max(a, b) for a, b in zip(then.reads, other.reads, strict=True))
+        return _Cost(max(then.flops, other.flops), reads)
+
+    def call(self, function: str, argument: Any) -> Any:
+        return argument if argument.is_number else _Cost(argument.flops + 1, argument.reads)
+
+    def number(self, value: Extent) -> Any:
+        return self.free
+
+    def lowest(self) -> Any:
+        return self.free
+
+
+def work(term: Term, itemsize: int = 4) -> Work:
+    """The work of one operator application with sizes that are numbers, its operands being there already.
+
+    An operand is read once, or in part where the result needs less of it.
+    """
+    if term.is_variable:
+        return Work(0, 0)
+    spec = operator(term.op)
+    assert spec.definition is not None
+    operands = [index.Tensor(arg.shape, _read(position, len(term.args))) for position, arg in enumerate(term.args)]
+    with index.interpreted(_Costs(len(term.args))):
+        if spec.commutative:
+            result = functools.reduce(spec.definition, operands)
+        else:
+            result = spec.definition(*operands, **dict(term.attributes))
+        cost: _Cost = result.at(*(0,) * result.rank)
+    elements = math.prod(term.sizes)
+    read = sum(min(math.prod(arg.sizes), elements * r) for arg, r in zip(term.args, cost.reads, strict=True))
+    return Work(elements * cost.flops, (read + elements) * itemsize)
+
+
+def _read(position: int, operands: int) -> Callable[..., _Cost]:
+    cost = _Cost(0, tuple(int(other == position) for other in range(operands)))
+    return lambda *_: cost
+
+
+def total_work(roots: Iterable[Term], itemsize: int = 4) -> Work:
+    """The work of all distinct subterms that a run computes: those that are not constant."""
+    return sum((work(term, itemsize) for term in subterms(*roots) if not term.constant), Work(0, 0))
