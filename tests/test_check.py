@@ -1,0 +1,253 @@
+"""The numerical check: its float64 reference against ONNX Runtime, what it accepts, and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, RuntimeMissingError
+from superopt.model.check import check, index_bounds
+from superopt.model.reference import Reference
+from superopt.model.session import Array, Device, Port, Session, random_inputs, runtime
+
+CPU = Device()
+RNG = np.random.default_rng(7)
+
+
+def model(
+    nodes: Sequence[NodeProto],
+    inputs: Mapping[str, Sequence[int | str]],
+    outputs: Sequence[str],
+    weights: Mapping[str, Array] | None = None,
+    *,
+    kind: int = TensorProto.FLOAT,
+    domains: Sequence[tuple[str, int]] = (("", 18),),
+) -> ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
+        [helper.make_empty_tensor_value_info(n) for n in outputs],
+        [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*d) for d in domains], ir_version=8)
+
+
+def weight(*shape: int) -> Array:
+    return RNG.standard_normal(shape, np.float32)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> dict[str, Any]:
+    kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 3)))
+    attributes: dict[str, Any] = {
+        "kernel_shape": kernel,
+        "strides": draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
+    }
+    mode = draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
+    if mode == "NOTSET":
+        rows, columns = kernel
+        attributes["pads"] = [draw(st.integers(0, end - 1)) for end in (rows, columns, rows, columns)]
+        attributes["dilations"] = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    else:
+        attributes["auto_pad"] = mode
+        attributes["strides"] = tuple(map(min, attributes["strides"], kernel))  # ONNX Runtime refuses the others
+    return attributes
+
+
+def agrees(node: NodeProto, inputs: Mapping[str, Sequence[int]], weights: Mapping[str, Array] | None = None) -> None:
+    proto = model([node], inputs, ["y"], weights, domains=[("", 19)])
+    proto.ir_version = 9
+    session = Session(proto, CPU, optimize=False)
+    feeds = random_inputs(session.inputs, 3)
+    (got,), (exact,) = session.run(feeds), Reference(proto).run(feeds)
+    assert exact.dtype == np.float64
+    assert got.shape == exact.shape
+    np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(windows(), st.sampled_from([(1, 3, 4), (2, 2, 3), (4, 1, 2)]))
+def test_reference_convolution_is_onnx_runtimes(window: dict[str, Any], channels: tuple[int, int, int]) -> None:
+    group, depth, features = channels
+    w = weight(group * features, depth, *window["kernel_shape"])
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=group, **window)
+    agrees(node, {"x": (2, group * depth, 9, 8)}, {"w": w, "b": weight(group * features)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(windows(), st.booleans(), st.booleans())
+def test_reference_pooling_is_onnx_runtimes(window: dict[str, Any], ceil: bool, counted: bool) -> None:
+    if "auto_pad" not in window:
+        window = window | {"ceil_mode": int(ceil)}
+    agrees(helper.make_node("MaxPool", ["x"], ["y"], **window), {"x": (2, 3, 9, 8)})
+    window = window | {"count_include_pad": int(counted)}
+    agrees(helper.make_node("AveragePool", ["x"], ["y"], **window), {"x": (2, 3, 9, 8)})
+
+
+def test_reference_gathers_elements() -> None:
+    indices = RNG.integers(-4, 4, (1, 5, 3))
+    agrees(helper.make_node("GatherElements", ["x", "i"], ["y"], axis=2), {"x": (1, 6, 4)}, {"i": indices})
+
+
+def test_reference_is_float64_past_casts_constants_and_subgraphs() -> None:
+    third = helper.make_node("Constant", [], ["third"], value_float=1 / 3)
+    cast = helper.make_node("Cast", ["x"], ["c"], to=TensorProto.FLOAT16)
+    back = helper.make_node("Cast", ["c"], ["b"], to=TensorProto.FLOAT)
+    branch = helper.make_graph(
+        [helper.make_node("Mul", ["b", "k"], ["r"])],
+        "branch",
+        [],
+        [helper.make_empty_tensor_value_info("r")],
+        [numpy_helper.from_array(np.array(3, np.float32), "k")],
+    )
+    choice = helper.make_node("If", ["yes"], ["m"], then_branch=branch, else_branch=branch)
+    proto = model(
+        [third, cast, back, choice, helper.make_node("Mul", ["m", "third"], ["y"])], {"x": (4,)}, ["y"], {"yes": np.array(True)}
+    )
+    x = weight(4)
+    (y,) = Reference(proto).run({"x": x})
+    assert y.dtype == np.float64
+    np.testing.assert_allclose(y, x.astype(np.float64), rtol=1e-7)
+
+
+def linear(w: Array, *, output: str = "y", extra: Sequence[NodeProto] = ()) -> ModelProto:
+    return model([helper.make_node("MatMul", ["x", "w"], [output]), *extra], {"x": (4, w.shape[0])}, [output], {"w": w})
+
+
+def test_a_model_agrees_with_itself_on_all_inputs() -> None:
+    w = weight(64, 32)
+    found = check(linear(w), linear(w), CPU, seconds=60)
+    assert found.reference == "float64"
+    assert found.inputs == ("random", "zero", "large", "negative", "tiny", "one", "random again")
+    assert found.left_out == ()
+    assert found.original_error == found.candidate_error < 1e-5
+
+
+def test_rounding_of_another_order_is_accepted() -> None:
+    w = weight(64, 32)
+    halves = [
+        helper.make_node("Split", ["x"], ["p", "q"], axis=1, num_outputs=2),
+        helper.make_node("MatMul", ["p", "u"], ["a"]),
+        helper.make_node("MatMul", ["q", "v"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    check(linear(w), model(halves, {"x": (4, 64)}, ["y"], {"u": w[:32], "v": w[32:]}), CPU)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-1])
+def test_wrong_values_are_refused(size: float) -> None:
+    w = weight(64, 32)
+    wrong = w.copy()
+    wrong[5, 7] += np.float32(size) * np.abs(w).max() * 10
+    with pytest.raises(CheckFailedError, match="off by"):
+        check(linear(w), linear(wrong), CPU)
+
+
+def test_half_precision_weights_are_refused() -> None:
+    w = weight(64, 32)
+    with pytest.raises(CheckFailedError, match="float64"):
+        check(linear(w), linear(w.astype(np.float16).astype(np.float32)), CPU)
+
+
+def test_what_only_an_edge_input_shows_is_refused() -> None:
+    plain = model([helper.make_node("Relu", ["x"], ["y"])], {"x": (8,)}, ["y"])
+    bounded = model([helper.make_node("Clip", ["x", "low", "high"], ["y"])], {"x": (8,)}, ["y"], {
+        "low": np.array(0, np.float32), "high": np.array(100, np.float32),
+    })  # fmt: skip
+    with pytest.raises(CheckFailedError, match="large inputs"):
+        check(plain, bounded, CPU)
+
+
+def test_nan_where_the_original_has_none_is_refused() -> None:
+    same = model([helper.make_node("Identity", ["x"], ["y"])], {"x": (8,)}, ["y"])
+    divided = model(
+        [helper.make_node("Mul", ["x", "x"], ["s"]), helper.make_node("Div", ["s", "x"], ["y"])], {"x": (8,)}, ["y"]
+    )
+    with pytest.raises(CheckFailedError, match="NaN or infinity"):
+        check(same, divided, CPU)
+
+
+def test_another_interface_is_refused() -> None:
+    w = weight(8, 8)
+    with pytest.raises(CheckFailedError, match="outputs differ"):
+        check(linear(w), linear(w, output="z"), CPU)
+    with pytest.raises(CheckFailedError, match="inputs differ"):
+        check(linear(w), linear(weight(16, 8)), CPU)
+    reshaped = linear(w, extra=[helper.make_node("Transpose", ["y"], ["t"])])
+    reshaped.graph.node[0].output[0], reshaped.graph.node[1].input[0], reshaped.graph.node[1].output[0] = "t", "t", "y"
+    with pytest.raises(CheckFailedError, match="became"):
+        check(linear(w), reshaped, CPU)
+
+
+def test_without_a_float64_run_the_models_are_compared_directly() -> None:
+    domains = [("", 18), ("com.microsoft", 1)]
+    gelu = model([helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")], {"x": (64,)}, ["y"], domains=domains)
+    found = check(gelu, gelu, CPU)
+    assert found.reference.startswith("original (")
+    quick = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft")
+    with pytest.raises(CheckFailedError, match="from the original"):
+        check(gelu, model([quick], {"x": (64,)}, ["y"], domains=domains), CPU)
+
+
+def lookup(rows: int, *, offset: int = 0) -> ModelProto:
+    nodes = [
+        helper.make_node("Unsqueeze", ["ids", "axes"], ["u"]),
+        helper.make_node("Add", ["u", "offset"], ["shifted"]),
+        helper.make_node("Gather", ["table", "shifted" if offset else "u"], ["y"]),
+    ]
+    weights = {
+        "table": np.arange(rows * 3, dtype=np.float32).reshape(rows, 3),
+        "axes": np.array([0]),
+        "offset": np.array(offset),
+    }
+    return model(nodes, {"ids": (7,)}, ["y"], weights, kind=TensorProto.INT64)
+
+
+def test_ids_stay_inside_the_smallest_table() -> None:
+    assert index_bounds(lookup(5)) == {"ids": 5}
+    assert check(lookup(5), lookup(5), CPU).inputs == ("random", "random again")
+    with pytest.raises(InvalidModelError, match="cannot run"):
+        check(lookup(5), lookup(5, offset=40), CPU)
+
+
+def test_integer_outputs_must_be_the_same() -> None:
+    def best(op: str) -> ModelProto:
+        return model([helper.make_node(op, ["x"], ["y"], axis=0)], {"x": (16, 8)}, ["y"])
+
+    check(best("ArgMax"), best("ArgMax"), CPU)
+    with pytest.raises(CheckFailedError, match="elements are wrong"):
+        check(best("ArgMax"), best("ArgMin"), CPU)
+
+
+def test_open_extents_are_given_or_one() -> None:
+    port = Port("x", np.dtype(np.float32), ("batch", 3))
+    assert random_inputs([port])["x"].shape == (1, 3)
+    assert random_inputs([port], sizes={"batch": 4})["x"].shape == (4, 3)
+
+
+def test_a_provider_is_never_replaced_silently() -> None:
+    with pytest.raises(ProviderError, match="unknown provider"):
+        Device("tpu")
+    try:
+        placed = Session(linear(weight(8, 8)), Device("cuda")).placement.get("cuda", 0)
+    except ProviderError:
+        placed = -1
+    assert placed
+
+
+def test_a_missing_runtime_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime.cache_clear()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    try:
+        with pytest.raises(RuntimeMissingError, match="pip install onnxruntime"):
+            Device()
+    finally:
+        runtime.cache_clear()

@@ -1,0 +1,277 @@
+"""Measured cost: what is timed, what is remembered, and what the comparison of two models says."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from superopt.errors import InvalidModelError
+from superopt.graph import Term, variable
+from superopt.model.cache import Cache, default_path
+from superopt.model.compare import Comparison, compare
+from superopt.model.compare import _median_interval as median_interval
+from superopt.model.kernel import Kernel, Timing, random_values
+from superopt.model.measure import Clock, Measured
+from superopt.model.measure import _boundary as boundary
+from superopt.model.measure import _structure as structure
+from superopt.model.session import Device
+from superopt.op import apply
+
+CPU = Device()
+
+
+def image(channels: int = 16, extent: int = 20) -> Term:
+    return variable("x", (1, channels, extent, extent))
+
+
+def weight(name: str, *shape: int) -> Term:
+    return variable(name, shape, constant=True)
+
+
+def convolution(x: Term, name: str, kernel: int = 3) -> Term:
+    channels = x.sizes[1]
+    pad = kernel // 2
+    return apply("conv", x, weight(name, channels, channels, kernel, kernel), pads=(pad, pad, pad, pad))
+
+
+def plus_row(x: Term, name: str) -> Term:
+    return apply("add", x, apply("expand", weight(name, x.sizes[-3]), shape=x.shape, axes=(-3,)))
+
+
+def measured(cache: Cache | None = None) -> Measured:
+    return Measured(Clock(CPU, cache), 18)
+
+
+def names(segment: Measured, *outputs: Term) -> list[str]:
+    return [piece.op_type for piece in segment.clock.pieces(segment.model(outputs))]
+
+
+# ---------------------------------------------------------------- the cost of a segment
+
+
+def test_what_onnx_runtime_fuses_is_timed_as_one_node() -> None:
+    fused = apply("relu", plus_row(convolution(image(), "w"), "b"))
+    assert names(measured(), fused) == ["Conv"]
+
+
+def test_weights_alone_cost_nothing() -> None:
+    merged = apply(
+        "add", weight("v", 16, 16, 3, 3), apply("pad", weight("u", 16, 16, 1, 1), before=(0, 0, 1, 1), after=(0, 0, 1, 1))
+    )
+    one = apply("conv", image(), merged, pads=(1, 1, 1, 1))
+    segment = measured()
+    assert names(segment, one) == ["Conv"]
+    assert [node.op_type for node in segment.model((one,)).graph.node] == ["Conv"]
+    assert segment.seconds((merged, image())) == 0.0
+
+
+def test_more_work_costs_more() -> None:
+    segment = measured()
+    x = image(32, 40)
+    small, large = convolution(x, "u", 1), convolution(x, "w", 5)
+    assert 2 * segment.seconds((small,)) < segment.seconds((large,))
+    assert segment.seconds((large,)) < segment.seconds((large, apply("relu", small)))
+
+
+def test_branches_cost_more_than_one_convolution() -> None:
+    x = image(32, 28)
+    segment = measured()
+    branches = apply("add", convolution(x, "w"), convolution(x, "u", 1), convolution(x, "v", 1))
+    assert segment.seconds((branches,)) > 1.1 * segment.seconds((convolution(x, "w"),))
+
+
+def test_equal_outputs_are_measured_once() -> None:
+    y = convolution(image(), "w")
+    assert len(measured().model((y, y)).graph.output) == 1
+
+
+def test_a_node_that_cannot_run_is_an_error() -> None:
+    broken = chain("Relu", "Relu")
+    broken.graph.node[1].op_type = "NoSuchOperator"
+    with pytest.raises(InvalidModelError):
+        Clock(CPU).seconds(broken)
+
+
+# ---------------------------------------------------------------- what is remembered
+
+
+def test_a_known_state_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "times.sqlite"
+    state = (apply("relu", convolution(image(), "w")),)
+    first = measured(Cache(path)).seconds(state)
+
+    def timed(*_: object, **__: object) -> Timing:
+        raise AssertionError("timed again")
+
+    monkeypatch.setattr(Kernel, "timed", timed)
+    monkeypatch.setattr(Clock, "_optimized", timed)
+    assert measured(Cache(path)).seconds(state) == first
+    renamed = (apply("relu", convolution(image(), "another")),)
+    assert measured(Cache(path)).seconds(renamed) == first
+
+
+def test_equal_nodes_share_their_time() -> None:
+    clock = Clock(CPU)
+    twice = convolution(convolution(image(), "w"), "v")
+    pieces = clock.pieces(Measured(clock, 18).model((twice,)))
+    assert len(pieces) >= 2
+    assert pieces[0].seconds == pieces[1].seconds
+
+
+def test_the_cache_is_read_by_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "times.sqlite"
+    Cache(path).put(["a", 1], {"seconds": 0.5})
+    again = Cache(path)
+    assert again.get(["a", 1]) == {"seconds": 0.5}
+    assert again.get(["a", 2]) is None
+    again.put(["a", 1], "later")
+    assert Cache(path).get(["a", 1]) == {"seconds": 0.5}
+
+
+def _store(path: Path, which: int) -> None:
+    cache = Cache(path)
+    for i in range(100):
+        cache.put(["entry", i % 50, which % 2], i % 50)
+    assert not cache.error
+
+
+def test_processes_share_the_cache(tmp_path: Path) -> None:
+    path = tmp_path / "times.sqlite"
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=_store, args=(path, i)) for i in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    cache = Cache(path)
+    assert [cache.get(["entry", i, 1]) for i in range(50)] == list(range(50))
+
+
+def test_a_file_that_is_no_cache_leaves_one_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "times.sqlite"
+    path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
+    cache = Cache(path)
+    assert str(path) in cache.error
+    cache.put(["a"], 1)
+    assert cache.get(["a"]) == 1
+    assert path.read_bytes().startswith(b"not a database")
+    assert Cache(path / "below").error
+
+
+def test_the_cache_is_in_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_path().is_relative_to(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    assert default_path().is_relative_to(Path.home() / ".cache")
+
+
+# ---------------------------------------------------------------- what a time depends on
+
+
+def chain(*operators: str, names: str = "abcdef", size: int = 4) -> ModelProto:
+    nodes = [helper.make_node(op, [names[i]], [names[i + 1]]) for i, op in enumerate(operators)]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [size]) for n in (names[0], names[len(operators)])]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_structure_ignores_names_and_nothing_else() -> None:
+    plain = structure(chain("Relu", "Neg"))
+    assert structure(chain("Relu", "Neg", names="uvwxyz")) == plain
+    others = [chain("Neg", "Relu"), chain("Relu", "Neg", size=5), chain("Relu", "Neg", "Neg")]
+    rewired = chain("Relu", "Neg")
+    rewired.graph.node[1].input[0] = "a"
+    opset = chain("Relu", "Neg")
+    opset.opset_import[0].version = 17
+    assert len({plain, *map(structure, [*others, rewired, opset])}) == 6
+
+
+def with_constant(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> ModelProto:
+    proto = chain("Relu", "Neg")
+    proto.graph.node[1].op_type = "Mul"
+    proto.graph.node[1].input.append("k")
+    proto.graph.initializer.append(numpy_helper.from_array(values, "k"))
+    return proto
+
+
+def test_structure_sees_the_values_of_small_constants_alone() -> None:
+    one, two = np.full((4,), 1, np.float32), np.full((4,), 2, np.float32)
+    assert structure(with_constant(one)) != structure(with_constant(two))
+    wide = [np.full((100, 4), v, np.float32) for v in (1, 2)]
+    assert structure(with_constant(wide[0])) == structure(with_constant(wide[1]))
+
+
+def test_layout_conversions_at_the_ends_are_artefacts() -> None:
+    blocked = "com.microsoft.nchwc"
+
+    def node(op: str, source: str, result: str) -> NodeProto:
+        return helper.make_node(op, [source], [result], domain=blocked if op.startswith("Reorder") else "")
+
+    nodes = [
+        node("ReorderInput", "x", "a"),
+        node("Relu", "a", "b"),
+        node("ReorderOutput", "b", "c"),
+        node("Transpose", "c", "d"),
+        node("ReorderInput", "d", "e"),
+        node("ReorderOutput", "e", "y"),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy"]
+    graph = helper.make_graph(nodes, "blocked", ends[:1], ends[1:])
+    assert boundary(graph) == [True, False, False, False, False, True]
+
+
+def test_random_values_are_the_same_again_and_never_tiny() -> None:
+    values = random_values(TensorProto.FLOAT, (3, 700_000), 5)
+    assert values.dtype == np.float32
+    assert np.abs(values).min() >= 0.5
+    assert np.array_equal(values, random_values(TensorProto.FLOAT, (3, 700_000), 5))
+    assert not np.array_equal(values[0, :10], random_values(TensorProto.FLOAT, (10,), 6))
+    assert not random_values(TensorProto.INT64, (5,)).any()
+
+
+# ---------------------------------------------------------------- end to end
+
+
+def product(times: int) -> ModelProto:
+    nodes = [helper.make_node("MatMul", [f"v{i}", "w"], [f"v{i + 1}"]) for i in range(times)]
+    w = numpy_helper.from_array(np.eye(96, dtype=np.float32) * np.float32(0.9), "w")
+    ends = [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, [96, 96]) for i in (0, times)]
+    ends[1].name = nodes[-1].output[0] = "y"
+    graph = helper.make_graph(nodes, "product", ends[:1], ends[1:], [w])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_less_work_is_faster() -> None:
+    shares: list[float] = []
+    found = compare(product(12), product(2), CPU, seconds=0.5, progress=shares.append)
+    assert found.faster()
+    assert not found.slower()
+    assert found.ratio > 2
+    assert found.low <= found.ratio <= found.high
+    assert found.original > found.candidate
+    assert shares == sorted(shares)
+    assert compare(product(2), product(12), CPU, seconds=0.3).slower()
+
+
+def test_faster_means_beyond_margin_and_noise() -> None:
+    def found(ratio: float, low: float, high: float, noise: float) -> Comparison:
+        return Comparison(1.0, 1.0 / ratio, ratio, low, high, 1.0, noise, 9)
+
+    assert found(1.05, 1.04, 1.06, 0.01).faster()
+    assert not found(1.05, 1.04, 1.06, 0.05).faster()
+    assert not found(1.015, 1.012, 1.018, 0.001).faster()
+    assert not found(1.05, 0.99, 1.06, 0.001).faster()
+    assert found(0.9, 0.88, 0.92, 0.01).slower()
+    assert not found(0.9, 0.88, 0.92, 0.2).slower()
+
+
+def test_median_interval_holds_the_median() -> None:
+    assert median_interval([3.0]) == (3.0, 3.0, 3.0)
+    middle, low, high = median_interval([float(i) for i in range(101)])
+    assert middle == 50
+    assert 38 <= low < 50 < high <= 62
