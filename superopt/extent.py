@@ -358,6 +358,24 @@ def parts_of(condition: Cond) -> tuple[Cond, ...]:
     return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
 
 
+def sides(condition: Cond) -> Iterator[Size]:
+    """What the condition compares with zero."""
+    match condition:
+        case Compare(_, left):
+            yield left
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from sides(part)
+        case _:
+            pass
+
+
+def atoms_of(condition: Cond) -> Iterator[Atom]:
+    """Every atom of a condition, those inside quotients included."""
+    for side in sides(condition):
+        yield from side.atoms()
+
+
 def negation(condition: Cond) -> Cond:
     """The condition does not hold."""
     match condition:

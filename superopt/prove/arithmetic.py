@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from fractions import Fraction
 
 import z3
 
+from superopt.extent import sides
 from superopt.graph import (
     AllOf,
     AnyOf,
@@ -31,9 +33,10 @@ from superopt.graph import (
     negation,
     same,
     size,
+    substitute_cond,
 )
+from superopt.prove.products import Monomial, consequences
 
-Monomial = tuple[Atom, ...]
 LINEAR_STEPS = 2_000_000
 NONLINEAR_STEPS = 400_000
 CONDITIONS_KEPT = 400
@@ -44,27 +47,30 @@ def version() -> str:
     return f"z3 {z3.get_version_string()}"
 
 
-def valid(assumptions: Iterable[Cond], claim: Cond, *, nonlinear: bool = True) -> bool:
-    """Whether `claim` holds wherever all assumptions do; False also where that was not found out.
+class Effort(IntEnum):
+    """How far to go before an answer is given up."""
 
-    Without `nonlinear`, products stay unknowns that only conditions multiplied by each other relate: faster, and still
-    never wrong when it says yes.
-    """
+    LINEAR = 0
+    PRODUCTS = 1
+    NONLINEAR = 2
+
+
+def valid(assumptions: Iterable[Cond], claim: Cond, effort: Effort = Effort.NONLINEAR) -> bool:
+    """Whether `claim` holds wherever all assumptions do; False also where that was not found out."""
+    known = tuple(assumptions)
     match claim:
         case bool():
-            return claim or contradictory(assumptions, nonlinear=nonlinear)
+            return claim or contradictory(known, effort)
         case AllOf(parts):
-            known = tuple(assumptions)
-            return all(valid(known, part, nonlinear=nonlinear) for part in parts)
+            return all(valid(known, part, effort) for part in parts)
         case _:
-            known = tuple(assumptions)
-            return claim in known or _stronger(known, claim) or _decided(frozenset(known), claim=claim, nonlinear=nonlinear)
+            return claim in known or _stronger(known, claim) or _decided(frozenset(known), claim, effort)
 
 
-def contradictory(assumptions: Iterable[Cond], *, nonlinear: bool = False) -> bool:
+def contradictory(assumptions: Iterable[Cond], effort: Effort = Effort.PRODUCTS) -> bool:
     """Whether the assumptions cannot hold together; False also where that was not found out."""
     known = frozenset(assumptions)
-    return False in known or any(negation(c) in known for c in known) or _decided(known, claim=False, nonlinear=nonlinear)
+    return False in known or any(negation(c) in known for c in known) or _decided(known, claim=False, effort=effort)
 
 
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
@@ -95,12 +101,28 @@ def _apart(extent: Size) -> tuple[tuple[tuple[Monomial, int | float | Fraction],
 
 
 @functools.lru_cache(maxsize=200_000)
-def _decided(assumptions: frozenset[Cond], *, claim: Cond, nonlinear: bool) -> bool:
-    known: list[Cond] = [c for c in assumptions if c is not True]
-    if claim is not False:
-        known.append(negation(claim))
-    known.sort(key=str)
-    return _linear().refutes(known) or _refuted_with_products(known) or (nonlinear and _refuted_nonlinear(known))
+def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
+    known: list[Cond] = sorted((c for c in assumptions if c is not True), key=str)
+    doubts = () if claim is False else (claim,)
+    solver = _linear()
+    if solver.refutes(known, doubts):
+        return True
+    if effort is Effort.LINEAR or solver.satisfied(known, doubts):
+        return False
+    derived = consequences([*known, *map(negation, filter(integral, doubts))], _contradict)
+    if derived and _linear().refutes([*known, *derived], doubts):
+        return True
+    return effort is Effort.NONLINEAR and _refuted_nonlinear(known, doubts)
+
+
+@functools.lru_cache(maxsize=50_000)
+def _contradict(conditions: tuple[Cond, ...]) -> bool:
+    return _linear().refutes(conditions)
+
+
+def integral(condition: Cond) -> bool:
+    """Whether everything the condition compares is an integer, so that `not a >= 0` is `a <= -1`."""
+    return all(isinstance(c, int) and _integral(m) for side in sides(condition) for m, c in side.terms)
 
 
 # ---------------------------------------------------------------- linear, products taken as unknowns
@@ -122,16 +144,46 @@ class _Linear:
         self.solver.set("rlimit", LINEAR_STEPS)
         self.unknowns: dict[Monomial, z3.ArithRef] = {}
         self.literals: dict[Cond, z3.BoolRef] = {}
+        self.opposites: dict[Cond, z3.BoolRef] = {}
+        self.answer = z3.unknown
 
-    def refutes(self, conditions: Sequence[Cond]) -> bool:
-        """Whether the conditions contradict each other."""
-        return bool(self.solver.check(*[self.literal(c) for c in conditions]) == z3.unsat)
+    def refutes(self, conditions: Sequence[Cond], doubts: Sequence[Cond] = ()) -> bool:
+        """Whether the conditions cannot hold together while every doubt is false."""
+        literals = [self.literal(c) for c in conditions] + [self.opposite(c) for c in doubts]
+        self.answer = self.solver.check(*literals)
+        return bool(self.answer == z3.unsat)
+
+    def satisfied(self, conditions: Sequence[Cond], doubts: Sequence[Cond]) -> bool:
+        """Whether the numbers that the last answer left standing are an instance: products and quotients worked out, too."""
+        if self.answer != z3.sat:
+            return False
+        model = self.solver.model()
+
+        def value(atom: Atom) -> Extent | None:
+            unknown = None if isinstance(atom, Floor | Inverse) else self.unknowns.get((atom,))
+            return None if unknown is None else _number(model.eval(unknown, model_completion=True))
+
+        try:
+            return all(substitute_cond(c, value) is True for c in conditions) and all(
+                substitute_cond(c, value) is False for c in doubts
+            )
+        except ZeroDivisionError:
+            return False
 
     def literal(self, condition: Cond) -> z3.BoolRef:
         known = self.literals.get(condition)
         if known is None:
             known = self.literals[condition] = z3.Bool(f"c{len(self.literals)}")
             self.solver.add(z3.Implies(known, self.formula(condition)))
+        return known
+
+    def opposite(self, condition: Cond) -> z3.BoolRef:
+        if integral(condition):
+            return self.literal(negation(condition))
+        known = self.opposites.get(condition)
+        if known is None:
+            known = self.opposites[condition] = z3.Bool(f"n{len(self.opposites)}")
+            self.solver.add(z3.Implies(known, z3.Not(self.formula(condition))))
         return known
 
     def formula(self, condition: Cond) -> z3.BoolRef:
@@ -204,6 +256,13 @@ def _constant(number: Extent) -> z3.ArithRef:
     return z3.RatVal(fraction.numerator, fraction.denominator)
 
 
+def _number(value: z3.ExprRef) -> Extent:
+    if isinstance(value, z3.IntNumRef):
+        return int(value.as_long())
+    assert isinstance(value, z3.RatNumRef)
+    return Fraction(value.numerator_as_long(), value.denominator_as_long())
+
+
 def _integral(monomial: Monomial) -> bool:
     return not any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in monomial)
 
@@ -227,97 +286,14 @@ def _bounds(quotient: Floor) -> tuple[Cond, Cond]:
     return at_least(rest, 0), at_least(quotient.denominator - 1, rest)
 
 
-# ---------------------------------------------------------------- products of conditions
-
-
-def _refuted_with_products(conditions: Sequence[Cond]) -> bool:
-    """Linear again, with conditions multiplied by positive sizes, and by each other, into products the conditions speak of."""
-    plain = [c for c in conditions if isinstance(c, Compare) and c.relation in (">=", "==")]
-    spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
-    if not spoken:
-        return False
-    factors = {a for m in spoken for a in m}
-    small = [c for c in plain if len(c.left.terms) <= 4 and factors & set(c.left.atoms())]
-    derived = dict.fromkeys([*_scaled(small, spoken), *_multiplied(small, spoken), *_divided(plain)])
-    return bool(derived) and _linear().refutes([*conditions, *derived])
-
-
-def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    """Conditions times products of extents, which are positive."""
-    for condition in conditions:
-        scales = {
-            rest
-            for monomial, _ in condition.left.terms
-            for product in spoken
-            if (rest := _without(product, monomial)) and all(isinstance(a, Dim) for a in rest)
-        }
-        for scale in sorted(scales):
-            grown = _times(condition.left, Size(((scale, 1),)))
-            if isinstance(grown, Size) and all(m in spoken or all(isinstance(a, Dim) for a in m) for m in _products(grown)):
-                yield Compare(condition.relation, grown)
-
-
-def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    for position, one in enumerate(conditions):
-        for other in conditions[position:]:
-            product = _times(one.left, other.left)
-            if isinstance(product, Size) and _products(product) <= spoken:
-                yield Compare("==" if "==" in (one.relation, other.relation) else ">=", product)
-
-
-def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
-    """a >= 1 from p * a + b >= 0 where b < 0, and a >= 0 where b < p."""
-    for condition in conditions:
-        for factor in sorted({a for m in _products(condition.left) for a in m}, key=str):
-            whole: Extent = 0
-            rest: Extent = 0
-            for monomial, coefficient in condition.left.terms:
-                left = _without(monomial, (factor,))
-                if left:
-                    whole = whole + Size(((left, coefficient),))
-                else:
-                    rest = rest + (coefficient if not monomial else Size(((monomial, coefficient),)))
-            about = {factor, *atoms(rest)}
-            bounds = tuple(c for c in conditions if c != condition and set(c.left.atoms()) <= about)
-            least = _least_quotient(factor, rest, bounds)
-            if least is not None and condition.relation == ">=":
-                yield at_least(whole, least)
-
-
-@functools.lru_cache(maxsize=50_000)
-def _least_quotient(factor: Atom, rest: Extent, bounds: tuple[Cond, ...]) -> int | None:
-    """The least a with factor * a + rest >= 0, if the bounds settle that."""
-    if not _follows(at_least(size(factor), 1), bounds):
-        return None
-    return 1 if _follows(at_least(-1, rest), bounds) else 0 if _follows(at_least(size(factor) - 1, rest), bounds) else None
-
-
-def _follows(claim: Cond, bounds: Sequence[Cond]) -> bool:
-    return claim if isinstance(claim, bool) else _linear().refutes([*bounds, negation(claim)])
-
-
-def _products(extent: Size) -> set[Monomial]:
-    return {m for m, _ in extent.terms if len(m) > 1}
-
-
-def _without(product: Monomial, factor: Monomial) -> Monomial:
-    """The product divided by the factor; empty where it does not divide it."""
-    left = list(product)
-    for atom in factor:
-        if atom not in left:
-            return ()
-        left.remove(atom)
-    return tuple(left)
-
-
 # ---------------------------------------------------------------- nonlinear
 
 
-def _refuted_nonlinear(conditions: Sequence[Cond]) -> bool:
-    nonlinear = _Nonlinear()
-    if not any(len(m) > 1 for c in conditions for m in _monomials(c)):
+def _refuted_nonlinear(conditions: Sequence[Cond], doubts: Sequence[Cond]) -> bool:
+    if not any(len(m) > 1 for c in (*conditions, *doubts) for m in _monomials(c)):
         return False
-    nonlinear.solver.add(*[nonlinear.formula(c) for c in conditions])
+    nonlinear = _Nonlinear()
+    nonlinear.solver.add(*[nonlinear.formula(c) for c in conditions], *[z3.Not(nonlinear.formula(c)) for c in doubts])
     return bool(nonlinear.solver.check() == z3.unsat)
 
 

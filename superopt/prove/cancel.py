@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from superopt.extent import parts_of
+from superopt.extent import parts_of, sides
 from superopt.graph import Cond, Extent, Sym, atoms, conjunction, negation, same, size, substitute
 from superopt.prove.align import Reindexing, alignments, first_from, lookup, orders, pairings, signature, solve_indices
-from superopt.prove.arithmetic import contradictory, valid
+from superopt.prove.arithmetic import Effort, contradictory, valid
 from superopt.prove.normal import (
     Call,
     Candidate,
@@ -25,7 +25,6 @@ from superopt.prove.normal import (
     Sum,
     Summand,
     bound_in,
-    sides,
     substitute_factor,
     substitute_guard,
     substitute_sum,
@@ -121,7 +120,7 @@ class Cancellation:
         """Whether the factors are equal under the facts."""
         match a, b:
             case Read(_, here), Read(_, there):
-                return all(valid(facts, same(i, j), nonlinear=False) for i, j in zip(here, there, strict=True))
+                return all(valid(facts, same(i, j), Effort.PRODUCTS) for i, j in zip(here, there, strict=True))
             case Call(_, here), Call(_, there):
                 return self._quietly(facts, here + times(there, -1))
             case Largest(), Largest():
@@ -158,7 +157,7 @@ class Cancellation:
                 value = substitute_sum(other.value, carried)
                 if self._quietly(inside, candidate.value + times(value, -1)):
                     open_ = (*open_, *parts_of(negation(conjunction(*guard))))
-                    if contradictory(open_, nonlinear=True):
+                    if contradictory(open_, Effort.NONLINEAR):
                         return True
         return False
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from superopt import index
 from superopt.errors import InstantiationError
+from superopt.extent import atoms_of
 from superopt.graph import (
     Atom,
     Attribute,
@@ -190,11 +191,5 @@ class Attempt:
 
 def _with_positive_quotients(facts: Guard) -> Guard:
     """The facts, and that each quotient introduced for `f % g == 0` is positive where the facts say so."""
-    named = sorted({a for c in facts for a in _atoms_of(c) if isinstance(a, Sym) and not a.name.isidentifier()})
+    named = sorted({a for c in facts for a in atoms_of(c) if isinstance(a, Sym) and not a.name.isidentifier()})
     return facts + tuple(claim for a in named if valid(facts, claim := at_least(size(a), 1)))
-
-
-def _atoms_of(condition: Cond) -> Iterator[Atom]:
-    from superopt.prove.normal import sides
-
-    yield from (a for side in sides(condition) for a in atoms(side))

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from superopt.errors import InstantiationError
-from superopt.extent import parts_of
+from superopt.extent import atoms_of, parts_of
 from superopt.graph import (
     AllOf,
     AnyOf,
@@ -99,14 +99,14 @@ class _Draw:
         dims = [Dim(name, axis) for name, rank in self.variables for axis in range(-rank, 0)]
         symbols = {a for a in attribute_atoms(*roots) if isinstance(a, Sym)}
         known = conditions(equation)
-        symbols |= {a for c in known for a in _atoms_of(c) if isinstance(a, Sym)}
+        symbols |= {a for c in known for a in atoms_of(c) if isinstance(a, Sym)}
         self.symbols = sorted(symbols)
         self.solved, remaining = solved_conditions([*known, *(at_least(size(d), 1) for d in dims)])
-        everything: list[Atom] = [*dims, *self.symbols, *(a for c in remaining for a in _atoms_of(c))]
+        everything: list[Atom] = [*dims, *self.symbols, *(a for c in remaining for a in atoms_of(c))]
         everything += [a for value in self.solved.values() for a in atoms(value)]
         self.free = [a for a in dict.fromkeys(everything) if a not in self.solved and isinstance(a, Dim | Sym)]
         slots: dict[Atom, int] = {atom: position for position, atom in enumerate(self.free)}
-        self.tests = [(frozenset(slots[a] for a in _atoms_of(c) if a in slots), _test(c, slots)) for c in remaining]
+        self.tests = [(frozenset(slots[a] for a in atoms_of(c) if a in slots), _test(c, slots)) for c in remaining]
         self.impossible = any(c is False for c in remaining)
         self.derive = [(atom, _number(value, slots)) for atom, value in self.solved.items()]
         self.extents = [
@@ -179,17 +179,6 @@ def _weights(atom: Atom) -> Weights:
         return EXTENTS
     assert isinstance(atom, Sym)
     return REALS if atom.real else QUOTIENTS if is_quotient(atom) else INTEGERS
-
-
-def _atoms_of(condition: Cond) -> Iterator[Atom]:
-    match condition:
-        case Compare(_, left):
-            yield from left.atoms()
-        case AllOf(parts) | AnyOf(parts):
-            for part in parts:
-                yield from _atoms_of(part)
-        case _:
-            pass
 
 
 # ---------------------------------------------------------------- equalities solved

@@ -15,19 +15,15 @@ from typing import Any, TypeAlias
 
 from superopt import index
 from superopt.errors import ShapeError
-from superopt.extent import parts_of
+from superopt.extent import atoms_of, parts_of, sides
 from superopt.graph import (
-    AllOf,
-    AnyOf,
     Atom,
-    Compare,
     Cond,
     Extent,
     Inverse,
     Size,
     Sym,
     at_least,
-    atoms,
     conjunction,
     inverse,
     negation,
@@ -168,21 +164,9 @@ def extents_in(summand: Summand) -> Iterator[Extent]:
     yield from (e for f in summand.factors for e in extents_of(f))
 
 
-def sides(condition: Cond) -> Iterator[Extent]:
-    """What a condition compares with zero."""
-    match condition:
-        case Compare(_, left):
-            yield left
-        case AllOf(inner) | AnyOf(inner):
-            for part in inner:
-                yield from sides(part)
-        case _:
-            pass
-
-
 def mentions(condition: Cond, symbol: Sym) -> bool:
     """Whether the symbol occurs in the condition."""
-    return any(symbol in set(atoms(side)) for side in sides(condition))
+    return symbol in set(atoms_of(condition))
 
 
 def nested(factor: Factor) -> Iterator[Sym]:

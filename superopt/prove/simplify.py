@@ -11,7 +11,7 @@ from math import gcd
 
 from superopt.graph import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, inverse, size
 from superopt.prove.align import linear_in, quotients, root
-from superopt.prove.arithmetic import contradictory, valid
+from superopt.prove.arithmetic import Effort, contradictory, valid
 from superopt.prove.normal import (
     Call,
     Candidate,
@@ -98,8 +98,8 @@ def quotient_value(facts: Guard, quotient: Floor) -> int | None:
     """The quotient's value where the facts leave only one of -1, 0 and 1."""
     for number in (0, 1, -1):
         rest = quotient.numerator - _product(quotient.denominator, number)
-        if valid(facts, at_least(rest, 0), nonlinear=False) and valid(
-            facts, at_least(quotient.denominator - 1, rest), nonlinear=False
+        if valid(facts, at_least(rest, 0), Effort.PRODUCTS) and valid(
+            facts, at_least(quotient.denominator - 1, rest), Effort.PRODUCTS
         ):
             return number
     return None
