@@ -98,7 +98,7 @@ def linear_in(term: Term, operands: Collection[int]) -> bool:
 
 
 def degree(root: Term, variable: Term) -> float:
-    """d where scaling the variable by a scales the term by a ** d, as a polynomial does; `NONE` where the definitions show none.
+    """d where scaling the variable by a scales the term by a ** d, as a polynomial does; `NONE` where none shows.
 
     A term of degree 0 does not depend on the variable, one of degree 1 is linear in it.
     """
