@@ -1,0 +1,17 @@
+"""superopt: a superoptimizer for ONNX models.
+
+`superopt.optimize(model)` returns a model that computes the same and measures faster, with a report of what was done.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from superopt.errors import SuperoptError
+from superopt.optimize import Optimized, optimize
+from superopt.report.optimization import Report
+
+__all__ = ["Optimized", "Report", "SuperoptError", "__version__", "optimize"]
+
+try:
+    __version__ = version("superopt")
+except PackageNotFoundError:
+    __version__ = "0+unknown"

@@ -16,7 +16,19 @@ from onnx_ir.passes.common import ShapeInferencePass
 
 from superopt.errors import InvalidModelError, ModelNotFoundError
 
-__all__ = ["OVERRIDABLE_SINCE", "Loaded", "Model", "ModelProto", "Source", "charted", "first_line", "load", "tensors"]
+__all__ = [
+    "OVERRIDABLE_SINCE",
+    "Loaded",
+    "Model",
+    "ModelProto",
+    "Source",
+    "as_model",
+    "as_proto",
+    "charted",
+    "first_line",
+    "load",
+    "tensors",
+]
 
 Source: TypeAlias = "str | os.PathLike[str] | ModelProto | Model"
 OVERRIDABLE_SINCE = 4
@@ -84,6 +96,16 @@ def _read(proto: ModelProto, path: Path, label: str) -> Model:
         raise InvalidModelError(f"{label}: not a valid ONNX model ({first_line(error)})") from error
     _bind_external_data(model, path, label)
     return model
+
+
+def as_model(model: Model | ModelProto) -> Model:
+    """The model as an `onnx_ir.Model`."""
+    return ir.from_proto(model) if isinstance(model, ModelProto) else model
+
+
+def as_proto(model: Model) -> ModelProto:
+    """The model as an `onnx.ModelProto`; tensors in other files stay there."""
+    return ir.to_proto(model)
 
 
 def first_line(error: BaseException, limit: int = 160) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from superopt.errors import TargetError
-from superopt.model.load import Model, first_line, tensors
+from superopt.model.load import Model, ModelProto, first_line, tensors
 
 INLINE_LIMIT = 2**31 - 2**26
 """Bytes of tensors above which a model does not fit into one protobuf message (2 GiB at most)."""
@@ -27,12 +27,25 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
         TargetError: it cannot be written; files that were there are as they were.
     """
     target = writable(path)
-    stored = list(tensors(model))
-    apart = any(isinstance(t, ir.ExternalTensor) for t in stored) or sum(t.nbytes for t in stored) > INLINE_LIMIT
     data = f"{target.name}.data"
     with _staging(target) as folder:
-        ir.save(model, folder / target.name, external_data=data if apart else None)
+        ir.save(model, folder / target.name, external_data=data if _apart(model) else None)
         _publish([folder / data, folder / target.name] if (folder / data).exists() else [folder / target.name], target.parent)
+
+
+def loadable(model: Model, folder: Path) -> ModelProto | Path:
+    """The model in a form that ONNX Runtime loads: one message, or files in `folder` where one message does not hold it."""
+    if not _apart(model):
+        return ir.to_proto(model)
+    path = folder / f"{len(list(folder.iterdir()))}.onnx"
+    save(model, path)
+    return path
+
+
+def _apart(model: Model) -> bool:
+    """Whether tensors of the model belong into a file of their own."""
+    stored = list(tensors(model))
+    return any(isinstance(t, ir.ExternalTensor) for t in stored) or sum(t.nbytes for t in stored) > INLINE_LIMIT
 
 
 def copy(source: Path, path: str | os.PathLike[str]) -> None:

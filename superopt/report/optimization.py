@@ -45,22 +45,29 @@ class SegmentGain:
 
 @dataclass(frozen=True)
 class Timing:
-    """End-to-end medians in seconds, both models interleaved. `noise` is how far an original/original ratio strayed from 1."""
+    """End-to-end medians in seconds a run, both models interleaved, and their ratio with its 95 % bounds.
+
+    `control` is the ratio of two sessions of the original, and `noise` how far from 1 its bounds reach.
+    """
 
     original: float
     optimized: float
     speedup: float
+    low: float
+    high: float
+    control: float
     noise: float
-    runs: int
+    rounds: int
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """Largest errors of one output against a float64 run, relative to the output's largest magnitude."""
+    """Largest errors met, relative to the output's largest magnitude, against `reference`: a float64 run where possible."""
 
-    output: str
     original: float
     optimized: float
+    reference: str
+    inputs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class Report:
     rules: tuple[AppliedRule, ...]
     segments: tuple[SegmentGain, ...]
     timing: Timing | None
-    rounding: tuple[Rounding, ...]
+    rounding: Rounding | None
     seconds: Mapping[str, float]
     environment: Environment
     budget: float
@@ -148,11 +155,11 @@ def _run(report: Report) -> Table:
     if report.timing is not None:
         t = report.timing
         change = f"{duration(t.original)} to {duration(t.optimized)}, {t.speedup:.3f}x"
-        table.add_row("measured", f"{change}, noise {t.noise:.1%}, {t.runs} runs each")
-    if report.rounding:
-        worst = max(report.rounding, key=lambda r: r.optimized)
-        errors = f"{worst.optimized:.1e} against float64, the original's {worst.original:.1e}"
-        table.add_row("rounding", f"{errors} ({escape(worst.output)})")
+        table.add_row("measured", f"{change} ({t.low:.3f} to {t.high:.3f}), noise {t.noise:.1%}, {t.rounds} rounds")
+    if report.rounding is not None:
+        r = report.rounding
+        errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
+        table.add_row("error", f"{errors}, against {escape(r.reference)}")
     nodes = f"{report.nodes}, {report.nodes_in_islands} of them in {report.islands} islands, {report.nodes_after} afterwards"
     table.add_row("nodes", nodes)
     table.add_row("search", f"{report.stopped} (budget {report.budget:g} s, seed {report.seed})")

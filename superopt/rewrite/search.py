@@ -19,6 +19,7 @@ from superopt.graph import Term
 from superopt.rewrite.apply import RuleSet, State, Step, neighbourhood, successors
 
 Cost = Callable[[State], float]
+OUT_OF_TIME = "out of time"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
     stopped = "every reachable state was seen"
     while queue:
         if time.monotonic() >= limits.deadline:
-            stopped = "out of time"
+            stopped = OUT_OF_TIME
             break
         if expanded >= limits.expansions or since >= limits.patience:
             stopped = "no improvement lately" if since >= limits.patience else "expansion limit"

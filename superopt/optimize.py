@@ -1,0 +1,251 @@
+"""FLOW 2, a faster model: load -> islands -> lift -> search -> lower -> splice -> check -> measure."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar, overload
+
+from superopt.model.cache import Cache, default_path
+from superopt.model.check import Check, check
+from superopt.model.compare import Comparison, compare
+from superopt.model.islands import Chart
+from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, tensors
+from superopt.model.measure import Clock
+from superopt.model.save import copy, loadable, save
+from superopt.model.session import Device, Session, runtime
+from superopt.model.splice import require_valid, splice
+from superopt.report.optimization import Environment, Report, Rounding, Timing
+from superopt.report.progress import Listener, Progress, silent
+from superopt.rewrite.search import OUT_OF_TIME
+from superopt.rule import Rule
+from superopt.segments import Gain, Search, Segment, affordable, applied_rules, segment_rows, segments
+from superopt.store import load_rules
+
+SEAMS = (0, 4)
+"""Offsets of the first cut: in the second pass, what was a seam between windows lies inside one."""
+GROWTH = 0.5
+"""How much larger the weights may become, as a share of those of the original."""
+GROWTH_AT_LEAST = 2**20
+"""Bytes that the weights may grow by in any case."""
+COMPARING = 10.0
+"""Seconds that the last comparison takes."""
+
+M = TypeVar("M", Model, ModelProto)
+
+
+@dataclass(frozen=True, eq=False)
+class Optimized(Generic[M]):
+    """A model and the report on it. `source` is the file that already holds exactly this model, if one does."""
+
+    model: M
+    report: Report
+    source: Path | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """The file at `path` holds the model, large or formerly external tensors in `<file name>.data` beside it.
+
+        Raises:
+            TargetError: it cannot be written; files that were there are as they were.
+        """
+        if self.source is not None:
+            copy(self.source, path)
+        else:
+            save(as_model(self.model), path)
+
+
+@overload
+def optimize(
+    model: ModelProto,
+    *,
+    provider: str = "cpu",
+    budget: float = 60.0,
+    seed: int = 0,
+    threads: int = 1,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Listener | None = None,
+) -> Optimized[ModelProto]: ...
+
+
+@overload
+def optimize(
+    model: str | os.PathLike[str] | Model,
+    *,
+    provider: str = "cpu",
+    budget: float = 60.0,
+    seed: int = 0,
+    threads: int = 1,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Listener | None = None,
+) -> Optimized[Model]: ...
+
+
+def optimize(
+    model: str | os.PathLike[str] | Model | ModelProto,
+    *,
+    provider: str = "cpu",
+    budget: float = 60.0,
+    seed: int = 0,
+    threads: int = 1,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Listener | None = None,
+) -> Optimized[Model] | Optimized[ModelProto]:
+    """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
+
+    The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
+    given is left unchanged. `provider` is "cpu" or "cuda", `threads` the CPU threads of its sessions, `budget` the seconds that
+    the search may take (checking and comparing come on top), `seed` that of every random choice. `cache` is the file that keeps
+    measured times, in the user's cache folder by default. `progress` is told where the work stands.
+
+    Raises:
+        ModelNotFoundError, InvalidModelError: the model cannot be loaded, see `model.load` and `model.session`.
+        ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
+        StoreError: the stored rules are not proved as they stand.
+        CheckFailedError: the rewritten model is not valid, or strays further from a float64 run than the original.
+    """
+    run = _Run(
+        Device(provider, threads), budget, seed, Path(cache) if cache is not None else default_path(), progress or silent
+    )
+    with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+        with run.phase("load"):
+            rules = load_rules()
+            loaded = load(model)
+            original = loadable(loaded.model, Path(folder))
+            Session(original, run.device)
+        with run.phase("search"):
+            candidate = run.improved(loaded.model, rules)
+        if run.taken:
+            with run.phase("check"):
+                require_valid(candidate, loaded.model)
+                rewritten = loadable(candidate, Path(folder))
+                run.checked = check(original, rewritten, run.device, seed=seed)
+            with run.phase("measure"):
+                run.compared = compare(original, rewritten, run.device, seconds=COMPARING, seed=seed, progress=run.share)
+    report = run.report(loaded, candidate, rules)
+    if isinstance(model, ModelProto):
+        return Optimized(as_proto(candidate) if report.accepted else model, report)
+    if report.accepted:
+        return Optimized(candidate, report)
+    return Optimized(loaded.model, report, None if loaded.external else loaded.path)
+
+
+@dataclass
+class _Run:
+    """One optimization under way: its settings, and what the report will say."""
+
+    device: Device
+    budget: float
+    seed: int
+    cache: Path
+    listener: Listener
+    seconds: dict[str, float] = field(default_factory=dict)
+    searched: list[Gain] = field(default_factory=list)
+    taken: list[Gain] = field(default_factory=list)
+    islands: tuple[int, int] = (0, 0)
+    checked: Check | None = None
+    compared: Comparison | None = None
+    stopped: str = "every segment was searched"
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Tells the listener of a phase and keeps its time."""
+        self.listener(Progress(name))
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.monotonic() - start
+
+    def improved(self, model: Model, rules: list[Rule]) -> Model:
+        """The model with every segment in the cheapest form that the search finds within the budget."""
+        start = time.monotonic()
+        weights = sum(t.nbytes for t in tensors(model))
+        times = Cache(self.cache)
+        search = Search(rules, Clock(self.device, times, resident=weights), model.opset_imports.get("", 0))
+        growth = GROWTH * weights + GROWTH_AT_LEAST
+        for number, offset in enumerate(SEAMS, 1):
+            chart = Chart(model)
+            islands = chart.islands()
+            if number == 1:
+                self.islands = len(islands), sum(len(i.nodes) for i in islands)
+            deadline = start + self.budget * number / len(SEAMS)
+            found = list(self._told(search, segments(chart, offset), deadline, f"search, pass {number}"))
+            taken = affordable(found, growth)
+            growth -= sum(gain.bytes for gain in taken)
+            self.searched += found
+            self.taken += taken
+            model = splice(model, [r for gain in taken for r in gain.replacements()])
+        times.close()
+        return model
+
+    def _told(self, search: Search, parts: list[Segment], deadline: float, phase: str) -> Iterator[Gain]:
+        """The gains, with the listener told of each; a search that the deadline cut short is noted."""
+        total = len({part.form.outputs for part in parts})
+        self.listener(Progress(phase, 0, total))
+        for done, gain in enumerate(search.gains(parts, deadline), 1):
+            if gain.found.stopped == OUT_OF_TIME:
+                self.stopped = "the budget is spent"
+            detail = f"{len(gain.found.steps)} steps save {gain.seconds * 1e6:.0f} us" if gain.found.steps else ""
+            self.listener(Progress(phase, done, total, detail))
+            yield gain
+
+    def share(self, done: float) -> None:
+        """Tells the listener how much of the comparison is done."""
+        self.listener(Progress("measure", round(100 * done), 100))
+
+    def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
+        """What there is to say when all is done."""
+        accepted = self.compared is not None and self.compared.faster()
+        return Report(
+            model=loaded.label,
+            accepted=accepted,
+            reason=_reason(self.compared, accepted=accepted),
+            nodes=len(loaded.model.graph),
+            nodes_in_islands=self.islands[1],
+            islands=self.islands[0],
+            nodes_after=len(candidate.graph) if accepted else len(loaded.model.graph),
+            rules=applied_rules(self.taken, rules),
+            segments=segment_rows(self.searched),
+            timing=_timing(self.compared),
+            rounding=_rounding(self.checked),
+            seconds=dict(self.seconds),
+            environment=_environment(self.device),
+            budget=self.budget,
+            seed=self.seed,
+            stopped=self.stopped,
+        )
+
+
+def _reason(compared: Comparison | None, *, accepted: bool) -> str:
+    if compared is None:
+        return "nothing faster was found; the original is kept"
+    if accepted:
+        return f"{compared.ratio:.2f} times as fast as the original"
+    return f"{compared.ratio:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
+
+
+def _timing(compared: Comparison | None) -> Timing | None:
+    if compared is None:
+        return None
+    c = compared
+    return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
+
+
+def _rounding(checked: Check | None) -> Rounding | None:
+    if checked is None:
+        return None
+    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs)
+
+
+def _environment(device: Device) -> Environment:
+    """The hardware and the versions that the measurements hold for."""
+    versions = {name: importlib.metadata.version(name) for name in ("onnx", "onnx-ir", "numpy")}
+    versions = {"python": platform.python_version(), "onnxruntime": runtime().__version__, **versions}
+    return Environment(device.name, device.provider, device.threads, versions)

@@ -1,0 +1,55 @@
+"""Searching many segments within one budget: each distinct segment once, those that cost most first."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from superopt.graph import subterms
+from superopt.op import rebuild
+from superopt.rewrite.apply import RuleSet, State, Step
+from superopt.rewrite.search import Cost, Found, Limits, search
+
+
+def search_all(
+    segments: Mapping[State, int],
+    rules: RuleSet,
+    *,
+    estimate: Cost,
+    measure: Cost,
+    deadline: float,
+    limits: Limits | None = None,
+) -> Iterator[tuple[State, Found]]:
+    """What the search finds for each segment, as it is found; `segments` counts the copies of each in the model.
+
+    A segment may take a share of the time that is left when its turn comes: half of it by what its copies are estimated to
+    cost, half equally.
+    """
+    weight = {state: max(estimate(state), 1e-9) * copies for state, copies in segments.items()}
+    waiting = sorted(segments, key=lambda state: -weight[state])
+    for position, state in enumerate(waiting):
+        rest = waiting[position:]
+        share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
+        now = time.monotonic()
+        own = replace(limits or Limits(), deadline=now + share * max(deadline - now, 0.0))
+        yield state, search(state, rules, estimate=estimate, measure=measure, limits=own)
+
+
+def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
+    """The seconds that each step saves by itself, in the order they are taken; negative for a step that costs."""
+    costs = [measure(start)]
+    state = start
+    for step in steps:
+        replacement = dict(zip(step.roots, step.replacements, strict=True))
+        state = tuple(rebuild(root, replacement) for root in state)
+        costs.append(measure(state))
+    return [before - after for before, after in itertools.pairwise(costs)]
+
+
+def weight_elements(state: State) -> int:
+    """How many numbers the weights of the state hold: those that its nodes read, weight-only terms computed beforehand."""
+    live = [t for t in subterms(*state) if not t.constant]
+    return sum(math.prod(w.sizes) for w in {a for t in live for a in t.args if a.constant})

@@ -1,0 +1,153 @@
+"""Segments: the windows of a model's islands, each distinct one searched once, and what that gained for all its copies."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from superopt.errors import InvalidModelError, ShapeError
+from superopt.model.islands import Chart, Island
+from superopt.model.measure import Clock, Measured
+from superopt.model.splice import Replacement
+from superopt.report.optimization import AppliedRule, SegmentGain
+from superopt.rewrite import roofline
+from superopt.rewrite.apply import RuleSet, State
+from superopt.rewrite.canonical import Canonical, canonical
+from superopt.rewrite.partition import windows
+from superopt.rewrite.schedule import gains, search_all, weight_elements
+from superopt.rewrite.search import Cost, Found
+from superopt.rule import Rule
+
+MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A window of an island, and the form that it shares with every segment that differs from it in names alone."""
+
+    island: Island
+    form: Canonical
+
+    @property
+    def state(self) -> State:
+        """What the segment computes, over numbered variables."""
+        return self.form.outputs
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """What the search found for segments that are equal up to names. `steps` are the seconds that each step saves."""
+
+    copies: tuple[Segment, ...]
+    found: Found
+    steps: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """What all copies save in a run, by the cost model."""
+        return (self.found.before - self.found.after) * len(self.copies)
+
+    @property
+    def bytes(self) -> float:
+        """How much larger the model's weights become; negative where they shrink."""
+        more = weight_elements(self.found.outputs) - weight_elements(self.copies[0].state)
+        return more * len(self.copies) * self.copies[0].island.dtype.itemsize
+
+    def replacements(self) -> Iterator[Replacement]:
+        """What to compute the copies' outputs by."""
+        for segment in self.copies:
+            terms = segment.form.restored(self.found.outputs)
+            yield Replacement(dict(zip(segment.island.outputs, terms, strict=True)), segment.island.dtype)
+
+
+def segments(chart: Chart, offset: int) -> list[Segment]:
+    """The windows of all islands; `offset` moves the first cut of each."""
+    found: list[Segment] = []
+    for island in chart.islands():
+        for nodes in windows(island.nodes, island.reads, offset=offset):
+            part = chart.island(nodes)
+            found.append(Segment(part, canonical(tuple(part.outputs.values()))))
+    return found
+
+
+class Search:
+    """The search over the segments of one model: rules, and costs on a device."""
+
+    def __init__(self, rules: Iterable[Rule], clock: Clock, opset: int) -> None:
+        self.rules = RuleSet(rules)
+        self.clock = clock
+        self.opset = opset
+        self.machine = MACHINES[clock.device.provider]
+
+    def gains(self, parts: Sequence[Segment], deadline: float) -> Iterator[Gain]:
+        """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper."""
+        by_type: dict[str, list[Segment]] = {}
+        for part in parts:
+            by_type.setdefault(part.island.dtype.name, []).append(part)
+        for same_type in by_type.values():
+            measure = self._measure(Measured(self.clock, self.opset, dtype=same_type[0].island.dtype.numpy()))
+            copies: dict[State, list[Segment]] = {}
+            for part in same_type:
+                copies.setdefault(part.state, []).append(part)
+            counts = {state: len(alike) for state, alike in copies.items()}
+            for state, found in search_all(counts, self.rules, estimate=self._estimate, measure=measure, deadline=deadline):
+                saved = gains(state, found.steps, measure) if math.isfinite(found.before) else ()
+                yield Gain(tuple(copies[state]), found, tuple(saved))
+
+    def _estimate(self, state: State) -> float:
+        return roofline.seconds(state, self.machine)
+
+    @staticmethod
+    def _measure(measured: Measured) -> Cost:
+        def seconds(state: State) -> float:
+            try:
+                return measured.seconds(state)
+            except (InvalidModelError, ShapeError):
+                return math.inf
+
+        return seconds
+
+
+def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
+    """The gains to take so that weights grow by `growth` bytes at most: those that shrink them, then the best by the byte."""
+    taken: list[Gain] = []
+    left = growth
+    useful = [g for g in found if g.found.steps and g.seconds > 0]
+    for gain in sorted(useful, key=lambda g: -math.inf if g.bytes <= 0 else -g.seconds / g.bytes):
+        if gain.bytes <= left:
+            taken.append(gain)
+            left -= gain.bytes
+    return taken
+
+
+def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
+    """The rules of all steps taken, those that gain most first."""
+    times: dict[str, int] = defaultdict(int)
+    saved: dict[str, float] = defaultdict(float)
+    for gain in taken:
+        for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
+            times[step.rule] += len(gain.copies)
+            saved[step.rule] += seconds * len(gain.copies)
+    text = {rule.name: rule.text for rule in rules}
+    return tuple(
+        AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
+    )
+
+
+def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
+    """What the report says about each segment that was searched."""
+    return tuple(
+        SegmentGain(
+            outputs=tuple(gain.copies[0].island.outputs),
+            nodes=len(gain.copies[0].island.nodes),
+            copies=len(gain.copies),
+            before=gain.found.before,
+            after=gain.found.after,
+            rules=tuple(step.rule for step in gain.found.steps),
+            states=gain.found.expanded,
+            stopped=gain.found.stopped,
+        )
+        for gain in searched
+    )
