@@ -1,8 +1,9 @@
 """The index prover: equations between terms, proved for all sizes from the definitions of their operators.
 
 Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. Where a group
-count or a factor of a reshape defeats this, the proof is made for a stated set of its values, all other sizes symbolic. What
-is not proved is sampled: a counterexample refutes it, and otherwise the answer is that it is not known.
+count or a factor of a reshape defeats this, the proof is made for a stated set of its values, all other sizes symbolic.
+Before a proof is tried and after one has failed, both sides are evaluated on random instances: a counterexample refutes the
+equation, and one that has no instance is never called proved. Otherwise the answer is that it is not known.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from superopt.rule import Rule
 from superopt.text import Equation
 from superopt.verdict import Proved, Refuted, Unknown, Verdict, worst
 
+FIRST_INSTANCES = 4
 INSTANCES = 60
 VALUES = (1, 2, 3, 4)
 MOST_BOUNDED = 2
@@ -73,13 +75,16 @@ def prove_equation(equation: Equation, *, seed: int = 0) -> Verdict:
     def spent() -> float:
         return (time.perf_counter() - started) * 1e3
 
-    attempt = Attempt(equation, {})
-    if attempt.proved:
-        return Proved(spent())
     try:
-        counterexample = mismatch(equation, instances=INSTANCES, seed=seed)
+        counterexample = mismatch(equation, instances=FIRST_INSTANCES, seed=seed)
+        if counterexample is not None:
+            return Refuted(counterexample, spent())
+        attempt = Attempt(equation, {})
+        if attempt.proved:
+            return Proved(spent())
+        counterexample = mismatch(equation, instances=INSTANCES, seed=seed + FIRST_INSTANCES)
     except InstantiationError as error:
-        return Unknown(f"{attempt.reason}; {error}", spent())
+        return Unknown(str(error), spent())
     if counterexample is not None:
         return Refuted(counterexample, spent())
     for chosen in _restrictions(attempt):
