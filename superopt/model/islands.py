@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from networkx.utils import UnionFind
 
 from superopt.graph import Term
 from superopt.model.lift import FLOATS, leaf_of, lift_node
@@ -56,13 +55,14 @@ class Chart:
 
     def islands(self) -> list[Island]:
         """Every island, in order of first nodes."""
-        together: UnionFind = UnionFind()
+        together = _Partition()
         for node, level in self._levels.items():
-            read = [v for v in node.inputs if v is not None and not self._is_weight(v)]
-            together.union(node, *((level, v) for v in (*read, *node.outputs)))
+            for value in (*node.inputs, *node.outputs):
+                if value is not None and not self._is_weight(value):
+                    together.join(node, (level, value))
         groups: dict[object, list[ir.Node]] = {}
         for node in self._levels:
-            groups.setdefault(together[node], []).append(node)
+            groups.setdefault(together.of(node), []).append(node)
         return [self.island(nodes) for nodes in groups.values()]
 
     def island(self, nodes: Sequence[ir.Node]) -> Island:
@@ -113,6 +113,26 @@ class Chart:
         if lifted is None or any(v.shape is None or tuple(v.shape) != t.shape for v, t in zip(results, lifted, strict=True)):
             return None
         return dict(zip(results, lifted, strict=True))
+
+
+class _Partition:
+    """Disjoint sets; each is known by one of its members."""
+
+    def __init__(self) -> None:
+        self._parent: dict[object, object] = {}
+
+    def of(self, member: object) -> object:
+        """The member that the set is known by."""
+        root = member
+        while (parent := self._parent.get(root, root)) is not root:
+            root = parent
+        while member is not root:
+            self._parent[member], member = root, self._parent[member]
+        return root
+
+    def join(self, one: object, other: object) -> None:
+        """Makes one set of the two members' sets."""
+        self._parent[self.of(one)] = self.of(other)
 
 
 def _name(value: ir.Value) -> str:
