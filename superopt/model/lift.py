@@ -149,8 +149,10 @@ class _Node:
         if x.rank > len(shape):
             raise ShapeError(f"{self.op_type}: rank {x.rank} does not broadcast to rank {len(shape)}")
         axes = [a for a in range(-x.rank, 0) if x.sizes[a] != 1]
-        kept = apply("reshape", x, shape=tuple(x.shape[a] for a in axes)) if len(axes) < x.rank else x
-        return apply("expand", kept, shape=shape, axes=tuple(axes))
+        kept = tuple(x.shape[a] for a in axes)
+        while x.shape != kept and x.op == "reshape":
+            x = x.args[0]
+        return apply("expand", apply("reshape", x, shape=kept) if x.shape != kept else x, shape=shape, axes=tuple(axes))
 
     def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
         strides, dilations = self.attribute("strides", (1, 1)), self.attribute("dilations", (1, 1))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx.defs
 import onnx.helper
 import onnx.numpy_helper
-from onnx import ModelProto, NodeProto
+from onnx import AttributeProto, ModelProto, NodeProto
 from onnx.defs import OpSchema
 
 from superopt.errors import ShapeError
@@ -75,7 +75,7 @@ def lower(
 def literal(term: Term, dtype: npt.DTypeLike) -> Array:
     """The value of a term without variables."""
     (value,) = evaluate((term,), {}, lambda _: None, Floats())
-    return np.ascontiguousarray(value, dtype=dtype)
+    return np.asarray(value, dtype=dtype, order="C")
 
 
 @dataclass
@@ -218,7 +218,7 @@ class _Lowering:
         return self.names[term]
 
     def _emit(self, op_type: str, inputs: Iterable[Any], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
-        schema = onnx.defs.get_schema(op_type, self.opset)
+        schema = _schema(op_type, self.opset)
         names = [self._input(x) for x in inputs]
         written: list[tuple[str, AttributeValue]] = []
         for name, value in attributes.items():
@@ -310,6 +310,13 @@ def _splits(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
     return tiled
 
 
+def _schema(op_type: str, opset: int) -> OpSchema:
+    try:
+        return onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:
+        raise ShapeError(f"opset {opset} has no {op_type}") from None
+
+
 def _input_position(schema: OpSchema, name: str, opset: int) -> int:
     for position, formal in enumerate(schema.inputs):
         if formal.name == name:
@@ -347,7 +354,7 @@ def model_of(
         "terms",
         [info(x.name, kind, x.sizes) for x in inputs],
         [info(name, kind, term.sizes) for name, term in outputs.items()],
-        [onnx.numpy_helper.from_array(np.ascontiguousarray(a), name) for name, a in lowered.initializers.items()],
+        [onnx.numpy_helper.from_array(np.asarray(a, order="C"), name) for name, a in lowered.initializers.items()],
     )
     imports = [onnx.helper.make_opsetid("", opset)]
     version = max(IR_VERSION, onnx.helper.find_min_ir_version_for(imports))
@@ -356,5 +363,7 @@ def model_of(
 
 def _node(text: NodeText) -> NodeProto:
     node = onnx.helper.make_node(text.op_type, text.inputs, text.outputs)
-    node.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in text.attributes)
+    for name, value in text.attributes:
+        kind = AttributeProto.INTS if isinstance(value, tuple) else None
+        node.attribute.append(onnx.helper.make_attribute(name, value, attr_type=kind))
     return node

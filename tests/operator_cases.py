@@ -1,0 +1,98 @@
+"""Random applications of every operator in specs/, drawn from its signature and the conditions its definition states."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx.checker
+from hypothesis import strategies as st
+
+from superopt.errors import ShapeError
+from superopt.evaluate import Floats, evaluate
+from superopt.graph import Attribute, Sym, Term, size, substitute_attribute, subterms, variable, variables
+from superopt.model.lower import Lowered, model_of
+from superopt.model.session import Device, Session
+from superopt.op import Parameter, apply, operator, registry
+from superopt.prove.instance import instantiations
+from superopt.text import Equation
+
+DEFINED = [name for name, spec in registry().items() if spec.definition is not None]
+COMPOSITES = [name for name, spec in registry().items() if spec.definition is None]
+WITH_OPERANDS = [name for name in DEFINED if operator(name).arity]
+CONSTANTS = [name for name in DEFINED if not operator(name).arity]
+RANKS = range(5)
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+
+@functools.cache
+def forms(name: str) -> tuple[Term, ...]:
+    """The operator on variables of symbolic extents, with attribute variables: one form for every choice of ranks and axes."""
+    spec = operator(name)
+    found = []
+    for ranks in itertools.product(RANKS, repeat=spec.arity):
+        operands = [variable(letter, rank) for letter, rank in zip("xyz", ranks, strict=False)]
+        for values in itertools.product(*(list(_choices(p)) for p in spec.parameters)):
+            attributes = dict(zip((p.name for p in spec.parameters), values, strict=True))
+            try:
+                found.append(apply(name, *operands, **attributes))
+            except (ShapeError, ValueError, IndexError):
+                continue
+    assert found, f"no form of {name} is well typed"
+    return tuple(dict.fromkeys(found))
+
+
+def _choices(parameter: Parameter) -> Iterator[Attribute]:
+    match parameter.kind:
+        case "axis":
+            yield from range(-4, 0)
+        case "axes":
+            for count in range(5):
+                yield from itertools.permutations(range(-4, 0), count)
+        case "extent":
+            yield size(Sym(parameter.name))
+        case "extents":
+            for count in range(1, 5):
+                yield tuple(size(Sym(f"{parameter.name}{position}")) for position in range(count))
+        case "real":
+            yield size(Sym(parameter.name, real=True))
+
+
+def concrete(form: Term, seed: int) -> Term:
+    """The form at random sizes and attribute values that its definition allows."""
+    equation = Equation((form,), (form,), True, ())
+    instance = next(instantiations(equation, np.random.default_rng(seed)))
+    operands = [variable(v.name, instance.shapes[v.name]) for v in form.args]
+    attributes = {name: substitute_attribute(value, instance.value()) for name, value in form.attributes}
+    return apply(form.op, *operands, **attributes)
+
+
+def applications(name: str) -> st.SearchStrategy[Term]:
+    """Random applications of the operator to variables, with sizes that are numbers."""
+    return st.builds(concrete, st.sampled_from(forms(name)), st.integers(0, 2**20))
+
+
+def arrays_for(*terms: Term, seed: int = 0) -> dict[str, Array]:
+    """A float32 array for every variable: standard normal, or at least a half where a root is taken."""
+    rng = np.random.default_rng(seed)
+    arrays = {v.name: rng.standard_normal(v.sizes).astype(np.float32) for v in variables(*terms)}
+    if any(t.op == "rsqrt" for t in subterms(*terms)):
+        return {name: np.asarray(np.abs(a) + 0.5, dtype=np.float32) for name, a in arrays.items()}
+    return arrays
+
+
+def evaluated(arrays: Mapping[str, Array], *terms: Term) -> tuple[Array, ...]:
+    """The terms' values by their definitions, in float64."""
+    return evaluate(terms, {name: a.astype(np.float64) for name, a in arrays.items()}, lambda _: None, Floats())
+
+
+def ran(lowered: Lowered, outputs: Mapping[str, Term], arrays: Mapping[str, Array], opset: int) -> list[Array]:
+    """What ONNX Runtime, with its own optimizations off, computes for lowered terms."""
+    inputs = variables(*outputs.values())
+    dtype = next((a.dtype for a in arrays.values()), np.dtype(np.float32))
+    model = model_of(lowered, inputs, outputs, opset, dtype)
+    onnx.checker.check_model(model, full_check=True)
+    return Session(model, Device(), optimize=False).run({v.name: arrays[v.name] for v in inputs})
