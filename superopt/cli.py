@@ -19,19 +19,21 @@ from rich.markup import escape
 from rich.text import Text
 
 import superopt
-from superopt.errors import SuperoptError
+from superopt.errors import SuperoptError, UnprovedError
 from superopt.model.save import save_text, writable
 from superopt.report.optimization import summary
 from superopt.report.progress import Listener, Progress
+from superopt.report.proof import verdicts
 from superopt.store import load_rules
 
 INTERRUPTED = 130
 INTERNAL = 70
 CLOSED = 141
 QUIET_SECONDS = 5.0
+PIPED_WIDTH = 128
 UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
-out = Console(highlight=False)
+out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True, highlight=False)
 
 
@@ -72,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
     commands = top.add_subparsers(title="commands", required=True, metavar="command")
     _add_optimize(commands)
+    _add_prove(commands)
     _add_rules(commands)
     return top
 
@@ -88,6 +91,16 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
     command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
     command.set_defaults(run=run_optimize)
+
+
+def _add_prove(commands: Commands) -> None:
+    about = "Check the proofs of the stored rules. Exits with 16 if anything is not proved."
+    command = commands.add_parser("prove", help="check proofs, or make them anew", description=about)
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--axioms", action="store_true", help="prove every axiom from the operators' definitions")
+    which.add_argument("--fresh", action="store_true", help="prove every stored rule from nothing, stored proofs unused")
+    command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
+    command.set_defaults(run=run_prove)
 
 
 def _add_rules(commands: Commands) -> None:
@@ -136,6 +149,28 @@ def run_optimize(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_prove(options: argparse.Namespace) -> int:
+    """`superopt prove`: a table with a line for each axiom or stored rule.
+
+    Raises:
+        UnprovedError: one of them is not proved.
+    """
+    from superopt.prove.ledger import Row, prove_axioms, prove_store
+
+    what = "axioms" if options.axioms else "stored rules"
+    found = prove_axioms(seed=options.seed) if options.axioms else prove_store(fresh=options.fresh, seed=options.seed)
+    rows: list[Row] = []
+    with shown_progress() as listener:
+        for row in found:
+            rows.append(row)
+            listener(Progress(what, len(rows), detail=row.name))
+    out.print(verdicts(what.capitalize(), rows))
+    missing = [row.name for row in rows if not row.proved]
+    if missing:
+        raise UnprovedError(f"{len(missing)} of {len(rows)} {what} not proved: {', '.join(missing[:5])}")
+    return 0
+
+
 def run_rules_list(_options: argparse.Namespace) -> int:
     """`superopt rules list`: one rule a line, as the files have it."""
     for rule in load_rules():
@@ -156,8 +191,9 @@ def shown_progress() -> Iterator[Listener]:
     last = _Last()
 
     def line(progress: Progress) -> None:
-        if progress.phase != last.phase or time.monotonic() - last.time >= QUIET_SECONDS:
-            last.phase, last.time = progress.phase, time.monotonic()
+        now = time.monotonic()
+        if progress.phase != last.phase or now - last.time >= QUIET_SECONDS:
+            last.phase, last.time = progress.phase, now
             print(progress, file=sys.stderr, flush=True)
 
     yield line

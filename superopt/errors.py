@@ -43,6 +43,12 @@ class InstantiationError(SuperoptError):
     exit_code = 15
 
 
+class UnprovedError(SuperoptError):
+    """An axiom or a stored rule was refuted, or not proved."""
+
+    exit_code = 16
+
+
 class ModelNotFoundError(SuperoptError):
     """The model file, or the external data it names, is missing."""
 

@@ -17,7 +17,7 @@ class Progress:
     detail: str = ""
 
     def __str__(self) -> str:
-        count = f" {self.done}/{self.total}" if self.total else ""
+        count = f" {self.done}/{self.total}" if self.total else f" {self.done}" if self.done else ""
         return f"{self.phase}{count}{': ' + self.detail if self.detail else ''}"
 
 

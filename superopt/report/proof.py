@@ -1,0 +1,67 @@
+"""The verdicts on axioms and rules as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+COLOURS = {"proved": "green", "refuted": "bold red", "unknown": "bold yellow"}
+
+
+class Row(Protocol):
+    """What was found out about one axiom or rule."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def word(self) -> str:
+        """The verdict in one word: proved, refuted or unknown."""
+
+    @property
+    def verdict(self) -> object: ...
+
+    @property
+    def how(self) -> str: ...
+
+    @property
+    def bounded(self) -> Sequence[str]:
+        """What was not left symbolic."""
+
+    @property
+    def ranks(self) -> Sequence[str]: ...
+
+    @property
+    def milliseconds(self) -> float: ...
+
+
+def verdicts(title: str, rows: Iterable[Row]) -> RenderableType:
+    """One line for each row, and one that counts them."""
+    rows = list(rows)
+    table = Table(title=title, title_justify="left")
+    table.add_column("name", no_wrap=True)
+    table.add_column("verdict")
+    table.add_column("for", overflow="fold")
+    table.add_column("ranks", justify="right")
+    table.add_column("from")
+    table.add_column("ms", justify="right")
+    for row in rows:
+        word = Text(row.word, style=COLOURS[row.word])
+        covers = ("; ".join(row.bounded) or "all sizes") if row.word == "proved" else str(row.verdict)
+        table.add_row(escape(row.name), word, escape(covers), str(len(row.ranks)), row.how, f"{row.milliseconds:.1f}")
+    return Group(table, Text(counted(rows)))
+
+
+def counted(rows: Sequence[Row]) -> str:
+    """How many rows have which verdict, how many proofs are bounded, and the seconds they took together."""
+    words = Counter(row.word for row in rows)
+    bounded = sum(bool(row.bounded) for row in rows)
+    parts = [f"{words[word]} {word}" for word in COLOURS if words[word] or word == "proved"]
+    limits = f" ({bounded} of them for stated values of some attributes)" if bounded else ""
+    return f"{', '.join(parts)}{limits}; {sum(row.milliseconds for row in rows) / 1e3:.1f} s"
