@@ -19,6 +19,9 @@ from superopt.graph import Term
 from superopt.rewrite.apply import RuleSet, State, Step, neighbourhood, successors
 
 Cost = Callable[[State], float]
+
+NOISE = 4e-3
+"""A smaller relative gain is within what two measurements of one segment differ by."""
 OUT_OF_TIME = "out of time"
 
 
@@ -78,7 +81,7 @@ def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
         cost = measure(visit.state)
         expanded += 1
         since += 1
-        if cost < best_cost * (1 - 1e-3):
+        if cost < best_cost * (1 - NOISE):
             best, best_cost, best_steps, since = visit.state, cost, visit.steps, 0
             improved += 1
         if cost > limits.alpha * best_cost:
