@@ -19,7 +19,7 @@ _MOST_ROUNDS = 400
 class Comparison:
     """How much faster a candidate is than the original, measured end to end in one process.
 
-    `original` and `candidate` are median seconds a run. `ratio` is the median over rounds of original / candidate (above 1 is
+    `original` and `candidate` are median seconds a run (of processor time, where one thread does all: see `Bound.seconds`). `ratio` is the median over rounds of original / candidate (above 1 is
     faster), the original's two sessions averaged; `low` and `high` bound that median with 95 % confidence. `control` is the
     ratio of the original's two sessions, `noise` how far from 1 the control's own bounds reach.
     """
@@ -57,7 +57,7 @@ def compare(
 
     Two halves: in one the original's session is created first, in the other the candidate's. A round visits the original, the
     candidate and the original's second session, beginning with another one each time; a visit is one unmeasured run, which
-    brings the model into the caches, and the median of those that follow. `sizes` and `high` are as in `random_inputs`;
+    brings the model into the caches, and the least of those that follow. `sizes` and `high` are as in `random_inputs`;
     `progress` is told the share of the time that has passed.
 
     Raises:
@@ -106,7 +106,7 @@ def _runs_for_visit(bound: Bound) -> tuple[int, int]:
 
 def _visit(bound: Bound, samples: int, batch: int) -> float:
     bound.run()
-    return statistics.median(bound.seconds(batch) for _ in range(samples))
+    return min(bound.seconds(batch) for _ in range(samples))
 
 
 def _summary(rounds: Sequence[tuple[float, float, float]]) -> Comparison:
