@@ -172,6 +172,10 @@ class Closure:
             pairs.append((term, partner))
         return tuple(pairs)
 
+    def reasons(self) -> Iterator[Reason]:
+        """Everything that made classes one."""
+        yield from (reason for _, reason in self._edges.values())
+
     def explain(self, goals: Pairs) -> tuple[list[Given], list[Regrouping]]:
         """The steps from which congruence gives every goal, in the order found.
 

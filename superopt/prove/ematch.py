@@ -90,10 +90,11 @@ NOTHING = Found({}, {})
 
 
 class Matcher:
-    """Matching against the classes of a `Closure`, which is not changed."""
+    """Matching against the classes of a `Closure`, which is not changed; it ends when `steps` are used up."""
 
-    def __init__(self, closure: Closure) -> None:
+    def __init__(self, closure: Closure, steps: int) -> None:
         self.closure = closure
+        self.steps = steps
 
     def matches(self, pattern: Term) -> Iterator[Found]:
         """Everything the pattern stands for anywhere, attributes solved; a sum or product may match a part of one."""
@@ -126,7 +127,8 @@ class Matcher:
 
     def _class(self, pattern: Term, term: Term, found: Found) -> Iterator[Found]:
         """The pattern against every term known to equal `term`."""
-        if term.rank != pattern.rank:
+        self.steps -= 1
+        if term.rank != pattern.rank or self.steps < 0:
             return
         if pattern.is_variable:
             known = found.tensors.get(pattern.name)

@@ -21,14 +21,15 @@ SUMMANDS = 6
 
 @dataclass(frozen=True)
 class Limits:
-    """How far to search: rounds of matching every axiom everywhere, terms altogether, and nodes of one term."""
+    """How far to search: rounds of matching every axiom everywhere, terms altogether, and steps of matching altogether."""
 
     rounds: int = 6
     terms: int = 700
+    steps: int = 60_000
 
 
 @functools.cache
-def _directions() -> Mapping[tuple[str, int], Sequence[Direction]]:
+def every_direction() -> Mapping[tuple[str, int], Sequence[Direction]]:
     """Every usable reading of every axiom, by the operator and the rank of the side that is matched."""
     found: dict[tuple[str, int], list[Direction]] = {}
     for name, axiom in axioms().items():
@@ -60,12 +61,14 @@ class Saturation:
         self.allowed = allowed
         self.limits = limits
         self.closure = Closure()
+        self.matcher = Matcher(self.closure, limits.steps)
         self._tried: set[tuple[object, ...]] = set()
         self._regrouped: set[tuple[Term, Term]] = set()
 
     @property
     def full(self) -> bool:
-        return len(self.closure) >= self.limits.terms
+        """Whether a limit is reached."""
+        return len(self.closure) >= self.limits.terms or self.matcher.steps < 0
 
     def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
         """Whether every goal was reached within the limits."""
@@ -91,13 +94,12 @@ class Saturation:
         return all(self.closure.equal(one, other) for one, other in goals)
 
     def _matches(self) -> Iterator[tuple[Direction, Found]]:
-        matcher = Matcher(self.closure)
         present = self.closure.by_operator
         ranks = {(t.op, t.rank): None for terms in present.values() for t in terms}
         for place in ranks:
-            for direction in _directions().get(place, ()):
+            for direction in every_direction().get(place, ()):
                 if direction.inner <= present.keys() and direction.target_operators <= self.allowed:
-                    for found in matcher.matches(direction.source):
+                    for found in self.matcher.matches(direction.source):
                         yield direction, found
 
     def _instantiate(self, direction: Direction, found: Found) -> None:

@@ -1,0 +1,269 @@
+"""The axiomatic prover: what is true is proved and replays, what is false is not proved however hard it is tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from superopt.graph import Sym, size, variable
+from superopt.op import apply, registry
+from superopt.prove import saturate, standing, verify
+from superopt.prove.assumptions import Assumptions
+from superopt.prove.axiomatic import prove_rule
+from superopt.prove.closure import Closure, Given
+from superopt.prove.ground import read_ground
+from superopt.prove.precondition import completed
+from superopt.prove.replay import derives, replay, well_typed
+from superopt.rule import Rule, axioms, laws, parse_rule, parse_rules
+from superopt.store import load
+from superopt.verdict import Proved, Unknown
+
+TRUE = parse_rules(
+    """
+    reassociate:      (a @ b) @ c => a @ (b @ c)  for a[2, 3], b[2], c[2]
+    factor-three:     x @ y + x @ z + x @ w => x @ (y + z + w)  for x[2, 3], y[2], z[2], w[2]
+    fold-branch:      x @ w + (x @ a) @ b => x @ (w + a @ b)  for x[2, 3], w[2], a[2], b[2]
+    share-input:      (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, start=0, stop=y.shape[-1]),
+                      slice(m, axis=-1, start=y.shape[-1], stop=y.shape[-1] + z.shape[-1]))  for x[2, 3], y[2], z[2]
+    share-relu:       (relu(x @ y), relu(x @ z)) => (slice(m := relu(x @ concat(y, z, axis=-1)), axis=-1, stop=y.shape[-1]),
+                      slice(m, axis=-1, start=y.shape[-1], stop=y.shape[-1] + z.shape[-1]))  for x[2, 3], y[2], z[2]
+    residual:         x + x @ w => x @ (w + eye(n=x.shape[-1]))  for x[2, 3], w[2]
+    cancel:           x @ y + (z - x @ y) => z  for x[2, 3], y[2], z[2, 3]
+    transposed:       transpose(x @ y, perm=(-1, -2)) @ z
+                      => transpose(y, perm=(-1, -2)) @ (transpose(x, perm=(-1, -2)) @ z)  for x[2], y[2], z[2]
+    fold-scale:       (x @ w) * expand(t, shape=(x @ w).shape, axes=(-1,)) + expand(b, shape=(x @ w).shape, axes=(-1,))
+                      => x @ (w * expand(t, shape=w.shape, axes=(-1,))) + expand(b, shape=(x @ w).shape, axes=(-1,))
+                      for x[2, 3], w[2], t[1], b[1]
+    merge-branches:   conv(x, v, strides=s, pads=p, dilations=d, group=g) + conv(x, w, strides=s, pads=p, dilations=d, group=g)
+                      => conv(x, v + w, strides=s, pads=p, dilations=d, group=g)
+                      for x[4], v[4], w[4], s[2], p[4], d[2] where v.shape[-2] == w.shape[-2], v.shape[-1] == w.shape[-1]
+    enlarge:          conv(x, v, pads=(1, 1, 1, 1)) + conv(x, w)
+                      => conv(x, v + pad(w, before=(0, 0, 1, 1), after=(0, 0, 1, 1)), pads=(1, 1, 1, 1))
+                      for x[4], v[4], w[4] where v.shape[-2] == w.shape[-2] + 2, v.shape[-1] == w.shape[-1] + 2
+    identity-branch:  conv(x, v, pads=(1, 1, 1, 1), group=g) + x
+                      => conv(x, v + identity_kernel(shape=v.shape, at=(1, 1)), pads=(1, 1, 1, 1), group=g)
+                      for x[4], v[4] where v.shape[-2] == 3, v.shape[-1] == 3
+    share-image:      (conv(x, v, strides=s, pads=p), conv(x, w, strides=s, pads=p))
+                      => (slice(m := conv(x, concat(v, w, axis=-4), strides=s, pads=p), axis=-3, stop=v.shape[-4]),
+                      slice(m, axis=-3, start=v.shape[-4], stop=v.shape[-4] + w.shape[-4]))
+                      for x[4], v[4], w[4], s[2], p[4] where v.shape[-2] == w.shape[-2], v.shape[-1] == w.shape[-1]
+    fold-norm:        conv(x, w, strides=s, group=g) * expand(t, shape=conv(x, w, strides=s, group=g).shape, axes=(-3,))
+                      => conv(x, w * expand(t, shape=w.shape, axes=(-4,)), strides=s, group=g)  for x[4], w[4], t[1], s[2]
+    """
+)
+
+FALSE = parse_rules(
+    """
+    canary:           x => y  for x[2], y[2]
+    canary-square:    x => y  for x[2], y[2]
+                      where x.shape[-1] == y.shape[-1], x.shape[-2] == y.shape[-2], x.shape[-1] == x.shape[-2]
+    nothing-is-all:   zeros(shape=x.shape) + x - x => ones(shape=x.shape)  for x[2]
+    relu-over-add:    relu(x) + relu(y) => relu(x + y)  for x[2, 3], y[2, 3]
+    commute:          x @ y => y @ x  for x[2], y[2] where x.shape[-2] == y.shape[-1]
+    swapped:          x @ concat(y, z, axis=-1) => concat(x @ z, x @ y, axis=-1)  for x[2], y[2], z[2]
+    lost-factor:      scale(x, factor=a) @ y => x @ y  for x[2], y[2]
+    off-centre:       conv(x, w) => conv(x, pad(w, before=(0, 0, 2, 1), after=(0, 0, 0, 1)), pads=(1, 1, 1, 1))  for x[4], w[4]
+    grouped-concat:   concat(conv(x, v, group=g), conv(x, w, group=g), axis=-3) => conv(x, concat(v, w, axis=-4), group=g)
+                      for x[4], v[4], w[4] where v.shape[-2] == w.shape[-2], v.shape[-1] == w.shape[-1]
+    """
+)
+
+ILL_TYPED = parse_rules(
+    """
+    other-kernels:    conv(x, v) + conv(x, w, pads=p) => conv(x, v + w)  for x[4], v[4], w[4], p[4]
+    too-long:         x => slice(x, axis=-1, start=0, stop=y.shape[-1])  for x[2], y[2]
+    other-shape:      relu(x) => relu(x @ y)  for x[2], y[2] where x.shape[-1] == y.shape[-2]
+    """
+)
+
+REFUTED = [
+    rule
+    for path in sorted((Path(__file__).parent / "refuted").glob("*.rules"))
+    for rule in parse_rules(path.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("rule", TRUE, ids=lambda r: r.name)
+def test_a_true_rule_is_proved_and_replays(rule: Rule) -> None:
+    verdict = prove_rule(rule)
+    assert isinstance(verdict, Proved), verdict
+    assert verdict.kind == "axioms"
+    assert verdict.axioms
+    assert set(verdict.axioms) <= set(laws())
+    again = replay(rule, verdict.instances)
+    assert isinstance(again, Proved), again
+    assert again.instances == verdict.instances
+
+
+@pytest.mark.parametrize("rule", [*FALSE, *REFUTED], ids=lambda r: r.name)
+def test_a_false_rule_is_never_proved(rule: Rule) -> None:
+    assert isinstance(prove_rule(rule), Unknown)
+
+
+@pytest.mark.parametrize("rule", ILL_TYPED, ids=lambda r: r.name)
+def test_the_right_side_must_be_well_typed_and_of_the_same_shape(rule: Rule) -> None:
+    for equation in rule.equations:
+        assert well_typed(Assumptions(equation)) is not None
+    assert isinstance(prove_rule(rule), Unknown)
+    assert isinstance(replay(rule, []), Unknown)
+
+
+def test_every_false_law_is_there() -> None:
+    assert len(REFUTED) >= 20
+
+
+# ---------------------------------------------------------------- the canary, with everything the axioms say about many terms
+
+
+def crowded() -> tuple[Assumptions, saturate.Saturation]:
+    """Two square matrices, and every axiom instantiated on many terms over them."""
+    assumptions = Assumptions(next(r for r in FALSE if r.name == "canary-square").equations[0])
+    (x,), (y,) = assumptions.left, assumptions.right
+    n = x.shape[-1]
+    a = size(Sym("a", real=True))
+    search = saturate.Saturation(assumptions, frozenset(registry()), saturate.Limits(rounds=3, terms=1500))
+    image = apply("reshape", x, shape=(1, 1, n, n))
+    kernel = apply("reshape", y, shape=(1, 1, n, n))
+    seeds = [
+        apply("matmul", apply("matmul", x, y), x),
+        apply("matmul", x, apply("add", y, apply("eye", n=n))),
+        apply("add", apply("matmul", x, y), apply("zeros", shape=(n, n))),
+        apply("sub", apply("scale", x, factor=a), apply("scale", y, factor=2)),
+        apply("relu", apply("mul", x, apply("ones", shape=(n, n)))),
+        apply("slice", apply("concat", x, y, axis=-1), axis=-1, start=0, stop=n),
+        apply("slice", apply("concat", x, y, axis=-1), axis=-1, start=n, stop=n + n),
+        apply("transpose", apply("matmul", x, y), perm=(-1, -2)),
+        apply("matmul", apply("concat", x, y, axis=-1), apply("concat", y, x, axis=-2)),
+        apply("conv", image, kernel),
+        apply("conv", image, apply("pad", kernel, before=(0, 0, 1, 1), after=(0, 0, 1, 1)), pads=(1, 1, 1, 1)),
+        apply("avg_pool", image, kernel=(n, n), strides=(1, 1), pads=(0, 0, 0, 0)),
+        apply("reduce_sum", x, axes=(-1,)),
+        apply("reduce_mean", y, axes=(-1,)),
+    ]
+    for term in seeds:
+        search.closure.add(term)
+    return assumptions, search
+
+
+def test_the_canary_survives_all_axioms_on_many_terms() -> None:
+    assumptions, search = crowded()
+    canary = tuple(zip(assumptions.left, assumptions.right, strict=True))
+    assert not search.run(canary)
+    texts = [reason.text for reason in search.closure.reasons() if isinstance(reason, Given)]
+    assert len(texts) > 60
+    assert len({text.partition("(")[0] for text in texts}) > 30
+    grounds = [read_ground(text, assumptions) for text in texts]
+    assert derives(canary, grounds) is None
+    some = grounds[0]
+    assert derives(((some.left, some.right),), grounds) is not None
+
+
+# ---------------------------------------------------------------- proofs that are no proofs
+
+
+def proof(name: str) -> tuple[Rule, Proved]:
+    rule = next(r for r in TRUE if r.name == name)
+    verdict = prove_rule(rule)
+    assert isinstance(verdict, Proved)
+    return rule, verdict
+
+
+@pytest.mark.parametrize("name", ["fold-branch", "share-input", "residual", "enlarge"])
+def test_every_instance_of_a_proof_is_needed(name: str) -> None:
+    rule, verdict = proof(name)
+    for left_out in verdict.instances:
+        assert isinstance(replay(rule, [i for i in verdict.instances if i != left_out]), Unknown)
+
+
+def test_an_instance_of_no_axiom_is_refused() -> None:
+    rule, _ = proof("residual")
+    verdict = replay(rule, ["matmul.wishful(x=x, y=w)"])
+    assert isinstance(verdict, Unknown)
+    assert "no axiom is called matmul.wishful" in verdict.reason
+
+
+def test_an_instance_whose_conditions_do_not_follow_is_refused() -> None:
+    rule = parse_rule("a: x @ y => x @ y + zeros(shape=(x @ y).shape) for x[2], y[2]")
+    assert isinstance(replay(rule, ["add.zero(x=x @ y)"]), Proved)
+    verdict = replay(rule, ["matmul.associativity(x=x, y=y, z=x)", "add.zero(x=x @ y)"])
+    assert isinstance(verdict, Unknown)
+    assert "do not follow" in verdict.reason
+
+
+def test_a_proof_for_another_rule_proves_nothing() -> None:
+    _, verdict = proof("factor-three")
+    rule = parse_rule("a: x @ y + x @ z + x @ w => x @ (y + z + y)  for x[2], y[2], z[2], w[2]")
+    assert isinstance(replay(rule, verdict.instances), Unknown)
+
+
+def test_a_false_axiom_proves_too_much_but_has_no_standing(monkeypatch: pytest.MonkeyPatch) -> None:
+    false = parse_rule("additive: relu(x + y) == relu(x) + relu(y)  for x[2, 3], y[2, 3]")
+    name = "relu.additive"
+    wrong = {**axioms(), name: Rule(name, false.statement, false.equations)}
+    for module in ("saturate", "ground"):
+        monkeypatch.setattr(f"superopt.prove.{module}.axioms", lambda: wrong)
+    monkeypatch.setattr("superopt.prove.standing.laws", lambda: wrong)
+    saturate.every_direction.cache_clear()
+    standing.standing.cache_clear()
+    try:
+        rule = next(r for r in FALSE if r.name == "relu-over-add")
+        assert isinstance(prove_rule(rule), Proved)
+        assert not isinstance(verify.prove(rule), Proved)
+    finally:
+        saturate.every_direction.cache_clear()
+        standing.standing.cache_clear()
+
+
+def test_a_rule_is_as_bounded_as_its_axioms(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule, _ = proof("reassociate")
+    monkeypatch.setattr("superopt.prove.standing.standing", lambda name: Proved(0.0, ("g in 1, 2",)))
+    verdict = verify.prove(rule)
+    assert isinstance(verdict, Proved)
+    assert verdict.bounded == ("matmul.associativity: g in 1, 2",)
+
+
+# ---------------------------------------------------------------- the parts
+
+
+def test_what_the_right_side_needs_is_written_down() -> None:
+    rule = parse_rule("a: conv(x, v, group=g) + conv(x, w, group=g) => conv(x, v + w, group=g)  for x[4], v[4], w[4]")
+    assert isinstance(prove_rule(rule), Unknown)
+    whole = completed(rule)
+    assert whole is not None
+    assert len(whole.statement.where) == 2
+    assert isinstance(prove_rule(whole), Proved)
+    assert completed(whole) is whole
+    assert completed(ILL_TYPED[2]) is None
+
+
+def test_congruence_is_explained_by_what_was_given() -> None:
+    closure = Closure()
+    a, b, c, d = (variable(name, 2) for name in "abcd")
+    left = closure.add(apply("relu", apply("add", a, b)))
+    right = closure.add(apply("relu", apply("add", c, d)))
+    closure.merge(a, d, Given("first"))
+    assert not closure.equal(left, right)
+    closure.merge(c, b, Given("second"))
+    closure.merge(a, closure.add(apply("relu", d)), Given("third"))
+    assert closure.equal(left, right)
+    given, regrouped = closure.explain(((left, right),))
+    assert {g.text for g in given} == {"first", "second"}
+    assert not regrouped
+
+
+def test_sizes_that_must_agree_are_one_size() -> None:
+    (equation,) = parse_rule("a: conv(x, w, group=g) => conv(x, w, group=g) for x[4], w[4]").equations
+    assumptions = Assumptions(equation)
+    x, w = assumptions.variables["x"], assumptions.variables["w"]
+    assert str(x.shape[-3]) == "w.shape[-3] * g"
+    assert assumptions.holds(w.shape[-4] - size(Sym("g")) >= 0)  # type: ignore[operator, arg-type]
+    assert not assumptions.holds(w.shape[-4] - size(Sym("g")) - 1 >= 0)  # type: ignore[operator, arg-type]
+
+
+def test_stored_proofs_replay() -> None:
+    for stored in load():
+        if stored.entry.kind == "axioms":
+            verdict = replay(stored.rule, stored.entry.instances)
+            assert isinstance(verdict, Proved), stored.rule
+            assert verdict.instances == stored.entry.instances
