@@ -19,9 +19,10 @@ _MOST_ROUNDS = 400
 class Comparison:
     """How much faster a candidate is than the original, measured end to end in one process.
 
-    `original` and `candidate` are median seconds a run (of processor time, where one thread does all: see `Bound.seconds`). `ratio` is the median over rounds of original / candidate (above 1 is
-    faster), the original's two sessions averaged; `low` and `high` bound that median with 95 % confidence. `control` is the
-    ratio of the original's two sessions, `noise` how far from 1 the control's own bounds reach.
+    `original` and `candidate` are median seconds a run (processor time where one thread does all the work, see
+    `Bound.seconds`). `ratio` is the median over rounds of original / candidate (above 1 is faster), the original's two sessions
+    averaged; `low` and `high` bound that median with 95 % confidence. `control` is the ratio of the original's two sessions,
+    `noise` how far from 1 the control's own bounds reach.
     """
 
     original: float
