@@ -197,6 +197,20 @@ def test_without_a_float64_run_the_models_are_compared_directly() -> None:
         check(gelu, model([quick], {"x": (64,)}, ["y"], domains=domains), CPU)
 
 
+def test_weights_too_large_for_float64_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.model.check._LARGEST_REFERENCE", 100)
+    w = weight(8, 8)
+    assert "too many" in check(linear(w), linear(w), CPU).reference
+
+
+def test_half_precision_models_are_checked() -> None:
+    w = weight(16, 8).astype(np.float16)
+    half = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (4, 16)}, ["y"], {"w": w}, kind=TensorProto.FLOAT16)
+    found = check(half, half, CPU)
+    assert found.reference == "float64"
+    assert 0 < found.original_error < 0.01
+
+
 def lookup(rows: int, *, offset: int = 0) -> ModelProto:
     nodes = [
         helper.make_node("Unsqueeze", ["ids", "axes"], ["u"]),
