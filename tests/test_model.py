@@ -1,0 +1,485 @@
+"""Loading, islands, splicing and saving, on small models with what real models have around their operators."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundError, TargetError
+from superopt.graph import Term, variable
+from superopt.model.islands import Chart, Island
+from superopt.model.load import load
+from superopt.model.save import save, save_text
+from superopt.model.splice import Replacement, require_valid, splice
+from superopt.op import apply
+from tests.models import model, run, weight
+
+node = helper.make_node
+
+
+def islands(proto: onnx.ModelProto) -> list[Island]:
+    return Chart(load(proto).model).islands()
+
+
+def names(island: Island) -> set[str]:
+    return {n.name or n.outputs[0].name or "" for n in island.nodes}
+
+
+def respliced(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with every island computed anew by its own terms."""
+    before = ir.from_proto(proto)
+    after = splice(before, [Replacement(i.outputs, i.dtype) for i in Chart(before).islands()])
+    require_valid(after, before)
+    result: onnx.ModelProto = ir.to_proto(after)
+    onnx.checker.check_model(result, full_check=True)
+    return result
+
+
+def same_values(one: onnx.ModelProto, other: onnx.ModelProto) -> None:
+    for a, b in zip(run(one), run(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def two_layers() -> onnx.ModelProto:
+    return model(
+        [node("MatMul", ["x", "v"], ["h"]), node("Relu", ["h"], ["r"]), node("MatMul", ["r", "w"], ["y"])],
+        {"x": [4, 8]},
+        {"y": [4, 2]},
+        [weight("v", 8, 6), weight("w", 6, 2)],
+    )
+
+
+# ---------------------------------------------------------------- loading
+
+
+def test_a_model_loads_from_a_path_a_proto_and_an_ir_model(tmp_path: Path) -> None:
+    proto = two_layers()
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    given = ir.from_proto(proto)
+    assert load(given).model is given
+    for source in (path, str(path), proto):
+        assert ir.to_proto(load(source).model).SerializeToString() == ir.to_proto(given).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "empty"),
+        (b"\x93garbage\xff" * 20, "not an ONNX model"),
+        (b"plain text, not a model at all\n", "not an ONNX model"),
+        (onnx.ModelProto(ir_version=8).SerializeToString(), "no graph"),
+        (two_layers().SerializeToString()[:-40], "not an ONNX model"),
+    ],
+)
+def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, content: bytes, complaint: str) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(InvalidModelError, match=complaint) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="no such file"):
+        load(tmp_path / "absent.onnx")
+    with pytest.raises(InvalidModelError, match="not a file"):
+        load(tmp_path)
+
+
+def external(folder: Path, location: str = "weights.bin") -> Path:
+    """A model in `folder` that keeps its weights in another file."""
+    path = folder / "m.onnx"
+    onnx.save(two_layers(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    if location != "weights.bin":
+        proto = onnx.load(path, load_external_data=False)
+        for tensor in proto.graph.initializer:
+            next(e for e in tensor.external_data if e.key == "location").value = location
+        path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data_is_read_and_stays_external(tmp_path: Path) -> None:
+    loaded = load(external(tmp_path))
+    assert loaded.external
+    (tmp_path / "out").mkdir()
+    save(loaded.model, tmp_path / "out" / "n.onnx")
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"n.onnx", "n.onnx.data"}
+    same_values(onnx.load(tmp_path / "out" / "n.onnx"), two_layers())
+
+
+def test_a_model_with_external_data_can_be_saved_over_itself(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    (tmp_path / "weights.bin").rename(tmp_path / "m.onnx.data")
+    proto = onnx.load(path, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        next(e for e in tensor.external_data if e.key == "location").value = "m.onnx.data"
+    path.write_bytes(proto.SerializeToString())
+    save(load(path).model, path)
+    same_values(onnx.load(path), two_layers())
+
+
+def test_missing_external_data_is_named(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(ModelNotFoundError, match=r"weights\.bin is missing"):
+        load(path)
+
+
+def test_cut_off_external_data_is_refused(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    (tmp_path / "weights.bin").write_bytes(b"short")
+    with pytest.raises(InvalidModelError, match="shorter than tensor"):
+        load(path)
+
+
+@pytest.mark.parametrize("location", ["../weights.bin", "/etc/passwd", "a/../../weights.bin"])
+def test_external_data_outside_the_folder_is_refused(tmp_path: Path, location: str) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    path = external(inner, location)
+    (inner / "weights.bin").rename(tmp_path / "weights.bin")
+    with pytest.raises(InvalidModelError, match="leaves the model's folder"):
+        load(path)
+
+
+def test_links_as_the_hugging_face_cache_lays_them_are_followed(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    external(blobs)
+    (snapshot / "m.onnx").symlink_to("../../blobs/m.onnx")
+    (snapshot / "weights.bin").symlink_to("../../blobs/weights.bin")
+    loaded = load(snapshot / "m.onnx")
+    save(loaded.model, tmp_path / "n.onnx")
+    same_values(onnx.load(tmp_path / "n.onnx"), two_layers())
+
+
+def test_a_link_to_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    inner.mkdir()
+    outer.mkdir()
+    path = external(inner)
+    (inner / "weights.bin").rename(outer / "weights.bin")
+    (inner / "weights.bin").symlink_to(outer / "weights.bin")
+    with pytest.raises(InvalidModelError, match="link that leaves"):
+        load(path)
+
+
+# ---------------------------------------------------------------- islands
+
+
+def test_connected_operators_are_one_island_with_its_terms() -> None:
+    (island,) = islands(two_layers())
+    x, v, w = variable("x", (4, 8)), variable("v", (8, 6), constant=True), variable("w", (6, 2), constant=True)
+    hidden = apply("relu", apply("matmul", x, v))
+    assert island.outputs == {"y": apply("matmul", hidden, w)}
+    assert island.values["r"] is hidden
+
+
+def test_an_opaque_node_between_cuts_an_island_where_a_merge_could_close_a_cycle() -> None:
+    proto = model(
+        [
+            node("MatMul", ["x", "w"], ["a"], name="first"),
+            node("Sin", ["a"], ["b"]),
+            node("MatMul", ["x", "b"], ["c"], name="second"),
+            node("Add", ["a", "c"], ["y"], name="last"),
+        ],
+        {"x": [4, 4]},
+        {"y": [4, 4]},
+        [weight("w", 4, 4)],
+    )
+    assert [names(i) for i in islands(proto)] == [{"first"}, {"second", "last"}]
+
+
+def test_nodes_that_read_the_same_value_are_one_island() -> None:
+    proto = model(
+        [
+            node("Sin", ["x"], ["s"]),
+            node("MatMul", ["s", "v"], ["a"], name="one"),
+            node("MatMul", ["s", "w"], ["b"], name="other"),
+        ],
+        {"x": [4, 4]},
+        {"a": [4, 2], "b": [4, 3]},
+        [weight("v", 4, 2), weight("w", 4, 3)],
+    )
+    assert [names(i) for i in islands(proto)] == [{"one", "other"}]
+
+
+def test_weights_combined_by_nodes_are_terms_and_no_island() -> None:
+    proto = model(
+        [node("Transpose", ["w"], ["t"], perm=[1, 0]), node("MatMul", ["x", "t"], ["y"], name="product")],
+        {"x": [4, 8]},
+        {"y": [4, 2]},
+        [weight("w", 2, 8)],
+    )
+    (island,) = islands(proto)
+    assert names(island) == {"product"}
+    assert island.outputs["y"].args[1].constant
+    after = respliced(proto)
+    assert [n.op_type for n in after.graph.node] == ["MatMul"]
+    same_values(proto, after)
+
+
+def test_a_value_of_unknown_shape_is_outside() -> None:
+    proto = model(
+        [node("Relu", ["x"], ["a"]), node("MatMul", ["a", "w"], ["b"]), node("Relu", ["z"], ["c"], name="known")],
+        {"x": ["batch", 4], "z": [2]},
+        {"b": ["batch", 4], "c": [2]},
+        [weight("w", 4, 4)],
+    )
+    assert [names(i) for i in islands(proto)] == [{"known"}]
+
+
+def test_a_weight_that_a_caller_may_give_is_no_constant() -> None:
+    proto = two_layers()
+    proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [6, 2]))
+    (island,) = islands(proto)
+    constant = {t.name: t.constant for t in _variables(island.outputs["y"])}
+    assert constant == {"x": False, "v": True, "w": False}
+    after = respliced(proto)
+    assert [i.name for i in after.graph.input] == ["x", "w"]
+    assert [i.name for i in after.graph.initializer] == ["v", "w"]
+
+
+def test_before_version_4_every_weight_is_listed_and_constant() -> None:
+    proto = model(
+        [node("MatMul", ["x", "v"], ["h"]), node("Mul", ["h", "s"], ["y"])],
+        {"x": [4, 8]},
+        {"y": [4, 6]},
+        [weight("v", 8, 6), weight("s", 6)],
+        opset=8,
+        ir_version=3,
+    )
+    before = ir.from_proto(proto)
+    (island,) = Chart(before).islands()
+    product = apply("matmul", variable("x", (4, 8)), _folded_scale())
+    after = ir.to_proto(splice(before, [Replacement({"y": product}, island.dtype)]))
+    onnx.checker.check_model(after, full_check=True)
+    assert after.graph.input[0].name == "x"
+    assert {i.name for i in after.graph.input[1:]} == {w.name for w in after.graph.initializer}
+    assert len(after.graph.initializer) == 1
+    same_values(proto, after)
+
+
+def _folded_scale() -> Term:
+    v, s = variable("v", (8, 6), constant=True), variable("s", (6,), constant=True)
+    return apply("mul", v, apply("expand", s, shape=(8, 6), axes=(-1,)))
+
+
+def _variables(*roots: Term) -> list[Term]:
+    found = [r for r in roots if r.is_variable]
+    for root in roots:
+        found += _variables(*root.args)
+    return found
+
+
+# ---------------------------------------------------------------- splicing
+
+
+def everything() -> onnx.ModelProto:
+    """A model with what must survive: opaque nodes, a subgraph that captures, a function, tied weights, metadata."""
+    then = helper.make_graph(
+        [node("Add", ["a", "b"], ["then"])], "then", [], [helper.make_tensor_value_info("then", TensorProto.FLOAT, [4, 4])]
+    )
+    otherwise = helper.make_graph(
+        [node("Mul", ["a", "a"], ["else"])], "else", [], [helper.make_tensor_value_info("else", TensorProto.FLOAT, [4, 4])]
+    )
+    twice = helper.make_function(
+        "local", "Twice", ["p"], ["q"], [node("Add", ["p", "p"], ["q"])], [helper.make_opsetid("", 17)]
+    )
+    proto = model(
+        [
+            node("MatMul", ["x", "w"], ["a"], name="a-node", doc_string="a note"),
+            node("MatMul", ["a", "w"], ["b"], name="b-node"),
+            node("ReduceSum", ["b"], ["total"], keepdims=0),
+            node("Greater", ["total", "zero"], ["positive"]),
+            node("If", ["positive"], ["c"], then_branch=then, else_branch=otherwise),
+            node("Twice", ["c"], ["d"], domain="local"),
+            node("Add", ["d", "b"], ["e"]),
+            node("Relu", ["e"], ["y"]),
+        ],
+        {"x": [4, 4]},
+        {"y": [4, 4], "b": [4, 4]},
+        [weight("w", 4, 4), numpy_helper.from_array(np.array(0, np.float32), "zero"), weight("spare", 3)],
+        functions=[twice],
+    )
+    proto.producer_name, proto.producer_version, proto.domain, proto.model_version = "maker", "1.2", "org.test", 7
+    proto.doc_string, proto.graph.doc_string = "about the model", "about the graph"
+    helper.set_model_props(proto, {"licence": "none", "classes": "a,b"})
+    proto.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, ["rows", 4]))
+    return proto
+
+
+def test_everything_around_the_islands_survives() -> None:
+    before = everything()
+    after = respliced(before)
+    same_values(before, after)
+    for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        assert getattr(after, field) == getattr(before, field)
+    assert list(after.opset_import) == list(before.opset_import)
+    assert {p.key: p.value for p in after.metadata_props} == {p.key: p.value for p in before.metadata_props}
+    assert list(after.functions) == list(before.functions)
+    assert list(after.graph.input) == list(before.graph.input)
+    assert list(after.graph.output) == list(before.graph.output)
+    assert after.graph.doc_string == before.graph.doc_string
+    kept = {n.op_type: n for n in after.graph.node}
+    assert kept["If"] == next(n for n in before.graph.node if n.op_type == "If")
+    assert [w for w in after.graph.initializer if not w.name.startswith("superopt.")] == list(before.graph.initializer)
+    assert any(v.name == "a" and v.type.tensor_type.shape.dim[0].dim_param == "rows" for v in after.graph.value_info)
+
+
+def test_the_original_is_unchanged() -> None:
+    proto = everything()
+    before = ir.from_proto(proto)
+    was = ir.to_proto(before).SerializeToString()
+    splice(before, [Replacement(i.outputs, i.dtype) for i in Chart(before).islands()])
+    assert ir.to_proto(before).SerializeToString() == was
+
+
+def test_only_the_replaced_island_changes() -> None:
+    before = ir.from_proto(everything())
+    last = next(i for i in Chart(before).islands() if "y" in i.outputs)
+    after = ir.to_proto(splice(before, [Replacement(last.outputs, last.dtype)]))
+    untouched = [n.SerializeToString() for n in everything().graph.node if n.op_type not in ("Add", "Relu")]
+    assert [n.SerializeToString() for n in after.graph.node if n.op_type not in ("Add", "Relu")] == untouched
+
+
+def test_an_output_that_is_a_variable_is_passed_on() -> None:
+    proto = model(
+        [node("Identity", ["x"], ["i"]), node("Identity", ["i"], ["y"]), node("Sin", ["i"], ["z"])],
+        {"x": [3]},
+        {"y": [3], "z": [3]},
+    )
+    after = respliced(proto)
+    nodes = {(n.op_type, *n.input, *n.output) for n in after.graph.node}
+    assert nodes == {("Identity", "x", "y"), ("Sin", "x", "z")}
+
+
+def test_two_outputs_may_be_the_same_term() -> None:
+    proto = model([node("Relu", ["x"], ["y"]), node("Relu", ["x"], ["z"])], {"x": [3]}, {"y": [3], "z": [3]})
+    after = respliced(proto)
+    assert sorted(n.op_type for n in after.graph.node) == ["Identity", "Relu"]
+    same_values(proto, after)
+
+
+def test_a_split_of_which_a_part_is_replaced_keeps_the_others() -> None:
+    proto = model(
+        [node("Split", ["x"], ["a", "b"], axis=0), node("Sin", ["a"], ["y"]), node("Sin", ["b"], ["z"])],
+        {"x": [4, 2]},
+        {"y": [2, 2], "z": [2, 2]},
+    )
+    before = ir.from_proto(proto)
+    part = apply("slice", variable("x", (4, 2)), axis=0, start=0, stop=2)
+    after = ir.to_proto(splice(before, [Replacement({"a": part}, ir.DataType.FLOAT)]))
+    onnx.checker.check_model(after, full_check=True)
+    same_values(proto, after)
+
+
+def test_new_names_are_unlike_any_other() -> None:
+    before = ir.from_proto(two_layers())
+    for _ in range(3):
+        (island,) = Chart(before).islands()
+        doubled = apply("scale", apply("transpose", island.outputs["y"], perm=(1, 0)), factor=2)
+        before = splice(before, [Replacement({"y": apply("transpose", doubled, perm=(1, 0))}, island.dtype)])
+        after = ir.to_proto(before)
+        onnx.checker.check_model(after, full_check=True)
+        made = [*(o for n in after.graph.node for o in n.output), *(w.name for w in after.graph.initializer)]
+        assert len(made) == len(set(made))
+
+
+def test_a_folded_weight_is_stored_once_and_its_makings_go() -> None:
+    before = ir.from_proto(two_layers())
+    x, v, w = variable("x", (4, 8)), variable("v", (8, 6), constant=True), variable("w", (6, 2), constant=True)
+    doubled = apply("scale", v, factor=2)
+    both = apply("add", apply("matmul", x, doubled), apply("relu", apply("matmul", x, doubled)))
+    after = ir.to_proto(splice(before, [Replacement({"y": apply("matmul", both, w)}, ir.DataType.FLOAT)]))
+    arrays = {t.name: numpy_helper.to_array(t) for t in after.graph.initializer}
+    assert set(arrays) >= {"w"}
+    assert "v" not in arrays
+    (folded,) = (a for n, a in arrays.items() if n != "w")
+    np.testing.assert_allclose(folded, 2 * numpy_helper.to_array(two_layers().graph.initializer[0]))
+
+
+def test_replacements_that_need_each_other_are_refused() -> None:
+    proto = model(
+        [node("Sin", ["x"], ["a"]), node("Relu", ["a"], ["b"]), node("Sin", ["b"], ["c"]), node("Relu", ["c"], ["y"])],
+        {"x": [3]},
+        {"y": [3]},
+    )
+    looped = apply("relu", variable("c", (3,)))
+    with pytest.raises(CheckFailedError, match="cycle"):
+        splice(ir.from_proto(proto), [Replacement({"b": looped}, ir.DataType.FLOAT)])
+
+
+# ---------------------------------------------------------------- saving
+
+
+def test_a_target_that_cannot_be_written_is_untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load(two_layers())
+    with pytest.raises(TargetError, match="no folder"):
+        save(loaded.model, tmp_path / "absent" / "m.onnx")
+    with pytest.raises(TargetError, match="is a folder"):
+        save(loaded.model, tmp_path)
+    target = tmp_path / "m.onnx"
+    target.write_bytes(b"before")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ir, "save", full)
+    with pytest.raises(TargetError, match="No space left"):
+        save(loaded.model, target)
+    assert target.read_bytes() == b"before"
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(TargetError, match="permission"):
+            save(load(two_layers()).model, tmp_path / "m.onnx")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_failure_between_the_two_files_restores_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = external(tmp_path)
+    save(load(path).model, path)
+    was = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    replace = Path.replace
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.name == "m.onnx":
+            raise OSError(5, "Input/output error")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    with pytest.raises(TargetError, match="Input/output error"):
+        save(load(path).model, path)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == was
+
+
+def test_a_saved_file_keeps_its_mode_and_a_link_its_target(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.onnx", tmp_path / "link.onnx"
+    real.write_bytes(b"before")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    save(load(two_layers()).model, link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    same_values(onnx.load(real), two_layers())
+
+
+def test_text_is_written_whole(tmp_path: Path) -> None:
+    save_text("{}\n", tmp_path / "r.json")
+    assert (tmp_path / "r.json").read_text() == "{}\n"
