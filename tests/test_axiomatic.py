@@ -227,14 +227,15 @@ def test_a_rule_is_as_bounded_as_its_axioms(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_the_right_side_needs_is_written_down() -> None:
-    rule = parse_rule("a: conv(x, v, group=g) + conv(x, w, group=g) => conv(x, v + w, group=g)  for x[4], v[4], w[4]")
+    text = "a: conv(x, v, strides=s) + conv(x, w, strides=s) => conv(x, v + w, strides=s) for x[4], v[4], w[4], s[2]"
+    rule = parse_rule(text)
     assert isinstance(prove_rule(rule), Unknown)
     whole = completed(rule)
     assert whole is not None
     assert len(whole.statement.where) == 2
     assert isinstance(prove_rule(whole), Proved)
     assert completed(whole) is whole
-    assert completed(ILL_TYPED[2]) is None
+    assert completed(parse_rule("b: relu(x) => relu(concat(x, x, axis=-1)) for x[2]")) is None
 
 
 def test_congruence_is_explained_by_what_was_given() -> None:

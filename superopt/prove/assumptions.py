@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from superopt.errors import ShapeError
 from superopt.graph import (
@@ -44,7 +45,8 @@ class Assumptions:
     """The sizes of one equation, wherever its left side is well typed, its `where` holds and no extent is zero.
 
     `binding` rewrites a term of the equation into solved sizes; `left` and `right` are its sides rewritten so. `facts` are the
-    conditions that remain; `solved` lists each eliminated size with what it equals.
+    conditions that remain; `solved` has each eliminated size with what it equals. `divisions` has every equality that a
+    positive factor was taken out of on the way, after the conditions it must follow from.
 
     Raises:
         ShapeError: the conditions contradict each other, or the right side is never well typed where the left side is.
@@ -58,6 +60,7 @@ class Assumptions:
         positive = [at_least(e, 1) for e in dict.fromkeys([*dims, *extents])]
         self.assumed = _parts(conjunction(equation.where, *requirements(*equation.left), *positive))
         self.solved: dict[Atom, Extent] = {}
+        self.divisions: list[tuple[tuple[Cond, ...], Cond]] = []
         self._opaque: set[Atom] = set()
         self.facts = self._solve(self.assumed)
         if False in self.facts:
@@ -95,7 +98,9 @@ class Assumptions:
                 solution = next((s for s in solutions if s is not None), None)
                 progress = solution is not None
                 if solution is not None:
-                    self._eliminate(*solution)
+                    if solution.condition not in open_:
+                        self.divisions.append((tuple(open_), solution.condition))
+                    self._eliminate(solution.atom, solution.value, solution.whole)
         return tuple(c for c in open_ if not _about_extents_alone(c))
 
     def _eliminate(self, atom: Atom, value: Extent, whole: Sequence[Atom]) -> None:
@@ -185,24 +190,34 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
     return lowest
 
 
-def _solution(
-    condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, ...]
-) -> tuple[Atom, Extent, Sequence[Atom]] | None:
-    """An equality solved for one atom; with the quotients that must be left whole for it to be a solution."""
+@dataclass(frozen=True)
+class _Solution:
+    """`condition` solved for `atom`; the quotients in `whole` must be left whole for it to be a solution."""
+
+    condition: Cond
+    atom: Atom
+    value: Extent
+    whole: Sequence[Atom] = ()
+
+
+def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, ...]) -> _Solution | None:
+    """An equality, freed of positive factors, solved for one atom."""
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _without_factors(condition.left, lowest)
+    if left != condition.left:
+        condition = Compare("==", left)
     for atom, sign in _alone(left, wanted):
         rest = left - sign * size(atom)
         if atom not in set(atoms(rest)):
-            return atom, -sign * rest, ()
+            return _Solution(condition, atom, -sign * rest)
     for quotient in (a for m, _ in left.terms for a in m if isinstance(a, Floor)):
         product = quotient.denominator * size(quotient)
         if left in (quotient.numerator - product, product - quotient.numerator):
             for atom, sign in _alone(quotient.numerator, wanted):
                 rest = quotient.numerator - sign * size(atom)
                 if atom not in set(atoms(rest)) | set(atoms(quotient.denominator)):
-                    return atom, sign * (product - rest), (quotient,)
+                    return _Solution(condition, atom, sign * (product - rest), (quotient,))
     return None
 
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 import z3
 
 from superopt.errors import NotationError, ShapeError
-from superopt.graph import Attribute, Extent, Monomial, Size, Term, conjunction, same, size, subterms
+from superopt.graph import Attribute, Extent, Monomial, Size, Term, subterms
 from superopt.op import operator
 from superopt.prove.arithmetic import valid
 from superopt.prove.assumptions import Assumptions
@@ -75,8 +75,7 @@ def check(assumptions: Assumptions, instances: Sequence[str]) -> list[str] | str
 
 def well_typed(assumptions: Assumptions) -> str | None:
     """What is wrong with the rule's right side where its left side is well typed; None if nothing is."""
-    eliminated = conjunction(*(same(size(atom), value) for atom, value in assumptions.solved.items()))
-    if not valid(assumptions.assumed, eliminated):
+    if not all(valid(known, claim) for known, claim in assumptions.divisions):
         return "its sizes cannot be solved"
     if not all(map(assumptions.typed, assumptions.right)):
         return "the right side is not shown to be well typed wherever the left side is"
