@@ -1,4 +1,4 @@
-"""alpha * x' @ y' + beta * z (ONNX Gemm), where x' and y' are transposed first if transA and transB say so."""
+"""alpha * x' @ y' + beta * z (ONNX Gemm), where x' and y' are transposed first if transA and transB say so, z is broadcast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def lift(node: Node) -> Term | None:
     product = _scaled(apply("matmul", x, y), node.attribute("alpha", 1.0))
     if node.absent(2):
         return product
-    return apply("add", product, _scaled(node.expanded(node.operand(2), product.sizes), node.attribute("beta", 1.0)))
+    addend = _scaled(node.operand(2), node.attribute("beta", 1.0))
+    return apply("add", product, node.expanded(addend, product.sizes))
 
 
 def _scaled(x: Term, factor: float) -> Term:

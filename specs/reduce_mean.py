@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from superopt.graph import Term, inverse
 from superopt.index import Axes, Index, Tensor, Value, number, require, tensor, total
 from superopt.op import Emit, Node, apply
@@ -33,7 +35,7 @@ AXIOMS = """
 
 
 def reduce_mean(x: Tensor, *, axes: Axes) -> Tensor:
-    require(len(set(axes)) == len(axes) > 0, "reduce_mean: each axis once")
+    require(len(axes) > 0 and all(a < b for a, b in pairwise(axes)), "reduce_mean: axes are in order, and at least one")
     kept = [a for a in range(-x.rank, 0) if a not in axes]
 
     def at(*position: Index) -> Value:
@@ -43,7 +45,7 @@ def reduce_mean(x: Tensor, *, axes: Axes) -> Tensor:
             extent = x.shape[rest[0]]
             return total(extent, lambda k: mean(rest[1:], {**index, rest[0]: k})) * number(inverse(extent))
 
-        return mean(tuple(sorted(axes)), dict(zip(kept, position, strict=True)))
+        return mean(axes, dict(zip(kept, position, strict=True)))
 
     return tensor(tuple(x.shape[a] for a in kept), at)
 
@@ -62,4 +64,4 @@ def lift(node: Node) -> Term | None:
 
 def lower(term: Term, emit: Emit) -> str:
     x = term.args[0]
-    return emit("ReduceMean", x, axes=tuple(sorted(a + x.rank for a in term.integers("axes"))), keepdims=0)
+    return emit("ReduceMean", x, axes=tuple(a + x.rank for a in term.integers("axes")), keepdims=0)

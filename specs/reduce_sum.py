@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from superopt.graph import Term
 from superopt.index import Axes, Index, Tensor, Value, require, tensor, total
 from superopt.op import Emit, Node, apply
@@ -57,7 +59,7 @@ AXIOMS = """
 
 
 def reduce_sum(x: Tensor, *, axes: Axes) -> Tensor:
-    require(len(set(axes)) == len(axes) > 0, "reduce_sum: each axis once")
+    require(len(axes) > 0 and all(a < b for a, b in pairwise(axes)), "reduce_sum: axes are in order, and at least one")
     kept = [a for a in range(-x.rank, 0) if a not in axes]
 
     def at(*position: Index) -> Value:
@@ -66,7 +68,7 @@ def reduce_sum(x: Tensor, *, axes: Axes) -> Tensor:
                 return x[tuple(index[a] for a in range(-x.rank, 0))]
             return total(x.shape[rest[0]], lambda k: summed(rest[1:], {**index, rest[0]: k}))
 
-        return summed(tuple(sorted(axes)), dict(zip(kept, position, strict=True)))
+        return summed(axes, dict(zip(kept, position, strict=True)))
 
     return tensor(tuple(x.shape[a] for a in kept), at)
 
@@ -84,4 +86,4 @@ def lift(node: Node) -> Term | None:
 
 def lower(term: Term, emit: Emit) -> str:
     x = term.args[0]
-    return emit("ReduceSum", x, axes=tuple(sorted(a + x.rank for a in term.integers("axes"))), keepdims=0)
+    return emit("ReduceSum", x, axes=tuple(a + x.rank for a in term.integers("axes")), keepdims=0)

@@ -110,5 +110,5 @@ def lower(term: Term, emit: Emit) -> str:
         if term.shape == tuple(1 if a in axes else x.shape[a] for a in range(-x.rank, 0)):
             if reduced.op == "reduce_mean" and x.rank == 4 and axes == (-2, -1):
                 return emit("GlobalAveragePool", x)
-            return emit(REDUCTIONS[reduced.op], x, axes=tuple(sorted(a + x.rank for a in axes)), keepdims=1)
+            return emit(REDUCTIONS[reduced.op], x, axes=tuple(a + x.rank for a in axes), keepdims=1)
     return emit("Reshape", reduced, shape=term.sizes)

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from superopt import index
 from superopt.errors import ShapeError, SpecError
 from superopt.graph import Attribute, Cond, Term, integral, intern_term, subterms
 
+SHORT = 1 << 16
 KINDS = {"Axis": "axis", "Axes": "axes", "Extent": "extent", "Extents": "extents", "Real": "real"}
 
 
@@ -255,8 +257,11 @@ def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attrib
 
 
 def _canonical(value: Attribute) -> Attribute:
+    """One form for equal numbers: an int or a Fraction, also for a float that is a short binary fraction."""
     if isinstance(value, tuple):
         return tuple(integral(v) if isinstance(v, Fraction) else v for v in value)
+    if isinstance(value, float) and math.isfinite(value) and max(map(abs, value.as_integer_ratio())) <= SHORT:
+        return integral(Fraction(value))
     return integral(value) if isinstance(value, Fraction) else value
 
 
