@@ -162,7 +162,9 @@ def root(extent: Extent, unknown: Atom) -> Extent | None:
 def first_from(extent: Extent, unknown: Atom) -> Extent | None:
     """The least value of `unknown` from which on the extent is not negative, where it is linear there and grows."""
     line = line_in(extent, unknown)
-    return None if line is None else -floor_divide(line[1], line[0])
+    if line is None or any(c < 0 for _, c in (line[0].terms if isinstance(line[0], Size) else (((), line[0]),))):
+        return None
+    return -floor_divide(line[1], line[0])
 
 
 def line_in(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:

@@ -35,10 +35,10 @@ from superopt.graph import (
     size,
     substitute_cond,
 )
-from superopt.prove.products import Monomial, consequences
+from superopt.prove.products import Monomial, consequences, rounding
 
 LINEAR_STEPS = 2_000_000
-NONLINEAR_STEPS = 400_000
+NONLINEAR_STEPS = 50_000
 CONDITIONS_KEPT = 400
 
 
@@ -223,7 +223,7 @@ class _Linear:
                 yield self.unknown(monomial) >= 1
             case Floor() as quotient:
                 defined = self.formula(at_least(quotient.denominator, 1))
-                yield from (z3.Implies(defined, self.formula(bound)) for bound in _bounds(quotient))
+                yield from (z3.Implies(defined, self.formula(bound)) for bound in rounding(quotient))
             case Inverse(of) as inverse:
                 value = self.unknown(monomial)
                 one = self.formula(same(_times(of, size(inverse)), 1))
@@ -278,12 +278,6 @@ def _whole(extent: Size) -> Size:
 
 def _times(a: Extent, b: Extent) -> Extent:
     return a * b
-
-
-def _bounds(quotient: Floor) -> tuple[Cond, Cond]:
-    """What makes a quotient the rounded one: 0 <= numerator - denominator * quotient < denominator."""
-    rest = quotient.numerator - _times(quotient.denominator, size(quotient))
-    return at_least(rest, 0), at_least(quotient.denominator - 1, rest)
 
 
 # ---------------------------------------------------------------- nonlinear

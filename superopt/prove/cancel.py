@@ -162,7 +162,7 @@ class Cancellation:
         return False
 
     def _witnesses(self, candidate: Candidate, other: Candidate) -> Iterator[Reindexing]:
-        """Values for the other candidate's bound indices: those its reads ask for, the ends of its guard for the rest."""
+        """Values for the other candidate's bound indices: those its reads ask for, the first its guard allows for the rest."""
         inner = {k for s in (*candidate.value, *other.value) for k in bound_in(s)}
         readings: list[Reindexing] = [{}]
         if candidate.value and other.value:
@@ -188,7 +188,7 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
 
 
 def _ends(candidate: Candidate, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
-    """The reading, completed with every choice of ends of the guard for the indices it leaves open."""
+    """The reading, completed with every first value that a condition of the guard allows for the indices it leaves open."""
     k = next((k for k in bound if k not in reading), None)
     if k is None:
         yield reading

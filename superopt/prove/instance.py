@@ -95,12 +95,13 @@ class _Draw:
 
     def __init__(self, equation: Equation) -> None:
         roots = equation.left + equation.right
-        self.variables = [(v.name, v.rank) for v in variables(*roots)]
-        dims = [Dim(name, axis) for name, rank in self.variables for axis in range(-rank, 0)]
-        symbols = {a for a in attribute_atoms(*roots) if isinstance(a, Sym)}
         known = conditions(equation)
-        symbols |= {a for c in known for a in atoms_of(c) if isinstance(a, Sym)}
-        self.symbols = sorted(symbols)
+        named = {*attribute_atoms(*roots), *(a for c in known for a in atoms_of(c))}
+        ranks = dict(equation.ranks) | {v.name: v.rank for v in variables(*roots)}
+        tensors = {v.name for v in variables(*roots)} | {a.tensor for a in named if isinstance(a, Dim)}
+        self.variables = [(name, rank) for name, rank in ranks.items() if name in tensors]
+        self.symbols = sorted(a for a in named if isinstance(a, Sym))
+        dims = [Dim(name, axis) for name, rank in self.variables for axis in range(-rank, 0)]
         self.solved, remaining = solved_conditions([*known, *(at_least(size(d), 1) for d in dims)])
         everything: list[Atom] = [*dims, *self.symbols, *(a for c in remaining for a in atoms_of(c))]
         everything += [a for value in self.solved.values() for a in atoms(value)]

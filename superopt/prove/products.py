@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from superopt.graph import Atom, Compare, Cond, Dim, Extent, Size, at_least, atoms, negation, size
+from superopt.extent import atoms_of
+from superopt.graph import Atom, Compare, Cond, Dim, Extent, Floor, Size, at_least, atoms, negation, size
 
 Monomial: TypeAlias = "tuple[Atom, ...]"
 Contradict: TypeAlias = "Callable[[tuple[Cond, ...]], bool]"
@@ -18,7 +19,7 @@ def consequences(conditions: Sequence[Cond], contradict: Contradict) -> list[Con
 
     Only products that the conditions already speak of are made. `contradict` tells whether conditions exclude each other.
     """
-    plain = [c for c in conditions if isinstance(c, Compare) and c.relation in (">=", "==")]
+    plain = [c for c in (*conditions, *_roundings(conditions, contradict)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
     if not spoken:
         return []
@@ -26,6 +27,20 @@ def consequences(conditions: Sequence[Cond], contradict: Contradict) -> list[Con
     short = [c for c in plain if len(c.left.terms) <= SHORT and factors & set(c.left.atoms())]
     found = dict.fromkeys([*_scaled(short, spoken), *_multiplied(short, spoken), *_divided(plain, contradict)])
     return [c for c in found if c is not True and c not in conditions]
+
+
+def rounding(quotient: Floor) -> tuple[Cond, Cond]:
+    """What makes a quotient the rounded one: 0 <= numerator - denominator * quotient < denominator."""
+    rest = quotient.numerator - _product(quotient.denominator, size(quotient))
+    return at_least(rest, 0), at_least(quotient.denominator - 1, rest)
+
+
+def _roundings(conditions: Sequence[Cond], contradict: Contradict) -> Iterator[Cond]:
+    """The rounding of each quotient whose denominator is positive."""
+    for quotient in dict.fromkeys(a for c in conditions for a in atoms_of(c) if isinstance(a, Floor)):
+        positive = at_least(quotient.denominator, 1)
+        if positive is True or positive in conditions or contradict((*conditions, negation(positive))):
+            yield from rounding(quotient)
 
 
 def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
