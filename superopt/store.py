@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from textwrap import TextWrapper
 from typing import Any, TypeVar
 
 from superopt.errors import NotationError, ShapeError, StoreError
@@ -275,8 +276,12 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], f
         if why is not None:
             raise StoreError(f"{rule.name} is not stored: {why}")
     ordered = sorted(rules, key=lambda item: item[1].part != CORE)
+    text = rules_text(about, ordered)
+    for (rule, entry), read in zip(ordered, parse_rules(text), strict=True):
+        if digest(read) != entry.key:
+            raise StoreError(f"{rule.name} is not stored: it does not read back as it was written")
     _replace(where / f"{family}.proofs.jsonl", "".join(map(_line, (entry for _, entry in ordered))))
-    _replace(where / f"{family}.rules", rules_text(about, ordered))
+    _replace(where / f"{family}.rules", text)
 
 
 def rules_text(about: str, rules: Sequence[tuple[Rule, Entry]]) -> str:
@@ -300,7 +305,14 @@ def _rule_lines(rule: Rule, width: int) -> str:
     if len(line) <= WIDTH:
         return line + "\n"
     indent = " " * (min(width, 12) + 1)
-    return f"{head} {stated.left}\n{indent}{stated.arrow}  {stated.right}\n{indent}{clauses}\n"
+    pieces = [(stated.left, f"{head} "), (f"{stated.arrow} {stated.right}", indent), (clauses, indent)]
+    return "".join(_wrapped(text, start, indent) for text, start in pieces if text)
+
+
+def _wrapped(text: str, start: str, indent: str) -> str:
+    """The text on as many lines as it needs, broken at spaces, which reading puts back."""
+    wrap = TextWrapper(WIDTH, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return wrap.fill(text) + "\n"
 
 
 def write_axioms(entries: Sequence[Entry], folder: Path | None = None) -> None:

@@ -258,8 +258,8 @@ def test_sizes_that_must_agree_are_one_size() -> None:
     assumptions = Assumptions(equation)
     x, w = assumptions.variables["x"], assumptions.variables["w"]
     assert str(x.shape[-3]) == "w.shape[-3] * g"
-    assert assumptions.holds(w.shape[-4] - size(Sym("g")) >= 0)  # type: ignore[operator, arg-type]
-    assert not assumptions.holds(w.shape[-4] - size(Sym("g")) - 1 >= 0)  # type: ignore[operator, arg-type]
+    assert assumptions.holds(w.shape[-4] - size(Sym("g")) >= 0)
+    assert not assumptions.holds(w.shape[-4] - size(Sym("g")) - 1 >= 0)
 
 
 def test_stored_proofs_replay() -> None:
