@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from superopt import errors
+from superopt import cli, errors
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "superopt").rglob("*.py"), *(ROOT / "specs").glob("*.py")])
@@ -141,6 +141,12 @@ def test_exit_codes_are_documented() -> None:
     page = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
     documented = {int(code): text for code, text in re.findall(r"^\| (\d+) \| `\w+` \| (.+) \|$", page, re.MULTILINE)}
     assert documented == {e.exit_code: str(e.__doc__).strip() for e in raised_on_purpose()}
+
+
+def test_codes_without_an_error_are_documented() -> None:
+    page = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \| \|", page, re.MULTILINE)}
+    assert documented == {0, 2, cli.INTERRUPTED, cli.INTERNAL, cli.CLOSED}
 
 
 def test_scripts_can_be_run() -> None:
