@@ -33,7 +33,16 @@ QUIET_SECONDS = 5.0
 PIPED_WIDTH = 128
 UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
-out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+
+class Output(Console):
+    """A console that leaves it to `main` what happens when the reader goes away."""
+
+    def on_broken_pipe(self) -> None:
+        """Called while the error is handled."""
+        raise  # noqa: PLE0704
+
+
+out = Output(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True, highlight=False)
 
 

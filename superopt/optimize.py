@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
+from superopt.errors import InvalidModelError
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import Check, check
 from superopt.model.compare import Comparison, compare
@@ -118,7 +119,7 @@ def optimize(
             rules = load_rules()
             loaded = load(model)
             original = loadable(loaded.model, Path(folder))
-            Session(original, run.device)
+            _require_runs(original, loaded, run.device)
         with run.phase("search"):
             candidate = run.improved(loaded.model, rules)
         if run.taken:
@@ -134,6 +135,14 @@ def optimize(
     if report.accepted:
         return Optimized(candidate, report)
     return Optimized(loaded.model, report, None if loaded.external else loaded.path)
+
+
+def _require_runs(original: ModelProto | Path, loaded: Loaded, device: Device) -> None:
+    """Raises `InvalidModelError`, with the model's name, if ONNX Runtime cannot load it."""
+    try:
+        Session(original, device)
+    except InvalidModelError as error:
+        raise InvalidModelError(f"{loaded.label}: {error}") from error
 
 
 @dataclass
@@ -246,6 +255,13 @@ def _rounding(checked: Check | None) -> Rounding | None:
 
 def _environment(device: Device) -> Environment:
     """The hardware and the versions that the measurements hold for."""
-    versions = {name: importlib.metadata.version(name) for name in ("onnx", "onnx-ir", "numpy")}
-    versions = {"python": platform.python_version(), "onnxruntime": runtime().__version__, **versions}
+    versions = {name: _version(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
+    versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
     return Environment(device.name, device.provider, device.threads, versions)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

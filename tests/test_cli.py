@@ -1,0 +1,266 @@
+"""The command line: exit codes, one line for each failure, targets untouched, reports, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from superopt import cli, errors
+from superopt.report.progress import Progress
+from superopt.rule import parse_rules
+from tests.models import model, weight
+
+ROOT = Path(__file__).resolve().parent.parent
+FLOW = sys.modules["superopt.optimize"]
+BEFORE = b"what was there before"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A model with nothing to gain."""
+    path = tmp_path / "in.onnx"
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    onnx.save(model(nodes, {"x": [2, 4]}, {"y": [2, 4]}, [weight("w", 4, 4)]), path)
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "out.onnx"
+    path.write_bytes(BEFORE)
+    return path
+
+
+def command(*arguments: str | Path, setup: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """`superopt` with these arguments in a process of its own, after `setup`."""
+    script = f"{setup}\nimport sys\nfrom superopt.cli import main\nsys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def fails(capsys: pytest.CaptureFixture[str], error: type[errors.SuperoptError], *arguments: str | Path) -> str:
+    """The one line that the command prints when it ends with the error's code."""
+    assert cli.main([str(a) for a in arguments]) == error.exit_code
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("superopt: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_a_missing_model(capsys: pytest.CaptureFixture[str], target: Path) -> None:
+    line = fails(capsys, errors.ModelNotFoundError, "optimize", "absent.onnx", target)
+    assert line == "superopt: absent.onnx: no such file"
+    assert target.read_bytes() == BEFORE
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xffgarbage" * 50, b"<html></html>"])
+def test_a_file_that_is_no_model(capsys: pytest.CaptureFixture[str], source: Path, target: Path, content: bytes) -> None:
+    source.write_bytes(content)
+    assert str(source) in fails(capsys, errors.InvalidModelError, "optimize", source, target)
+    assert target.read_bytes() == BEFORE
+
+
+def test_a_model_that_the_runtime_cannot_load(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
+    proto = onnx.load(source)
+    proto.graph.node[0].op_type = "NoSuchOperator"
+    source.write_bytes(proto.SerializeToString())
+    line = fails(capsys, errors.InvalidModelError, "optimize", source, target)
+    assert f"{source}: ONNX Runtime cannot load the model" in line
+    assert target.read_bytes() == BEFORE
+
+
+def test_missing_external_data(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
+    onnx.save(onnx.load(source), source, save_as_external_data=True, location="w.bin", size_threshold=0)
+    (source.parent / "w.bin").unlink()
+    assert "w.bin is missing" in fails(capsys, errors.ModelNotFoundError, "optimize", source, target)
+    assert target.read_bytes() == BEFORE
+
+
+def test_targets_that_cannot_be_written(capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Path) -> None:
+    assert "no folder" in fails(capsys, errors.TargetError, "optimize", source, tmp_path / "absent" / "out.onnx")
+    assert "is a folder" in fails(capsys, errors.TargetError, "optimize", source, tmp_path)
+    report = tmp_path / "absent" / "report.json"
+    assert "no folder" in fails(capsys, errors.TargetError, "optimize", source, tmp_path / "out.onnx", "--json", report)
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_an_unknown_provider(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
+    line = fails(capsys, errors.ProviderError, "optimize", source, target, "--provider", "abacus")
+    assert "unknown provider 'abacus'" in line
+    assert target.read_bytes() == BEFORE
+
+
+def test_no_runtime_installed(source: Path, target: Path) -> None:
+    finished = command("optimize", source, target, setup="import sys; sys.modules['onnxruntime'] = None")
+    assert finished.returncode == errors.RuntimeMissingError.exit_code
+    assert finished.stderr.splitlines()[-1].startswith("superopt: ONNX Runtime is not installed: pip install")
+    assert "Traceback" not in finished.stderr
+    assert target.read_bytes() == BEFORE
+
+
+def test_a_failed_check_leaves_the_target(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
+) -> None:
+    monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules("wrong: relu(x) => x for x[2]"))
+    nodes = [
+        helper.make_node("Sin", ["x"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r"]),
+        helper.make_node("Sin", ["r"], ["y"]),
+    ]
+    onnx.save(model(nodes, {"x": [512, 512]}, {"y": [512, 512]}), source)
+    assert "output 'y'" in fails(capsys, errors.CheckFailedError, "optimize", source, target, "--budget", "5s")
+    assert target.read_bytes() == BEFORE
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["optimise"],
+        ["optimize", "in.onnx"],
+        ["optimize", "a", "b", "--budget", "soon"],
+        ["optimize", "a", "b", "--budget", "-3"],
+        ["optimize", "a", "b", "--threads", "0"],
+        ["prove", "--axioms", "--fresh"],
+    ],
+)
+def test_arguments_that_are_not_understood(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert "usage: superopt" in capsys.readouterr().err
+
+
+def test_an_internal_error_is_one_line_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("two\nlines")
+
+    monkeypatch.setattr("superopt.optimize", broken)
+    assert cli.main(["optimize", str(source), str(target)]) == cli.INTERNAL
+    assert "internal error: ZeroDivisionError: two lines" in capsys.readouterr().err
+    assert cli.main(["--debug", "optimize", str(source), str(target)]) == cli.INTERNAL
+    assert "Traceback" in capsys.readouterr().err
+    assert target.read_bytes() == BEFORE
+
+
+def test_an_interrupt_ends_cleanly(source: Path, target: Path) -> None:
+    setup = "import sys, superopt.optimize, time\nsys.modules['superopt.optimize'].load_rules = lambda: time.sleep(60)"
+    script = f"{setup}\nfrom superopt.cli import main\nsys.exit(main())"
+    running = subprocess.Popen(
+        [sys.executable, "-c", script, "optimize", source, target], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stderr is not None
+    assert running.stderr.readline() == "load\n"
+    time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=30) == cli.INTERRUPTED
+    with running.stderr:
+        assert running.stderr.read() == "superopt: interrupted; nothing was written\n"
+    assert target.read_bytes() == BEFORE
+
+
+# ---------------------------------------------------------------- results
+
+
+def test_where_nothing_is_faster_the_original_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(FLOW, "load_rules", list)
+    report = tmp_path / "report.json"
+    assert cli.main(["optimize", str(source), str(target), "--budget", "2s", "--json", str(report)]) == 0
+    assert target.read_bytes() == source.read_bytes()
+    assert "nothing faster was found" in capsys.readouterr().out
+    read = json.loads(report.read_text())
+    assert read["accepted"] is False
+    assert read["budget"] == 2.0
+
+
+def test_a_faster_model_is_written_with_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
+) -> None:
+    monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules("factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"))
+    monkeypatch.setattr(FLOW, "COMPARING", 1.0)
+    names = [f"w[bold]{i}" for i in range(8)]
+    nodes = [helper.make_node("MatMul", ["x", name], [f"p{name}"]) for name in names]
+    total = "p" + names[0]
+    for name in names[1:]:
+        nodes.append(helper.make_node("Add", [total, f"p{name}"], ["y" if name == names[-1] else f"s{name}"]))
+        total = f"s{name}"
+    onnx.save(model(nodes, {"x": [96, 192]}, {"y": [96, 192]}, [weight(name, 192, 192) for name in names]), source)
+    assert cli.main(["optimize", str(source), str(target), "--budget", "10s"]) == 0
+    shown = capsys.readouterr()
+    assert "Rules applied" in shown.out
+    assert "factor" in shown.out
+    assert "times as fast as the original" in shown.out
+    assert {"load", "check", "measure"} <= set(shown.err.split())
+    written = onnx.load(target)
+    onnx.checker.check_model(written, full_check=True)
+    assert [n.op_type for n in written.graph.node] == ["MatMul"]
+    assert numpy_helper.to_array(written.graph.initializer[0]).shape == (192, 192)
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--version"], ["--help"], ["optimize", "--help"], ["rules", "list", "--help"]):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(arguments)
+        assert stopped.value.code == 0
+        assert "superopt" in capsys.readouterr().out
+
+
+def test_the_rules_are_listed_one_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = parse_rules("factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]\ntwice: relu(relu(x)) => relu(x) for x[2]")
+    monkeypatch.setattr(cli, "load_rules", lambda: rules)
+    assert cli.main(["rules", "list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [str(rule) for rule in rules]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("60s", 60.0), ("90", 90.0), ("2m", 120.0), ("1.5h", 5400.0), ("500ms", 0.5), (" 1 min", 60.0)]
+)
+def test_spans_of_time(text: str, expected: float) -> None:
+    assert cli.seconds(text) == expected
+
+
+def test_progress_without_a_terminal_is_a_line_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:
+    with cli.shown_progress() as listener:
+        for progress in (Progress("load"), Progress("search", 0, 9), Progress("search", 1, 9, "x"), Progress("check")):
+            listener(progress)
+    assert capsys.readouterr().err.splitlines() == ["load", "search 0/9", "check"]
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    script = "import sys; from superopt import cli; cli.load_rules = lambda: [1] * 100000; sys.exit(cli.main())"
+    running = subprocess.Popen(
+        [sys.executable, "-c", script, "rules", "list"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    assert running.stdout.readline() == "1\n"
+    running.stdout.close()
+    assert running.wait(timeout=60) == cli.CLOSED
+    with running.stderr:
+        assert running.stderr.read() == ""

@@ -1,0 +1,214 @@
+"""FLOW 2 on small models: what is accepted, what is kept, and that a wrong rewrite does not get through."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import helper
+
+import superopt
+from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
+from superopt.graph import variable
+from superopt.model.compare import Comparison
+from superopt.op import apply
+from superopt.report.progress import Progress
+from superopt.rewrite.canonical import canonical
+from superopt.rule import parse_rules
+from tests.models import model, run, weight
+
+FLOW = sys.modules["superopt.optimize"]
+FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
+SWAP = "swap: transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) => x for x[2]"
+WRONG = "wrong: relu(x) => x for x[2]"
+BRANCHES = 8
+
+
+def branches(blocks: int = 1) -> onnx.ModelProto:
+    """Blocks of eight parallel products each, which are one product of the summed weights."""
+    nodes, weights = [], []
+    x = "x"
+    for block in range(blocks):
+        total = ""
+        for branch in range(BRANCHES):
+            name = f"w{block}.{branch}"
+            weights.append(weight(name, 192, 192))
+            nodes.append(helper.make_node("MatMul", [x, name], [f"p{block}.{branch}"]))
+            if total:
+                nodes.append(helper.make_node("Add", [total, f"p{block}.{branch}"], [f"s{block}.{branch}"]))
+            total = f"s{block}.{branch}" if total else f"p{block}.{branch}"
+        x = f"x{block}" if block < blocks - 1 else "y"
+        nodes.append(helper.make_node("Tanh", [total], [x]))
+    return model(nodes, {"x": [96, 192]}, {"y": [96, 192]}, weights)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Short comparisons, and no times kept between tests."""
+    monkeypatch.setattr(FLOW, "COMPARING", 1.0)
+    monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
+
+
+def use(monkeypatch: pytest.MonkeyPatch, *rules: str) -> None:
+    monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules("\n".join(rules)))
+
+
+def measured(ratio: float) -> Comparison:
+    return Comparison(original=ratio, candidate=1.0, ratio=ratio, low=ratio, high=ratio, control=1.0, noise=0.001, rounds=9)
+
+
+def test_a_faster_model_is_found_and_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    proto = branches()
+    was = proto.SerializeToString()
+    told: list[Progress] = []
+    optimized = superopt.optimize(proto, budget=10.0, progress=told.append)
+    report = optimized.report
+    assert proto.SerializeToString() == was
+    assert isinstance(optimized.model, onnx.ModelProto)
+    assert report.accepted, report.reason
+    assert report.speedup > 1.5
+    assert [n.op_type for n in optimized.model.graph.node] == ["MatMul", "Tanh"]
+    assert [(r.name, r.times) for r in report.rules] == [("factor", BRANCHES - 1)]
+    assert report.rules[0].gain > 0
+    assert report.nodes == 2 * BRANCHES
+    assert report.nodes_after == 2
+    assert list(report.seconds) == ["load", "search", "check", "measure"]
+    assert report.rounding is not None
+    assert report.rounding.reference == "float64"
+    assert {p.phase for p in told} >= {"load", "search", "check", "measure"}
+    for a, b in zip(run(proto), run(optimized.model), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_the_kind_of_the_result_follows_that_of_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use(monkeypatch, FACTOR)
+    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    path = tmp_path / "m.onnx"
+    onnx.save(branches(), path)
+    for source in (path, str(path), ir.from_proto(branches())):
+        optimized = superopt.optimize(source, budget=10.0)
+        assert isinstance(optimized.model, ir.Model)
+        assert optimized.report.speedup == 2.0
+        optimized.save(tmp_path / "out.onnx")
+        assert len(onnx.load(tmp_path / "out.onnx").graph.node) == 2
+
+
+def test_repeated_blocks_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    optimized = superopt.optimize(branches(3), budget=20.0)
+    assert len(optimized.model.graph.node) == 6
+    assert {s.copies for s in optimized.report.segments} == {3}
+    assert [r.times for r in optimized.report.rules] == [3 * (BRANCHES - 1)]
+
+
+def test_where_no_rule_applies_the_original_is_returned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use(monkeypatch, SWAP)
+    proto = branches()
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    optimized = superopt.optimize(path, budget=5.0)
+    assert not optimized.report.accepted
+    assert "nothing faster" in optimized.report.reason
+    assert optimized.report.speedup == 1.0
+    optimized.save(tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx").read_bytes() == path.read_bytes()
+    assert superopt.optimize(proto, budget=5.0).model is proto
+
+
+def test_a_candidate_that_does_not_measure_faster_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(1.01))
+    proto = branches()
+    optimized = superopt.optimize(proto, budget=10.0)
+    assert optimized.model is proto
+    assert not optimized.report.accepted
+    assert optimized.report.timing is not None
+    assert optimized.report.timing.speedup == 1.01
+    assert optimized.report.speedup == 1.0
+    assert "the original is kept" in optimized.report.reason
+
+
+def test_a_wrong_rewrite_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, WRONG)
+    nodes = [helper.make_node("Sin", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["r"])]
+    proto = model([*nodes, helper.make_node("Sin", ["r"], ["y"])], {"x": [512, 512]}, {"y": [512, 512]})
+    with pytest.raises(CheckFailedError, match="output 'y'"):
+        superopt.optimize(proto, budget=5.0)
+
+
+def test_without_time_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    optimized = superopt.optimize(branches(), budget=0.0)
+    assert not optimized.report.accepted
+    assert optimized.report.stopped == "the budget is spent"
+
+
+def test_an_unknown_provider_and_a_model_that_does_not_load_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch)
+    with pytest.raises(ProviderError, match="unknown provider 'tpu'"):
+        superopt.optimize(branches(), provider="tpu")
+    broken = branches()
+    broken.graph.node[0].op_type = "NoSuchOperator"
+    with pytest.raises(InvalidModelError, match="ONNX Runtime cannot load"):
+        superopt.optimize(broken)
+
+
+def test_the_report_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    report = superopt.optimize(branches(), budget=10.0, seed=7, threads=1).report
+    read = json.loads(report.json())
+    assert read["speedup"] == 2.0
+    assert read["seed"] == 7
+    assert read["rules"][0]["name"] == "factor"
+    assert read["environment"]["provider"] == "cpu"
+    assert set(read["environment"]["versions"]) >= {"python", "onnx", "onnxruntime", "superopt"}
+
+
+def test_optimizing_runs_where_z3_is_not_installed(tmp_path: Path) -> None:
+    onnx.save(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [3]}, {"y": [3]}), tmp_path / "m.onnx")
+    script = (
+        "import sys; sys.modules['z3'] = None; import superopt; "
+        f"print(superopt.optimize({str(tmp_path / 'm.onnx')!r}, cache={str(tmp_path / 'c')!r}).report.accepted)"
+    )
+    root = Path(__file__).resolve().parent.parent
+    finished = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
+    assert finished.stdout == "False\n", finished.stderr
+
+
+# ---------------------------------------------------------------- canonical states
+
+
+def test_states_that_differ_in_names_alone_are_one() -> None:
+    def block(names: str) -> tuple[superopt.graph.Term, ...]:
+        x, v, w, b = (
+            variable(n, s, constant=n != names[0]) for n, s in zip(names, [(4, 6), (6, 8), (6, 8), (8,)], strict=True)
+        )
+        bias = apply("expand", b, shape=(4, 8), axes=(-1,))
+        left, right = apply("matmul", x, v), apply("matmul", x, w)
+        return apply("add", left, right, bias), apply("relu", left)
+
+    forms = {canonical(block(names)).outputs for names in ("xvwb", "pqrs", "zyxw", "bwvx", "kacd")}
+    assert len(forms) == 1
+
+
+def test_a_canonical_state_reads_back() -> None:
+    x, w = variable("x", (4, 6)), variable("w", (6, 6), constant=True)
+    state = (apply("matmul", apply("matmul", x, w), w), apply("relu", x))
+    form = canonical(state)
+    assert {t.name for t in form.names.values()} == {"x", "w"}
+    assert form.restored(form.outputs) == state
+
+
+def test_different_wirings_stay_different() -> None:
+    x, y = variable("x", (4, 4)), variable("y", (4, 4))
+    assert canonical((apply("matmul", x, y),)).outputs != canonical((apply("matmul", x, x),)).outputs
+    assert canonical((apply("sub", x, apply("relu", y)),)).outputs != canonical((apply("sub", apply("relu", y), x),)).outputs
