@@ -64,6 +64,9 @@ class Cache:
             self._file.close()
             self._file = None
 
+    def __del__(self) -> None:
+        self.close()
+
 
 def text_of(value: Json) -> str:
     """JSON without spaces, the same text for the same value."""
