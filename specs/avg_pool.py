@@ -40,6 +40,10 @@ AXIOMS = """
     pad:            avg_pool(pad(x, before=(0, 0, a, b), after=(0, 0, c, e)), kernel=k, strides=s, pads=p, include_pads=1)
                     == avg_pool(x, kernel=k, strides=s, pads=(p0 + a, p1 + b, p2 + c, p3 + e), include_pads=1)
                     for x[4], k[2], s[2], p[4]
+    constant:       avg_pool(expand(t, shape=z, axes=(-3,)), kernel=k, strides=s, pads=(0, 0, 0, 0), include_pads=1)
+                    == expand(t, shape=avg_pool(expand(t, shape=z, axes=(-3,)), kernel=k, strides=s, pads=(0, 0, 0, 0),
+                                                include_pads=1).shape, axes=(-3,))
+                    for t[1], z[4], k[2], s[2]
     single:         avg_pool(x, kernel=(1, 1), strides=(1, 1), pads=(0, 0, 0, 0), include_pads=i) == x  for x[4]
     global:         avg_pool(x, kernel=(x.shape[-2], x.shape[-1]), strides=s, pads=(0, 0, 0, 0), include_pads=1)
                     == reshape(reduce_mean(x, axes=(-2, -1)), shape=(x.shape[-4], x.shape[-3], 1, 1))

@@ -11,55 +11,56 @@ from superopt.op import Emit, Node, apply
 ONNX = "Concat"
 
 AXIOMS = """
-    associativity:  concat(concat(x, y, axis=k), z, axis=k) == concat(x, concat(y, z, axis=k), axis=k)
-                    for x[1, 2, 3, 4], y[1, 2, 3, 4], z[1, 2, 3, 4], k[-1, -2, -3, -4]
-    exchange:       concat(concat(x, y, axis=k), concat(z, w, axis=k), axis=j)
-                    == concat(concat(x, z, axis=j), concat(y, w, axis=j), axis=k)
-                    for x[2, 3, 4], y[2, 3, 4], z[2, 3, 4], w[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j < k
-    slice-first:    slice(concat(x, y, axis=k), axis=k, start=0, stop=x.shape[k]) == x
-                    for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    slice-second:   slice(concat(x, y, axis=k), axis=k, start=x.shape[k], stop=x.shape[k] + y.shape[k]) == y
-                    for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    slice-in-first: slice(concat(x, y, axis=k), axis=k, start=a, stop=b) == slice(x, axis=k, start=a, stop=b)
-                    for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4] where b <= x.shape[k]
-    slice-in-second: slice(concat(x, y, axis=k), axis=k, start=a, stop=b)
-                    == slice(y, axis=k, start=a - x.shape[k], stop=b - x.shape[k])
-                    for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4] where a >= x.shape[k]
-    slice-across:   slice(concat(x, y, axis=k), axis=k, start=a, stop=b)
-                    == concat(slice(x, axis=k, start=a, stop=x.shape[k]),
-                              slice(y, axis=k, start=0, stop=b - x.shape[k]), axis=k)
-                    for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4] where a < x.shape[k], b > x.shape[k]
-    slice-other:    slice(concat(x, y, axis=k), axis=j, start=a, stop=b)
-                    == concat(slice(x, axis=j, start=a, stop=b), slice(y, axis=j, start=a, stop=b), axis=k)
-                    for x[2, 3, 4], y[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j != k
-    join:           concat(slice(x, axis=k, start=a, stop=b), slice(x, axis=k, start=b, stop=c), axis=k)
-                    == slice(x, axis=k, start=a, stop=c)
-                    for x[1, 2, 3, 4], k[-1, -2, -3, -4]
-    transpose:      transpose(concat(x, y, axis=-1), perm=(-1, -2))
-                    == concat(transpose(x, perm=(-1, -2)), transpose(y, perm=(-1, -2)), axis=-2)  for x[2], y[2]
-    transpose-rows: transpose(concat(x, y, axis=-2), perm=(-1, -2))
-                    == concat(transpose(x, perm=(-1, -2)), transpose(y, perm=(-1, -2)), axis=-1)  for x[2], y[2]
-    transpose-3-first:  transpose(concat(x, y, axis=i), perm=(i, j, k))
-                    == concat(transpose(x, perm=(i, j, k)), transpose(y, perm=(i, j, k)), axis=-3)
-                    for x[3], y[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    transpose-3-second: transpose(concat(x, y, axis=j), perm=(i, j, k))
-                    == concat(transpose(x, perm=(i, j, k)), transpose(y, perm=(i, j, k)), axis=-2)
-                    for x[3], y[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    transpose-3-third:  transpose(concat(x, y, axis=k), perm=(i, j, k))
-                    == concat(transpose(x, perm=(i, j, k)), transpose(y, perm=(i, j, k)), axis=-1)
-                    for x[3], y[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    flatten-inner:  reshape(concat(x, y, axis=-2), shape=(x.shape[-3], (x.shape[-2] + y.shape[-2]) * x.shape[-1]))
-                    == concat(reshape(x, shape=(x.shape[-3], x.shape[-2] * x.shape[-1])),
-                              reshape(y, shape=(x.shape[-3], y.shape[-2] * x.shape[-1])), axis=-1)
-                    for x[3], y[3]
-    flatten-outer:  reshape(concat(x, y, axis=-3), shape=((x.shape[-3] + y.shape[-3]) * x.shape[-2], x.shape[-1]))
-                    == concat(reshape(x, shape=(x.shape[-3] * x.shape[-2], x.shape[-1])),
-                              reshape(y, shape=(y.shape[-3] * x.shape[-2], x.shape[-1])), axis=-2)
-                    for x[3], y[3]
-    flatten-image:  reshape(concat(x, y, axis=-3), shape=(x.shape[-4], (x.shape[-3] + y.shape[-3]) * x.shape[-2] * x.shape[-1]))
-                    == concat(reshape(x, shape=(x.shape[-4], x.shape[-3] * x.shape[-2] * x.shape[-1])),
-                              reshape(y, shape=(x.shape[-4], y.shape[-3] * x.shape[-2] * x.shape[-1])), axis=-1)
-                    for x[4], y[4]
+    associativity:    concat(concat(x, y, axis=k), z, axis=k) == concat(x, concat(y, z, axis=k), axis=k)
+                      for x[1, 2, 3, 4], y[1, 2, 3, 4], z[1, 2, 3, 4], k[-1, -2, -3, -4]
+    exchange:         concat(concat(x, y, axis=k), concat(z, w, axis=k), axis=j)
+                      == concat(concat(x, z, axis=j), concat(y, w, axis=j), axis=k)
+                      for x[2, 3, 4], y[2, 3, 4], z[2, 3, 4], w[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j < k
+    slice-first:      slice(concat(x, y, axis=k), axis=k, start=0, stop=x.shape[k]) == x
+                      for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
+    slice-second:     slice(concat(x, y, axis=k), axis=k, start=x.shape[k], stop=x.shape[k] + y.shape[k]) == y
+                      for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
+    slice-in-first:   slice(concat(x, y, axis=k), axis=k, start=a, stop=b) == slice(x, axis=k, start=a, stop=b)
+                      for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4] where b <= x.shape[k]
+    slice-in-second:  slice(concat(x, y, axis=k), axis=k, start=a, stop=b)
+                      == slice(y, axis=k, start=a - x.shape[k], stop=b - x.shape[k])
+                      for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4] where a >= x.shape[k]
+    slice-across:     slice(concat(x, y, axis=k), axis=k, start=a, stop=b)
+                      == concat(slice(x, axis=k, start=a, stop=x.shape[k]),
+                                slice(y, axis=k, start=0, stop=b - x.shape[k]), axis=k)
+                      for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4] where a < x.shape[k], b > x.shape[k]
+    slice-other:      slice(concat(x, y, axis=k), axis=j, start=a, stop=b)
+                      == concat(slice(x, axis=j, start=a, stop=b), slice(y, axis=j, start=a, stop=b), axis=k)
+                      for x[2, 3, 4], y[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j != k
+    join:             concat(slice(x, axis=k, start=a, stop=b), slice(x, axis=k, start=b, stop=c), axis=k)
+                      == slice(x, axis=k, start=a, stop=c)
+                      for x[1, 2, 3, 4], k[-1, -2, -3, -4]
+    transpose:        transpose(concat(x, y, axis=-1), perm=(-1, -2))
+                      == concat(transpose(x, perm=(-1, -2)), transpose(y, perm=(-1, -2)), axis=-2)  for x[2], y[2]
+    transpose-rows:   transpose(concat(x, y, axis=-2), perm=(-1, -2))
+                      == concat(transpose(x, perm=(-1, -2)), transpose(y, perm=(-1, -2)), axis=-1)  for x[2], y[2]
+    transpose-3-top:  transpose(concat(x, y, axis=i), perm=(i, j, k))
+                      == concat(transpose(x, perm=(i, j, k)), transpose(y, perm=(i, j, k)), axis=-3)
+                      for x[3], y[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    transpose-3-mid:  transpose(concat(x, y, axis=j), perm=(i, j, k))
+                      == concat(transpose(x, perm=(i, j, k)), transpose(y, perm=(i, j, k)), axis=-2)
+                      for x[3], y[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    transpose-3-last: transpose(concat(x, y, axis=k), perm=(i, j, k))
+                      == concat(transpose(x, perm=(i, j, k)), transpose(y, perm=(i, j, k)), axis=-1)
+                      for x[3], y[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    flatten-inner:    reshape(concat(x, y, axis=-2), shape=(x.shape[-3], (x.shape[-2] + y.shape[-2]) * x.shape[-1]))
+                      == concat(reshape(x, shape=(x.shape[-3], x.shape[-2] * x.shape[-1])),
+                                reshape(y, shape=(x.shape[-3], y.shape[-2] * x.shape[-1])), axis=-1)
+                      for x[3], y[3]
+    flatten-outer:    reshape(concat(x, y, axis=-3), shape=((x.shape[-3] + y.shape[-3]) * x.shape[-2], x.shape[-1]))
+                      == concat(reshape(x, shape=(x.shape[-3] * x.shape[-2], x.shape[-1])),
+                                reshape(y, shape=(y.shape[-3] * x.shape[-2], x.shape[-1])), axis=-2)
+                      for x[3], y[3]
+    flatten-image:    reshape(concat(x, y, axis=-3),
+                              shape=(x.shape[-4], (x.shape[-3] + y.shape[-3]) * x.shape[-2] * x.shape[-1]))
+                      == concat(reshape(x, shape=(x.shape[-4], x.shape[-3] * x.shape[-2] * x.shape[-1])),
+                                reshape(y, shape=(x.shape[-4], y.shape[-3] * x.shape[-2] * x.shape[-1])), axis=-1)
+                      for x[4], y[4]
 """
 
 

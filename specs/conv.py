@@ -59,27 +59,34 @@ AXIOMS = """
     zeros:          conv(x, zeros(shape=f), strides=s, pads=p, dilations=d, group=g)
                     == zeros(shape=conv(x, zeros(shape=f), strides=s, pads=p, dilations=d, group=g).shape)
                     for x[4], f[4], s[2], p[4], d[2]
-    scale-channels: conv(x, w, strides=s, pads=p, dilations=d, group=g)
+    scale-outputs:  conv(x, w, strides=s, pads=p, dilations=d, group=g)
                     * expand(t, shape=conv(x, w, strides=s, pads=p, dilations=d, group=g).shape, axes=(-3,))
                     == conv(x, w * expand(t, shape=w.shape, axes=(-4,)), strides=s, pads=p, dilations=d, group=g)
                     for x[4], w[4], t[1], s[2], p[4], d[2]
     scale-inputs:   conv(x * expand(t, shape=x.shape, axes=(-3,)), w, strides=s, pads=p, dilations=d)
                     == conv(x, w * expand(t, shape=w.shape, axes=(-3,)), strides=s, pads=p, dilations=d)
                     for x[4], w[4], t[1], s[2], p[4], d[2]
-    scale-depthwise: conv(x * expand(t, shape=x.shape, axes=(-3,)), w, strides=s, pads=p, dilations=d, group=w.shape[-4])
+    scale-each:     conv(x * expand(t, shape=x.shape, axes=(-3,)), w, strides=s, pads=p, dilations=d, group=w.shape[-4])
                     == conv(x, w * expand(t, shape=w.shape, axes=(-4,)), strides=s, pads=p, dilations=d, group=w.shape[-4])
                     for x[4], w[4], t[1], s[2], p[4], d[2] where w.shape[-3] == 1
-    pointwise-last: conv(conv(x, v, strides=s, pads=p, dilations=d), w)
+    pointwise-out:  conv(conv(x, v, strides=s, pads=p, dilations=d), w)
                     == conv(x, reshape(reshape(w, shape=(w.shape[-4], w.shape[-3]))
                                        @ reshape(v, shape=(v.shape[-4], v.shape[-3] * v.shape[-2] * v.shape[-1])),
                                        shape=(w.shape[-4], v.shape[-3], v.shape[-2], v.shape[-1])),
                             strides=s, pads=p, dilations=d)
                     for x[4], v[4], w[4], s[2], p[4], d[2] where w.shape[-2] == 1, w.shape[-1] == 1
-    pointwise-first: conv(conv(x, v), w, strides=s, pads=p, dilations=d)
+    pointwise-in:   conv(conv(x, v), w, strides=s, pads=p, dilations=d)
                     == conv(x, transpose(transpose(w, perm=(-4, -2, -1, -3)) @ reshape(v, shape=(v.shape[-4], v.shape[-3])),
                                          perm=(-4, -1, -3, -2)), strides=s, pads=p, dilations=d)
                     for x[4], v[4], w[4], s[2], p[4], d[2] where v.shape[-2] == 1, v.shape[-1] == 1
-    average-pointwise: avg_pool(conv(x, w, group=g), kernel=k, strides=s, pads=p, include_pads=i)
+    depthwise-in:   conv(conv(x, v, strides=s, pads=p, dilations=d, group=v.shape[-4]), w)
+                    == conv(x, expand(reshape(w, shape=(w.shape[-4], w.shape[-3])), axes=(-4, -3),
+                                      shape=(w.shape[-4], w.shape[-3], v.shape[-2], v.shape[-1]))
+                               * expand(reshape(v, shape=(v.shape[-4], v.shape[-2], v.shape[-1])), axes=(-3, -2, -1),
+                                        shape=(w.shape[-4], w.shape[-3], v.shape[-2], v.shape[-1])),
+                            strides=s, pads=p, dilations=d)
+                    for x[4], v[4], w[4], s[2], p[4], d[2] where v.shape[-3] == 1, w.shape[-2] == 1, w.shape[-1] == 1
+    pool-pointwise: avg_pool(conv(x, w, group=g), kernel=k, strides=s, pads=p, include_pads=i)
                     == conv(avg_pool(x, kernel=k, strides=s, pads=p, include_pads=i), w, group=g)
                     for x[4], w[4], k[2], s[2], p[4] where w.shape[-2] == 1, w.shape[-1] == 1
     mean-pointwise: reduce_mean(conv(x, w), axes=(-2, -1))

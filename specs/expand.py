@@ -14,10 +14,10 @@ from superopt.op import Emit, Node
 ONNX = "Expand"
 
 AXIOMS = """
-    identity:       expand(x, shape=x.shape, axes=(-1,)) == x              for x[1]
-    identity-2:     expand(x, shape=x.shape, axes=(-2, -1)) == x           for x[2]
-    identity-3:     expand(x, shape=x.shape, axes=(-3, -2, -1)) == x       for x[3]
-    identity-4:     expand(x, shape=x.shape, axes=(-4, -3, -2, -1)) == x   for x[4]
+    identity:       expand(x, shape=x.shape, axes=(-1,)) == x  for x[1]
+    identity-2:     expand(x, shape=x.shape, axes=(-2, -1)) == x  for x[2]
+    identity-3:     expand(x, shape=x.shape, axes=(-3, -2, -1)) == x  for x[3]
+    identity-4:     expand(x, shape=x.shape, axes=(-4, -3, -2, -1)) == x  for x[4]
     twice:          expand(expand(x, shape=s, axes=(k,)), shape=t, axes=(-2, -1)) == expand(x, shape=t, axes=(k,))
                     for x[1], s[2], t[3, 4], k[-1, -2]
     twice-3:        expand(expand(x, shape=s, axes=(k,)), shape=t, axes=(-3, -2, -1)) == expand(x, shape=t, axes=(k,))
@@ -25,7 +25,7 @@ AXIOMS = """
     twice-matrix:   expand(expand(x, shape=s, axes=(-2, -1)), shape=t, axes=(-3, -2, -1)) == expand(x, shape=t, axes=(-2, -1))
                     for x[2], s[3], t[4]
     zeros:          expand(zeros(shape=s), shape=t, axes=(k,)) == zeros(shape=t)  for s[1], t[2, 3, 4], k[-1, -2, -3, -4]
-    ones:           expand(ones(shape=s), shape=t, axes=(k,)) == ones(shape=t)    for s[1], t[2, 3, 4], k[-1, -2, -3, -4]
+    ones:           expand(ones(shape=s), shape=t, axes=(k,)) == ones(shape=t)  for s[1], t[2, 3, 4], k[-1, -2, -3, -4]
     concat-row:     expand(concat(x, y, axis=-1), shape=(m, x.shape[-1] + y.shape[-1]), axes=(-1,))
                     == concat(expand(x, shape=(m, x.shape[-1]), axes=(-1,)),
                               expand(y, shape=(m, y.shape[-1]), axes=(-1,)), axis=-1)

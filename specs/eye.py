@@ -6,7 +6,7 @@ from superopt.graph import Extent
 from superopt.index import Tensor, number, require, same, select, tensor
 
 AXIOMS = """
-    transpose:      transpose(eye(n=n), perm=(-1, -2)) == eye(n=n)
+    transpose:    transpose(eye(n=n), perm=(-1, -2)) == eye(n=n)
 """
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from superopt.index import Extents, Tensor, number, require, same, select, tensor
 
 AXIOMS = """
-    pad:            pad(identity_kernel(shape=s, at=t), before=(0, 0, a, b), after=(0, 0, c, d))
-                    == identity_kernel(shape=(s0, s1, s2 + a + c, s3 + b + d), at=(t0 + a, t1 + b))
-                    for s[4], t[2]
-    depthwise:      identity_kernel(shape=(c, 1, 1, 1), at=(0, 0)) == ones(shape=(c, 1, 1, 1))
-    pointwise:      identity_kernel(shape=(c, c, 1, 1), at=(0, 0)) == reshape(eye(n=c), shape=(c, c, 1, 1))
+    pad:          pad(identity_kernel(shape=s, at=t), before=(0, 0, a, b), after=(0, 0, c, d))
+                  == identity_kernel(shape=(s0, s1, s2 + a + c, s3 + b + d), at=(t0 + a, t1 + b))
+                  for s[4], t[2]
+    depthwise:    identity_kernel(shape=(c, 1, 1, 1), at=(0, 0)) == ones(shape=(c, 1, 1, 1))
+    pointwise:    identity_kernel(shape=(c, c, 1, 1), at=(0, 0)) == reshape(eye(n=c), shape=(c, c, 1, 1))
 """
 
 

@@ -14,20 +14,20 @@ ONNX = "MaxPool"
 EXACT = "order"
 
 AXIOMS = """
-    relu:           max_pool(relu(x), kernel=k, strides=s, pads=p, dilations=d)
-                    == relu(max_pool(x, kernel=k, strides=s, pads=p, dilations=d))
-                    for x[4], k[2], s[2], p[4], d[2]
-    scale:          max_pool(scale(x, factor=a), kernel=k, strides=s, pads=p, dilations=d)
-                    == scale(max_pool(x, kernel=k, strides=s, pads=p, dilations=d), factor=a)
-                    for x[4], k[2], s[2], p[4], d[2] where a >= 0
-    concat:         max_pool(concat(x, y, axis=c), kernel=k, strides=s, pads=p, dilations=d)
-                    == concat(max_pool(x, kernel=k, strides=s, pads=p, dilations=d),
-                              max_pool(y, kernel=k, strides=s, pads=p, dilations=d), axis=c)
-                    for x[4], y[4], k[2], s[2], p[4], d[2], c[-3, -4]
-    slice:          max_pool(slice(x, axis=c, start=a, stop=b), kernel=k, strides=s, pads=p, dilations=d)
-                    == slice(max_pool(x, kernel=k, strides=s, pads=p, dilations=d), axis=c, start=a, stop=b)
-                    for x[4], k[2], s[2], p[4], d[2], c[-3, -4]
-    single:         max_pool(x, kernel=(1, 1), strides=(1, 1), pads=(0, 0, 0, 0), dilations=d) == x  for x[4], d[2]
+    relu:         max_pool(relu(x), kernel=k, strides=s, pads=p, dilations=d)
+                  == relu(max_pool(x, kernel=k, strides=s, pads=p, dilations=d))
+                  for x[4], k[2], s[2], p[4], d[2]
+    scale:        max_pool(scale(x, factor=a), kernel=k, strides=s, pads=p, dilations=d)
+                  == scale(max_pool(x, kernel=k, strides=s, pads=p, dilations=d), factor=a)
+                  for x[4], k[2], s[2], p[4], d[2] where a >= 0
+    concat:       max_pool(concat(x, y, axis=c), kernel=k, strides=s, pads=p, dilations=d)
+                  == concat(max_pool(x, kernel=k, strides=s, pads=p, dilations=d),
+                            max_pool(y, kernel=k, strides=s, pads=p, dilations=d), axis=c)
+                  for x[4], y[4], k[2], s[2], p[4], d[2], c[-3, -4]
+    slice:        max_pool(slice(x, axis=c, start=a, stop=b), kernel=k, strides=s, pads=p, dilations=d)
+                  == slice(max_pool(x, kernel=k, strides=s, pads=p, dilations=d), axis=c, start=a, stop=b)
+                  for x[4], k[2], s[2], p[4], d[2], c[-3, -4]
+    single:       max_pool(x, kernel=(1, 1), strides=(1, 1), pads=(0, 0, 0, 0), dilations=d) == x  for x[4], d[2]
 """
 
 

@@ -6,7 +6,7 @@ from superopt.graph import inverse
 from superopt.index import Extents, Tensor, number, require, tensor
 
 AXIOMS = """
-    as-ones:        mean_kernel(shape=s) == scale(ones(shape=s), factor=1 / (s2 * s3))  for s[4]
+    as-ones:      mean_kernel(shape=s) == scale(ones(shape=s), factor=1 / (s2 * s3))  for s[4]
 """
 
 

@@ -9,45 +9,46 @@ from superopt.op import Emit, Node, apply
 ONNX = "Pad"
 
 AXIOMS = """
-    none:           pad(x, before=(0,), after=(0,)) == x                          for x[1]
-    none-2:         pad(x, before=(0, 0), after=(0, 0)) == x                      for x[2]
-    none-3:         pad(x, before=(0, 0, 0), after=(0, 0, 0)) == x                for x[3]
-    none-4:         pad(x, before=(0, 0, 0, 0), after=(0, 0, 0, 0)) == x          for x[4]
-    twice:          pad(pad(x, before=p, after=q), before=r, after=s)
-                    == pad(x, before=(p0 + r0, p1 + r1), after=(q0 + s0, q1 + s1))
-                    for x[2], p[2], q[2], r[2], s[2]
-    twice-4:        pad(pad(x, before=p, after=q), before=r, after=s)
-                    == pad(x, before=(p0 + r0, p1 + r1, p2 + r2, p3 + r3), after=(q0 + s0, q1 + s1, q2 + s2, q3 + s3))
-                    for x[4], p[4], q[4], r[4], s[4]
-    zeros:          pad(zeros(shape=s), before=p, after=q) == zeros(shape=(s0 + p0 + q0, s1 + p1 + q1))  for s[2], p[2], q[2]
-    undo-columns:   slice(pad(x, before=(0, a), after=(0, b)), axis=-1, start=a, stop=a + x.shape[-1]) == x  for x[2]
-    undo-rows:      slice(pad(x, before=(a, 0), after=(b, 0)), axis=-2, start=a, stop=a + x.shape[-2]) == x  for x[2]
-    undo-channels:  slice(pad(x, before=(0, a, 0, 0), after=(0, b, 0, 0)), axis=-3, start=a, stop=a + x.shape[-3])
-                    == x  for x[4]
+    none:               pad(x, before=(0,), after=(0,)) == x  for x[1]
+    none-2:             pad(x, before=(0, 0), after=(0, 0)) == x  for x[2]
+    none-3:             pad(x, before=(0, 0, 0), after=(0, 0, 0)) == x  for x[3]
+    none-4:             pad(x, before=(0, 0, 0, 0), after=(0, 0, 0, 0)) == x  for x[4]
+    twice:              pad(pad(x, before=p, after=q), before=r, after=s)
+                        == pad(x, before=(p0 + r0, p1 + r1), after=(q0 + s0, q1 + s1))
+                        for x[2], p[2], q[2], r[2], s[2]
+    twice-4:            pad(pad(x, before=p, after=q), before=r, after=s)
+                        == pad(x, before=(p0 + r0, p1 + r1, p2 + r2, p3 + r3), after=(q0 + s0, q1 + s1, q2 + s2, q3 + s3))
+                        for x[4], p[4], q[4], r[4], s[4]
+    zeros:              pad(zeros(shape=s), before=p, after=q) == zeros(shape=(s0 + p0 + q0, s1 + p1 + q1))
+                        for s[2], p[2], q[2]
+    undo-columns:       slice(pad(x, before=(0, a), after=(0, b)), axis=-1, start=a, stop=a + x.shape[-1]) == x  for x[2]
+    undo-rows:          slice(pad(x, before=(a, 0), after=(b, 0)), axis=-2, start=a, stop=a + x.shape[-2]) == x  for x[2]
+    undo-channels:      slice(pad(x, before=(0, a, 0, 0), after=(0, b, 0, 0)), axis=-3, start=a, stop=a + x.shape[-3])
+                        == x  for x[4]
     as-concat-columns:  pad(x, before=(0, 0), after=(0, n)) == concat(x, zeros(shape=(x.shape[-2], n)), axis=-1)
-                    for x[2] where n >= 1
-    as-concat-rows: pad(x, before=(0, 0), after=(n, 0)) == concat(x, zeros(shape=(n, x.shape[-1])), axis=-2)
-                    for x[2] where n >= 1
+                        for x[2] where n >= 1
+    as-concat-rows:     pad(x, before=(0, 0), after=(n, 0)) == concat(x, zeros(shape=(n, x.shape[-1])), axis=-2)
+                        for x[2] where n >= 1
     as-concat-channels: pad(x, before=(0, 0, 0, 0), after=(0, n, 0, 0))
-                    == concat(x, zeros(shape=(x.shape[-4], n, x.shape[-2], x.shape[-1])), axis=-3)
-                    for x[4] where n >= 1
+                        == concat(x, zeros(shape=(x.shape[-4], n, x.shape[-2], x.shape[-1])), axis=-3)
+                        for x[4] where n >= 1
     as-concat-outputs:  pad(x, before=(0, 0, 0, 0), after=(n, 0, 0, 0))
-                    == concat(x, zeros(shape=(n, x.shape[-3], x.shape[-2], x.shape[-1])), axis=-4)
-                    for x[4] where n >= 1
-    concat-outputs: pad(concat(x, y, axis=-4), before=(0, p1, p2, p3), after=(0, q1, q2, q3))
-                    == concat(pad(x, before=(0, p1, p2, p3), after=(0, q1, q2, q3)),
-                              pad(y, before=(0, p1, p2, p3), after=(0, q1, q2, q3)), axis=-4)
-                    for x[4], y[4]
-    concat-channels: pad(concat(x, y, axis=-3), before=(p0, 0, p2, p3), after=(q0, 0, q2, q3))
-                    == concat(pad(x, before=(p0, 0, p2, p3), after=(q0, 0, q2, q3)),
-                              pad(y, before=(p0, 0, p2, p3), after=(q0, 0, q2, q3)), axis=-3)
-                    for x[4], y[4]
-    matmul-columns: x @ pad(y, before=(0, a), after=(0, b)) == pad(x @ y, before=(0, a), after=(0, b))  for x[2], y[2]
-    matmul-rows:    pad(x, before=(a, 0), after=(b, 0)) @ y == pad(x @ y, before=(a, 0), after=(b, 0))  for x[2], y[2]
-    matmul-inner:   pad(x, before=(0, a), after=(0, b)) @ pad(y, before=(a, 0), after=(b, 0)) == x @ y  for x[2], y[2]
-    transpose:      pad(transpose(x, perm=(-1, -2)), before=(a, b), after=(c, d))
-                    == transpose(pad(x, before=(b, a), after=(d, c)), perm=(-1, -2))
-                    for x[2]
+                        == concat(x, zeros(shape=(n, x.shape[-3], x.shape[-2], x.shape[-1])), axis=-4)
+                        for x[4] where n >= 1
+    concat-outputs:     pad(concat(x, y, axis=-4), before=(0, p1, p2, p3), after=(0, q1, q2, q3))
+                        == concat(pad(x, before=(0, p1, p2, p3), after=(0, q1, q2, q3)),
+                                  pad(y, before=(0, p1, p2, p3), after=(0, q1, q2, q3)), axis=-4)
+                        for x[4], y[4]
+    concat-channels:    pad(concat(x, y, axis=-3), before=(p0, 0, p2, p3), after=(q0, 0, q2, q3))
+                        == concat(pad(x, before=(p0, 0, p2, p3), after=(q0, 0, q2, q3)),
+                                  pad(y, before=(p0, 0, p2, p3), after=(q0, 0, q2, q3)), axis=-3)
+                        for x[4], y[4]
+    matmul-columns:     x @ pad(y, before=(0, a), after=(0, b)) == pad(x @ y, before=(0, a), after=(0, b))  for x[2], y[2]
+    matmul-rows:        pad(x, before=(a, 0), after=(b, 0)) @ y == pad(x @ y, before=(a, 0), after=(b, 0))  for x[2], y[2]
+    matmul-inner:       pad(x, before=(0, a), after=(0, b)) @ pad(y, before=(a, 0), after=(b, 0)) == x @ y  for x[2], y[2]
+    transpose:          pad(transpose(x, perm=(-1, -2)), before=(a, b), after=(c, d))
+                        == transpose(pad(x, before=(b, a), after=(d, c)), perm=(-1, -2))
+                        for x[2]
 """
 
 

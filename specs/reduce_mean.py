@@ -11,26 +11,28 @@ from superopt.op import Emit, Node, apply
 ONNX = ("ReduceMean", "GlobalAveragePool")
 
 AXIOMS = """
-    as-sum:         reduce_mean(x, axes=(k,)) == scale(reduce_sum(x, axes=(k,)), factor=1 / x.shape[k])
-                    for x[2, 3, 4], k[-1, -2, -3, -4]
-    as-sum-image:   reduce_mean(x, axes=(-2, -1)) == scale(reduce_sum(x, axes=(-2, -1)), factor=1 / (x.shape[-2] * x.shape[-1]))
-                    for x[3, 4]
-    add:            reduce_mean(x + y, axes=(k,)) == reduce_mean(x, axes=(k,)) + reduce_mean(y, axes=(k,))
-                    for x[2, 3, 4], y[2, 3, 4], k[-1, -2, -3, -4]
-    add-image:      reduce_mean(x + y, axes=(-2, -1)) == reduce_mean(x, axes=(-2, -1)) + reduce_mean(y, axes=(-2, -1))
-                    for x[3, 4], y[3, 4]
-    scale:          reduce_mean(scale(x, factor=a), axes=(k,)) == scale(reduce_mean(x, axes=(k,)), factor=a)
-                    for x[2, 3, 4], k[-1, -2, -3, -4]
-    concat-image:   reduce_mean(concat(x, y, axis=j), axes=(-2, -1))
-                    == concat(reduce_mean(x, axes=(-2, -1)), reduce_mean(y, axes=(-2, -1)), axis=j + 2)
-                    for x[3, 4], y[3, 4], j[-3, -4]
-    mul-channels:   reduce_mean(x * expand(t, shape=x.shape, axes=(-3,)), axes=(-2, -1))
-                    == reduce_mean(x, axes=(-2, -1)) * expand(t, shape=(x.shape[-4], x.shape[-3]), axes=(-1,))
-                    for x[4], t[1]
-    matmul:         reduce_mean(x @ y, axes=(k,)) == reduce_mean(x, axes=(k,)) @ y  for x[3, 4], y[2], k[-2, -3, -4]
-    matmul-rows:    reduce_mean(x @ y, axes=(-2,))
-                    == reshape(reshape(reduce_mean(x, axes=(-2,)), shape=(1, x.shape[-1])) @ y, shape=(y.shape[-1],))
-                    for x[2], y[2]
+    as-sum:       reduce_mean(x, axes=(k,)) == scale(reduce_sum(x, axes=(k,)), factor=1 / x.shape[k])
+                  for x[2, 3, 4], k[-1, -2, -3, -4]
+    as-sum-image: reduce_mean(x, axes=(-2, -1)) == scale(reduce_sum(x, axes=(-2, -1)), factor=1 / (x.shape[-2] * x.shape[-1]))
+                  for x[3, 4]
+    add:          reduce_mean(x + y, axes=(k,)) == reduce_mean(x, axes=(k,)) + reduce_mean(y, axes=(k,))
+                  for x[2, 3, 4], y[2, 3, 4], k[-1, -2, -3, -4]
+    add-image:    reduce_mean(x + y, axes=(-2, -1)) == reduce_mean(x, axes=(-2, -1)) + reduce_mean(y, axes=(-2, -1))
+                  for x[3, 4], y[3, 4]
+    scale:        reduce_mean(scale(x, factor=a), axes=(k,)) == scale(reduce_mean(x, axes=(k,)), factor=a)
+                  for x[2, 3, 4], k[-1, -2, -3, -4]
+    concat-image: reduce_mean(concat(x, y, axis=j), axes=(-2, -1))
+                  == concat(reduce_mean(x, axes=(-2, -1)), reduce_mean(y, axes=(-2, -1)), axis=j + 2)
+                  for x[3, 4], y[3, 4], j[-3, -4]
+    mul-channels: reduce_mean(x * expand(t, shape=x.shape, axes=(-3,)), axes=(-2, -1))
+                  == reduce_mean(x, axes=(-2, -1)) * expand(t, shape=(x.shape[-4], x.shape[-3]), axes=(-1,))
+                  for x[4], t[1]
+    expand-rows:  reduce_mean(expand(x, shape=(m, n), axes=(-1,)), axes=(-2,)) == x  for x[1]
+    expand-image: reduce_mean(expand(x, shape=s, axes=(-4, -3)), axes=(-2, -1)) == x  for x[2], s[4]
+    matmul:       reduce_mean(x @ y, axes=(k,)) == reduce_mean(x, axes=(k,)) @ y  for x[3, 4], y[2], k[-2, -3, -4]
+    matmul-rows:  reduce_mean(x @ y, axes=(-2,))
+                  == reshape(reshape(reduce_mean(x, axes=(-2,)), shape=(1, x.shape[-1])) @ y, shape=(y.shape[-1],))
+                  for x[2], y[2]
 """
 
 

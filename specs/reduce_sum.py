@@ -36,8 +36,8 @@ AXIOMS = """
                     == slice(reduce_sum(x, axes=(k,)), axis=j + 1, start=a, stop=b)
                     for x[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j < k
     twice:          reduce_sum(reduce_sum(x, axes=(-1,)), axes=(-1,)) == reduce_sum(x, axes=(-2, -1))  for x[3, 4]
-    transpose:      reduce_sum(transpose(x, perm=(-1, -2)), axes=(-1,)) == reduce_sum(x, axes=(-2,))   for x[2]
-    transpose-rows: reduce_sum(transpose(x, perm=(-1, -2)), axes=(-2,)) == reduce_sum(x, axes=(-1,))   for x[2]
+    transpose:      reduce_sum(transpose(x, perm=(-1, -2)), axes=(-1,)) == reduce_sum(x, axes=(-2,))  for x[2]
+    transpose-rows: reduce_sum(transpose(x, perm=(-1, -2)), axes=(-2,)) == reduce_sum(x, axes=(-1,))  for x[2]
     expand-rows:    reduce_sum(expand(x, shape=(m, n), axes=(-1,)), axes=(-2,)) == scale(x, factor=m)  for x[1]
     expand-columns: reduce_sum(expand(x, shape=(m, n), axes=(-2,)), axes=(-1,)) == scale(x, factor=n)  for x[1]
     mul-rows:       reduce_sum(x * expand(t, shape=x.shape, axes=(-2,)), axes=(-1,)) == reduce_sum(x, axes=(-1,)) * t

@@ -16,17 +16,18 @@ REDUCTIONS = {"reduce_sum": "ReduceSum", "reduce_mean": "ReduceMean"}
 ONNX = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 AXIOMS = """
-    identity:       reshape(x, shape=x.shape) == x                       for x[1, 2, 3, 4]
+    identity:       reshape(x, shape=x.shape) == x  for x[1, 2, 3, 4]
     twice:          reshape(reshape(x, shape=s), shape=t) == reshape(x, shape=t)  for x[1, 2], s[1, 2], t[1, 2]
-    zeros:          reshape(zeros(shape=s), shape=t) == zeros(shape=t)   for s[1, 2, 3, 4], t[1, 2, 3, 4]
-    ones:           reshape(ones(shape=s), shape=t) == ones(shape=t)     for s[1, 2, 3, 4], t[1, 2, 3, 4]
-    row:            reshape(x, shape=(1, x.shape[-1])) == expand(x, shape=(1, x.shape[-1]), axes=(-1,))    for x[1]
-    column:         reshape(x, shape=(x.shape[-1], 1)) == expand(x, shape=(x.shape[-1], 1), axes=(-2,))    for x[1]
+    zeros:          reshape(zeros(shape=s), shape=t) == zeros(shape=t)  for s[1, 2, 3, 4], t[1, 2, 3, 4]
+    ones:           reshape(ones(shape=s), shape=t) == ones(shape=t)  for s[1, 2, 3, 4], t[1, 2, 3, 4]
+    row:            reshape(x, shape=(1, x.shape[-1])) == expand(x, shape=(1, x.shape[-1]), axes=(-1,))  for x[1]
+    column:         reshape(x, shape=(x.shape[-1], 1)) == expand(x, shape=(x.shape[-1], 1), axes=(-2,))  for x[1]
     channel:        reshape(x, shape=(1, x.shape[-1], 1, 1)) == expand(x, shape=(1, x.shape[-1], 1, 1), axes=(-3,))  for x[1]
     kernel:         reshape(x, shape=(x.shape[-1], 1, 1, 1)) == expand(x, shape=(x.shape[-1], 1, 1, 1), axes=(-4,))  for x[1]
-    pointwise:      reshape(reshape(x, shape=(x.shape[-2], x.shape[-1], 1, 1)), shape=x.shape) == x          for x[2]
-    leading-unit:   reshape(reshape(x, shape=(1, x.shape[-2], x.shape[-1])), shape=x.shape) == x             for x[2]
-    flatten-expand: reshape(expand(x, shape=(l, m, n), axes=(-1,)), shape=(l * m, n)) == expand(x, shape=(l * m, n), axes=(-1,))
+    pointwise:      reshape(reshape(x, shape=(x.shape[-2], x.shape[-1], 1, 1)), shape=x.shape) == x  for x[2]
+    leading-unit:   reshape(reshape(x, shape=(1, x.shape[-2], x.shape[-1])), shape=x.shape) == x  for x[2]
+    flatten-expand: reshape(expand(x, shape=(l, m, n), axes=(-1,)), shape=(l * m, n))
+                    == expand(x, shape=(l * m, n), axes=(-1,))
                     for x[1]
 """
 

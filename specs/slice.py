@@ -11,40 +11,46 @@ from superopt.op import Emit, Node, apply
 ONNX = ("Slice", "Split")
 
 AXIOMS = """
-    whole:          slice(x, axis=k, start=0, stop=x.shape[k]) == x  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
-    twice:          slice(slice(x, axis=k, start=a, stop=b), axis=k, start=c, stop=d)
-                    == slice(x, axis=k, start=a + c, stop=a + d)
-                    for x[1, 2, 3, 4], k[-1, -2, -3, -4]
-    exchange:       slice(slice(x, axis=k, start=a, stop=b), axis=j, start=c, stop=d)
-                    == slice(slice(x, axis=j, start=c, stop=d), axis=k, start=a, stop=b)
-                    for x[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j < k
-    transpose:      slice(transpose(x, perm=(-1, -2)), axis=-1, start=a, stop=b)
-                    == transpose(slice(x, axis=-2, start=a, stop=b), perm=(-1, -2))  for x[2]
-    transpose-rows: slice(transpose(x, perm=(-1, -2)), axis=-2, start=a, stop=b)
-                    == transpose(slice(x, axis=-1, start=a, stop=b), perm=(-1, -2))  for x[2]
-    transpose-3-first:  slice(transpose(x, perm=(i, j, k)), axis=-3, start=a, stop=b)
-                    == transpose(slice(x, axis=i, start=a, stop=b), perm=(i, j, k))
-                    for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    transpose-3-second: slice(transpose(x, perm=(i, j, k)), axis=-2, start=a, stop=b)
-                    == transpose(slice(x, axis=j, start=a, stop=b), perm=(i, j, k))
-                    for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    transpose-3-third:  slice(transpose(x, perm=(i, j, k)), axis=-1, start=a, stop=b)
-                    == transpose(slice(x, axis=k, start=a, stop=b), perm=(i, j, k))
-                    for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    expand-new:     slice(expand(x, shape=(m, n), axes=(-1,)), axis=-2, start=a, stop=b)
-                    == expand(x, shape=(b - a, n), axes=(-1,))
-                    for x[1]
-    expand-kept:    slice(expand(x, shape=(m, n), axes=(-1,)), axis=-1, start=a, stop=b)
-                    == expand(slice(x, axis=-1, start=a, stop=b), shape=(m, b - a), axes=(-1,))
-                    for x[1]
-    expand-channel: slice(expand(x, shape=(n, c, h, w), axes=(-3,)), axis=-3, start=a, stop=b)
-                    == expand(slice(x, axis=-1, start=a, stop=b), shape=(n, b - a, h, w), axes=(-3,))
-                    for x[1]
-    expand-kernel:  slice(expand(x, shape=(n, c, h, w), axes=(-4,)), axis=-4, start=a, stop=b)
-                    == expand(slice(x, axis=-1, start=a, stop=b), shape=(b - a, c, h, w), axes=(-4,))
-                    for x[1]
-    zeros:          slice(zeros(shape=s), axis=-1, start=a, stop=b) == zeros(shape=(s0, b - a))  for s[2]
-    zeros-rows:     slice(zeros(shape=s), axis=-2, start=a, stop=b) == zeros(shape=(b - a, s1))  for s[2]
+    whole:            slice(x, axis=k, start=0, stop=x.shape[k]) == x  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
+    twice:            slice(slice(x, axis=k, start=a, stop=b), axis=k, start=c, stop=d)
+                      == slice(x, axis=k, start=a + c, stop=a + d)
+                      for x[1, 2, 3, 4], k[-1, -2, -3, -4]
+    exchange:         slice(slice(x, axis=k, start=a, stop=b), axis=j, start=c, stop=d)
+                      == slice(slice(x, axis=j, start=c, stop=d), axis=k, start=a, stop=b)
+                      for x[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j < k
+    transpose:        slice(transpose(x, perm=(-1, -2)), axis=-1, start=a, stop=b)
+                      == transpose(slice(x, axis=-2, start=a, stop=b), perm=(-1, -2))  for x[2]
+    transpose-rows:   slice(transpose(x, perm=(-1, -2)), axis=-2, start=a, stop=b)
+                      == transpose(slice(x, axis=-1, start=a, stop=b), perm=(-1, -2))  for x[2]
+    transpose-3-top:  slice(transpose(x, perm=(i, j, k)), axis=-3, start=a, stop=b)
+                      == transpose(slice(x, axis=i, start=a, stop=b), perm=(i, j, k))
+                      for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    transpose-3-mid:  slice(transpose(x, perm=(i, j, k)), axis=-2, start=a, stop=b)
+                      == transpose(slice(x, axis=j, start=a, stop=b), perm=(i, j, k))
+                      for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    transpose-3-last: slice(transpose(x, perm=(i, j, k)), axis=-1, start=a, stop=b)
+                      == transpose(slice(x, axis=k, start=a, stop=b), perm=(i, j, k))
+                      for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    expand-new:       slice(expand(x, shape=(m, n), axes=(-1,)), axis=-2, start=a, stop=b)
+                      == expand(x, shape=(b - a, n), axes=(-1,))
+                      for x[1]
+    expand-kept:      slice(expand(x, shape=(m, n), axes=(-1,)), axis=-1, start=a, stop=b)
+                      == expand(slice(x, axis=-1, start=a, stop=b), shape=(m, b - a), axes=(-1,))
+                      for x[1]
+    expand-new-3:     slice(expand(x, shape=s, axes=(-1,)), axis=-2, start=a, stop=b)
+                      == expand(x, shape=(s0, b - a, s2), axes=(-1,))
+                      for x[1], s[3]
+    expand-kept-3:    slice(expand(x, shape=s, axes=(-1,)), axis=-1, start=a, stop=b)
+                      == expand(slice(x, axis=-1, start=a, stop=b), shape=(s0, s1, b - a), axes=(-1,))
+                      for x[1], s[3]
+    expand-channel:   slice(expand(x, shape=(n, c, h, w), axes=(-3,)), axis=-3, start=a, stop=b)
+                      == expand(slice(x, axis=-1, start=a, stop=b), shape=(n, b - a, h, w), axes=(-3,))
+                      for x[1]
+    expand-kernel:    slice(expand(x, shape=(n, c, h, w), axes=(-4,)), axis=-4, start=a, stop=b)
+                      == expand(slice(x, axis=-1, start=a, stop=b), shape=(b - a, c, h, w), axes=(-4,))
+                      for x[1]
+    zeros:            slice(zeros(shape=s), axis=-1, start=a, stop=b) == zeros(shape=(s0, b - a))  for s[2]
+    zeros-rows:       slice(zeros(shape=s), axis=-2, start=a, stop=b) == zeros(shape=(b - a, s1))  for s[2]
 """
 
 

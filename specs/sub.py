@@ -9,10 +9,10 @@ from superopt.op import Emit, Node, apply
 ONNX = "Sub"
 
 AXIOMS = """
-    as-sum:     x - y == x + scale(y, factor=-1)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
-    self:       x - x == zeros(shape=x.shape)     for x[1, 2, 3, 4]
-    undo:       x + y - y == x                    for x[1, 2, 3, 4], y[1, 2, 3, 4]
-    distribute: x * (y - z) == x * y - x * z      for x[1, 2, 3, 4], y[1, 2, 3, 4], z[1, 2, 3, 4]
+    as-sum:       x - y == x + scale(y, factor=-1)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    self:         x - x == zeros(shape=x.shape)  for x[1, 2, 3, 4]
+    undo:         x + y - y == x  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    distribute:   x * (y - z) == x * y - x * z  for x[1, 2, 3, 4], y[1, 2, 3, 4], z[1, 2, 3, 4]
 """
 
 

@@ -9,8 +9,8 @@ from superopt.op import Emit, Node, apply
 ONNX = "Transpose"
 
 AXIOMS = """
-    identity:       transpose(x, perm=(-2, -1)) == x          for x[2]
-    identity-3:     transpose(x, perm=(-3, -2, -1)) == x      for x[3]
+    identity:       transpose(x, perm=(-2, -1)) == x  for x[2]
+    identity-3:     transpose(x, perm=(-3, -2, -1)) == x  for x[3]
     identity-4:     transpose(x, perm=(-4, -3, -2, -1)) == x  for x[4]
     twice:          transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) == x  for x[2]
     swap-last:      transpose(transpose(x, perm=(-3, -1, -2)), perm=(-3, -1, -2)) == x  for x[3]
@@ -24,8 +24,9 @@ AXIOMS = """
     channels-last:  transpose(transpose(x, perm=(-4, -2, -1, -3)), perm=(-4, -1, -3, -2)) == x  for x[4]
     channels-first: transpose(transpose(x, perm=(-4, -1, -3, -2)), perm=(-4, -2, -1, -3)) == x  for x[4]
     zeros:          transpose(zeros(shape=s), perm=(-1, -2)) == zeros(shape=(s1, s0))  for s[2]
-    ones:           transpose(ones(shape=s), perm=(-1, -2)) == ones(shape=(s1, s0))    for s[2]
-    row:            transpose(reshape(x, shape=(1, x.shape[-1])), perm=(-1, -2)) == reshape(x, shape=(x.shape[-1], 1))  for x[1]
+    ones:           transpose(ones(shape=s), perm=(-1, -2)) == ones(shape=(s1, s0))  for s[2]
+    row:            transpose(reshape(x, shape=(1, x.shape[-1])), perm=(-1, -2)) == reshape(x, shape=(x.shape[-1], 1))
+                    for x[1]
     expand:         transpose(expand(x, shape=(m, n), axes=(-1,)), perm=(-1, -2))
                     == expand(x, shape=(n, m), axes=(-2,))  for x[1]
     expand-columns: transpose(expand(x, shape=(m, n), axes=(-2,)), perm=(-1, -2))
