@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeAlias
 
 from superopt.graph import Term, subterms
@@ -39,6 +40,13 @@ class Given:
 
 
 Reason: TypeAlias = Congruence | Regrouping | Given
+
+
+def _length(number: object) -> int:
+    """The binary digits of a number beyond the first; none for a size."""
+    if isinstance(number, int | Fraction):
+        return max(0, number.numerator.bit_length() - 1) + number.denominator.bit_length() - 1
+    return 0
 
 
 class Closure:
@@ -81,6 +89,16 @@ class Closure:
     def equal(self, one: Term, other: Term) -> bool:
         return self.find(one) is self.find(other)
 
+    def weight(self, term: Term) -> int:
+        """How many nodes the term has, shared ones counted every time, and how long its numbers are."""
+        known = self._weight.get(term)
+        if known is not None:
+            return known
+        numbers = sum(
+            map(_length, (v for _, value in term.attributes for v in (value if isinstance(value, tuple) else (value,))))
+        )
+        return 1 + numbers + sum(map(self.weight, term.args))
+
     def signature(self, term: Term) -> Signature:
         """What congruent terms have in common."""
         operands = [self.find(a) for a in term.args]
@@ -116,7 +134,7 @@ class Closure:
         self._parent[term] = self._best[term] = term
         self._members[term] = [term]
         self._users[term] = []
-        self._weight[term] = 1 + sum(self._weight[a] for a in term.args)
+        self._weight[term] = self.weight(term)
         if term.is_variable:
             return
         self.by_operator.setdefault(term.op, []).append(term)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -52,6 +53,25 @@ class Direction:
     @functools.cached_property
     def target_operators(self) -> frozenset[str]:
         return frozenset(t.op for t in subterms(self.target) if not t.is_variable)
+
+    @functools.cached_property
+    def _shares(self) -> tuple[int, Mapping[str, int]]:
+        """How many operators the target has, and how often each variable, shared subterms counted every time."""
+        operators, uses = 0, Counter[str]()
+        pending = [self.target]
+        while pending:
+            term = pending.pop()
+            pending.extend(term.args)
+            if term.is_variable:
+                uses[term.name] += 1
+            else:
+                operators += 1
+        return operators, uses
+
+    def target_weight(self, weights: Mapping[str, int]) -> int:
+        """How many nodes the target has where its variables are terms of these weights."""
+        operators, uses = self._shares
+        return operators + sum(count * weights[name] for name, count in uses.items())
 
     @functools.cached_property
     def usable(self) -> bool:

@@ -21,11 +21,16 @@ SUMMANDS = 6
 
 @dataclass(frozen=True)
 class Limits:
-    """How far to search: rounds of matching every axiom everywhere, terms altogether, and steps of matching altogether."""
+    """How far to search: rounds of matching every axiom everywhere, terms and steps of matching altogether.
 
-    rounds: int = 6
+    A term may be heavier (have more nodes) than the heaviest side of the goals by `slack[0]`; when that leads no further, by
+    `slack[1]`, and so on.
+    """
+
+    rounds: int = 16
     terms: int = 700
     steps: int = 60_000
+    slack: tuple[int, ...] = (0, 2, 5, 10)
 
 
 @functools.cache
@@ -39,12 +44,23 @@ def every_direction() -> Mapping[tuple[str, int], Sequence[Direction]]:
     return found
 
 
+@functools.cache
+def written_out(operators: frozenset[str]) -> frozenset[str]:
+    """The operators, and those that axioms write them out with: `sub` brings `add` and `scale`."""
+    found = set(operators)
+    for readings in every_direction().values():
+        for direction in readings:
+            plain = direction.source is direction.equation.left[0] and all(a.is_variable for a in direction.source.args)
+            if plain and direction.source.op in operators:
+                found |= direction.target_operators
+    return frozenset(found) if found == operators else written_out(frozenset(found))
+
+
 def derive(assumptions: Assumptions, limits: Limits) -> list[str] | None:
     """Instances of axioms from which both sides of the equation are equal, as text; None if they did not meet."""
     goals = tuple(zip(assumptions.left, assumptions.right, strict=True))
-    everything = frozenset(registry())
     own = frozenset(t.op for pair in goals for t in subterms(*pair) if not t.is_variable)
-    for allowed in dict.fromkeys((own, everything)):
+    for allowed in dict.fromkeys((own, written_out(own), frozenset(registry()))):
         search = Saturation(assumptions, allowed, limits)
         if search.run(goals):
             given, regrouped = search.closure.explain(goals)
@@ -62,7 +78,9 @@ class Saturation:
         self.limits = limits
         self.closure = Closure()
         self.matcher = Matcher(self.closure, limits.steps)
+        self.heaviest = 0
         self._tried: set[tuple[object, ...]] = set()
+        self._too_heavy: dict[tuple[object, ...], int] = {}
         self._regrouped: set[tuple[Term, Term]] = set()
 
     @property
@@ -72,22 +90,31 @@ class Saturation:
 
     def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
         """Whether every goal was reached within the limits."""
-        for pair in goals:
-            for term in pair:
-                self.closure.add(term)
+        heaviest = max(self.closure.weight(self.closure.add(term)) for pair in goals for term in pair)
+        slack = iter(self.limits.slack)
+        self.heaviest = heaviest + next(slack)
         for _ in range(self.limits.rounds):
             before = len(self.closure), len(self._tried)
+            if self._reached(goals) or self._round(goals):
+                return True
+            if self.full:
+                return False
+            if (len(self.closure), len(self._tried)) == before:
+                more = next(slack, None)
+                if more is None:
+                    return False
+                self.heaviest = heaviest + more
+        return False
+
+    def _round(self, goals: Sequence[tuple[Term, Term]]) -> bool:
+        """Every axiom instantiated wherever it matches; whether the goals were reached."""
+        for direction, found in list(self._matches()):
+            self._instantiate(direction, found)
             if self._reached(goals):
                 return True
-            for direction, found in list(self._matches()):
-                self._instantiate(direction, found)
-                if self._reached(goals):
-                    return True
-                if self.full:
-                    return False
-            self._regroup()
-            if (len(self.closure), len(self._tried)) == before:
-                return self._reached(goals)
+            if self.full:
+                return False
+        self._regroup()
         return self._reached(goals)
 
     def _reached(self, goals: Iterable[tuple[Term, Term]]) -> bool:
@@ -104,17 +131,25 @@ class Saturation:
 
     def _instantiate(self, direction: Direction, found: Found) -> None:
         identity = (direction, *(self.closure.find(t) for t in found.tensors.values()), *found.symbols.items())
-        if identity in self._tried:
+        if identity in self._tried or self._too_heavy.get(identity, 0) > self.heaviest:
             return
-        self._tried.add(identity)
         tensors = {name: self.closure.best(term) for name, term in found.tensors.items()}
+        weights = {name: self.closure.weight(term) for name, term in tensors.items()}
+        if direction.target_weight(weights) > self.heaviest:
+            return
         binding = Binding(tensors, found.symbols)
         try:
             if not self.assumptions.holds(substitute_cond(direction.where, binding.value)):
+                self._tried.add(identity)
                 return
             source, target = instantiate(direction.source, binding), instantiate(direction.target, binding)
         except ShapeError:
+            self._tried.add(identity)
             return
+        self._too_heavy[identity] = self.closure.weight(target)
+        if self._too_heavy[identity] > self.heaviest:
+            return
+        self._tried.add(identity)
         typed = self.assumptions.typed(source) and self.assumptions.typed(target)
         if typed and self.assumptions.alike(source, target) and not self._known(source, target):
             text = write_ground(direction.axiom, direction.equation, tensors, found.symbols)
@@ -141,8 +176,11 @@ class Saturation:
         whole = self.closure.best(part)
         if rest is None or whole.op == node.op:
             return
+        new = apply(node.op, whole, *rest)
+        if self.closure.weight(new) > self.heaviest:
+            return
         self._regrouped.add((node, part))
-        new = self.closure.add(apply(node.op, whole, *rest))
+        self.closure.add(new)
         taken = self._removed(node.args, rest)
         pairs = (*self.closure.matched(taken, part.args), (part, whole))
         self.closure.merge(node, new, Regrouping((node, part, new), pairs))
@@ -153,10 +191,13 @@ class Saturation:
         whole = next((a for a in node.args if self.closure.equal(a, part)), None)
         if whole is None:
             return
-        self._regrouped.add((node, part))
         rest = list(node.args)
         rest.remove(whole)
-        new = self.closure.add(apply(node.op, part, *rest))
+        new = apply(node.op, part, *rest)
+        if self.closure.weight(new) > self.heaviest:
+            return
+        self._regrouped.add((node, part))
+        self.closure.add(new)
         self.closure.merge(node, new, Regrouping((node, part, new), ((whole, part),)))
 
     def _without(self, node: Term, part: Term) -> list[Term] | None:
