@@ -9,11 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx.checker
+import onnx_ir as ir
 from hypothesis import strategies as st
 
 from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
 from superopt.graph import Attribute, Sym, Term, size, substitute_attribute, subterms, variable, variables
+from superopt.model.lift import leaf_of, lift_node
 from superopt.model.lower import Lowered, model_of
 from superopt.model.session import Device, Session
 from superopt.op import Parameter, apply, operator, registry
@@ -87,6 +89,15 @@ def arrays_for(*terms: Term, seed: int = 0) -> dict[str, Array]:
 def evaluated(arrays: Mapping[str, Array], *terms: Term) -> tuple[Array, ...]:
     """The terms' values by their definitions, in float64."""
     return evaluate(terms, {name: a.astype(np.float64) for name, a in arrays.items()}, lambda _: None, Floats())
+
+
+def lifted(graph: ir.Graph, opset: int) -> dict[ir.Value, Term]:
+    """The terms of all values of the graph that lift, over variables for those that do not."""
+    terms: dict[ir.Value, Term] = {}
+    for node in graph:
+        inputs = [None if v is None else terms.get(v) or leaf_of(v) for v in node.inputs]
+        terms.update(zip(node.outputs, lift_node(node, inputs, opset) or (), strict=False))
+    return terms
 
 
 def ran(lowered: Lowered, outputs: Mapping[str, Term], arrays: Mapping[str, Array], opset: int) -> list[Array]:

@@ -16,11 +16,10 @@ from onnx import helper, numpy_helper
 from superopt.errors import ShapeError
 from superopt.graph import Term, subterms, variable
 from superopt.model.fold import fold
-from superopt.model.lift import leaf_of, lift_nodes
 from superopt.model.lower import Lowered, lower, model_of
 from superopt.model.session import Device, Session
 from superopt.op import apply, operator
-from tests.operator_cases import WITH_OPERANDS, Array, applications, arrays_for, evaluated, ran
+from tests.operator_cases import WITH_OPERANDS, Array, applications, arrays_for, evaluated, lifted, ran
 
 RNG = np.random.default_rng(0)
 OPSETS = [7, 9, 10, 11, 13, 15, 18, 21]
@@ -69,7 +68,7 @@ class OneNode:
 
     def lifted(self) -> list[Term] | None:
         model = ir.from_proto(self.proto)
-        terms = lift_nodes(model.graph, self.opset, leaf_of)
+        terms = lifted(model.graph, self.opset)
         found = [terms[v] for v in model.graph.outputs if v in terms]
         return found or None
 
@@ -230,7 +229,7 @@ def test_values_of_unknown_shape_and_other_domains_stay_opaque() -> None:
     model = ir.from_proto(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)])
     )
-    assert lift_nodes(model.graph, 17, leaf_of) == {}
+    assert lifted(model.graph, 17) == {}
 
 
 def test_an_initializer_that_an_input_overrides_is_no_constant() -> None:
@@ -242,7 +241,7 @@ def test_an_initializer_that_an_input_overrides_is_no_constant() -> None:
         [numpy_helper.from_array(np.ones(1, np.float32), "s")],
     )
     model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
-    (term,) = lift_nodes(model.graph, 17, leaf_of).values()
+    (term,) = lifted(model.graph, 17).values()
     assert term.op == "mul"
     assert not any(t.constant for t in subterms(term))
 
@@ -266,7 +265,7 @@ def _comes_back(term: Term) -> bool:
 def test_lifting_what_was_lowered_gives_the_term(name: str, data: st.DataObject) -> None:
     term = data.draw(applications(name).filter(_comes_back))
     model = ir.from_proto(model_of(lower({"out": term}, NEWEST), set(term.args), {"out": term}, NEWEST))
-    terms = lift_nodes(model.graph, NEWEST, leaf_of)
+    terms = lifted(model.graph, NEWEST)
     assert {v.name: t for v, t in terms.items()}["out"] is term
 
 

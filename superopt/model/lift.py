@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -45,21 +45,6 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
     return None
 
 
-def lift_nodes(nodes: Iterable[ir.Node], opset: int, leaf: Callable[[ir.Value], Term | None]) -> dict[ir.Value, Term]:
-    """The terms of all values that the nodes, in topological order, compute and that can be lifted.
-
-    `leaf` gives the variable for a value from elsewhere (see `leaf_of`), or None where it is no operand of the algebra. The
-    output of a node that cannot be lifted is such a value.
-    """
-    terms: dict[ir.Value, Term] = {}
-    for node in nodes:
-        inputs = [None if v is None else terms.get(v) or leaf(v) for v in node.inputs]
-        lifted = lift_node(node, inputs, opset)
-        if lifted is not None:
-            terms.update(zip(node.outputs, lifted, strict=False))
-    return terms
-
-
 def leaf_of(value: ir.Value) -> Term | None:
     """The variable named after a floating-point value of known, nonempty shape, constant if it is a weight; else None."""
     shape = value.shape
@@ -68,15 +53,17 @@ def leaf_of(value: ir.Value) -> Term | None:
     extents = tuple(d for d in shape if isinstance(d, int) and d > 0)
     if len(extents) != len(shape):
         return None
-    return variable(value.name, extents, constant=constant_array(value) is not None)
+    return variable(value.name, extents, constant=_constant(value) is not None)
 
 
 def constant_array(value: ir.Value) -> Array | None:
     """The array of an initializer that no input can override, or of a Constant node; None for any other value."""
-    if value.is_graph_input():
-        return None
-    tensor = ir.convenience.get_const_tensor(value)
+    tensor = _constant(value)
     return None if tensor is None else tensor.numpy()
+
+
+def _constant(value: ir.Value) -> ir.TensorProtocol | None:
+    return None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
 
 
 def _bindings(op_type: str) -> list[Operator]:
@@ -123,10 +110,10 @@ class _Node:
         for position, formal in enumerate(onnx.defs.get_schema(self.op_type, self.opset).inputs):
             given = self.node.inputs[position] if position < len(self.node.inputs) else None
             if formal.name == name and given is not None:
-                return self._constant(given)
+                return self._numbers(given)
         return default
 
-    def _constant(self, value: ir.Value) -> Any:
+    def _numbers(self, value: ir.Value) -> Any:
         array = constant_array(value)
         if array is None:
             raise ShapeError(f"{self.op_type}: {value.name} is not constant")
@@ -134,8 +121,8 @@ class _Node:
 
     def scalar(self, position: int) -> float | None:
         value = self.node.inputs[position]
-        array = None if value is None else constant_array(value)
-        return float(array.item()) if array is not None and array.size == 1 else None
+        tensor = None if value is None else _constant(value)
+        return float(tensor.numpy().item()) if tensor is not None and tensor.size == 1 else None
 
     def broadcast(self) -> list[Term]:
         operands = [self.operand(position) for position in range(len(self.inputs))]
