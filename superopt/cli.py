@@ -19,12 +19,13 @@ from rich.markup import escape
 from rich.text import Text
 
 import superopt
-from superopt.errors import SuperoptError, UnprovedError
+from superopt.errors import StoreError, SuperoptError, UnprovedError
 from superopt.model.save import save_text, writable
+from superopt.report.generation import counts_table
 from superopt.report.optimization import summary
 from superopt.report.progress import Listener, Progress
 from superopt.report.proof import verdicts
-from superopt.store import load_rules
+from superopt.store import load_rules, write_axioms
 
 INTERRUPTED = 130
 INTERNAL = 70
@@ -83,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
     commands = top.add_subparsers(title="commands", required=True, metavar="command")
     _add_optimize(commands)
+    _add_generate(commands)
     _add_prove(commands)
     _add_rules(commands)
     return top
@@ -102,12 +104,22 @@ def _add_optimize(commands: Commands) -> None:
     command.set_defaults(run=run_optimize)
 
 
+def _add_generate(commands: Commands) -> None:
+    about = "Find, prove and store rules. The same seed writes the same files."
+    command = commands.add_parser("generate", help="find and prove rules", description=about)
+    command.add_argument("--family", action="append", metavar="F", help="a family of rules: matrix or convolution (all)")
+    command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
+    command.add_argument("--output", type=Path, metavar="DIR", help="where to store the rules (superopt's own substitutions/)")
+    command.set_defaults(run=run_generate)
+
+
 def _add_prove(commands: Commands) -> None:
     about = "Check the proofs of the stored rules. Exits with 16 if anything is not proved."
     command = commands.add_parser("prove", help="check proofs, or make them anew", description=about)
     which = command.add_mutually_exclusive_group()
     which.add_argument("--axioms", action="store_true", help="prove every axiom from the operators' definitions")
     which.add_argument("--fresh", action="store_true", help="prove every stored rule from nothing, stored proofs unused")
+    command.add_argument("--write", action="store_true", help="with --axioms: store the verdicts in the axioms' ledger")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.set_defaults(run=run_prove)
 
@@ -158,13 +170,34 @@ def run_optimize(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_generate(options: argparse.Namespace) -> int:
+    """`superopt generate`: the rules are in the folder, and a table says what became of the terms."""
+    from superopt.find.families import FAMILIES
+    from superopt.generate import generate
+
+    families = options.family or list(FAMILIES)
+    unknown = [family for family in families if family not in FAMILIES]
+    if unknown:
+        raise StoreError(f"unknown family {unknown[0]!r}: it is one of {', '.join(FAMILIES)}")
+    with shown_progress() as listener:
+        listener(Progress("generate"))
+        found = generate(
+            seed=options.seed,
+            families=[family for family in FAMILIES if family in families],
+            folder=options.output,
+            progress=lambda counts: listener(Progress(f"{counts.family}, {counts.universe}", detail=f"{counts.kept} kept")),
+        )
+    out.print(counts_table(found.counts, found.seconds, found.peak_bytes))
+    return 0
+
+
 def run_prove(options: argparse.Namespace) -> int:
     """`superopt prove`: a table with a line for each axiom or stored rule.
 
     Raises:
         UnprovedError: one of them is not proved.
     """
-    from superopt.prove.ledger import Row, prove_axioms, prove_store
+    from superopt.prove.ledger import Row, axiom_entry, prove_axioms, prove_store
 
     what = "axioms" if options.axioms else "stored rules"
     found = prove_axioms(seed=options.seed) if options.axioms else prove_store(fresh=options.fresh, seed=options.seed)
@@ -173,6 +206,8 @@ def run_prove(options: argparse.Namespace) -> int:
         for row in found:
             rows.append(row)
             listener(Progress(what, len(rows), detail=row.name))
+    if options.axioms and options.write:
+        write_axioms([axiom_entry(row) for row in rows])
     out.print(verdicts(what.capitalize(), rows))
     missing = [row.name for row in rows if not row.proved]
     if missing:

@@ -44,14 +44,19 @@ M = TypeVar("M", Model, ModelProto)
 
 @dataclass(frozen=True, eq=False)
 class Optimized(Generic[M]):
-    """A model and the report on it. `source` is the file that already holds exactly this model, if one does."""
+    """A model and the report on it.
+
+    `source` is the file that already holds exactly this model, if one does; `external` whether the model that was given kept
+    tensors in other files.
+    """
 
     model: M
     report: Report
     source: Path | None = None
+    external: bool = False
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """The file at `path` holds the model, large or formerly external tensors in `<file name>.data` beside it.
+        """The file at `path` holds the model; tensors that are too large for it, or were external, in `<file name>.data`.
 
         Raises:
             TargetError: it cannot be written; files that were there are as they were.
@@ -59,7 +64,7 @@ class Optimized(Generic[M]):
         if self.source is not None:
             copy(self.source, path)
         else:
-            save(as_model(self.model), path)
+            save(as_model(self.model), path, external=self.external)
 
 
 @overload
@@ -131,10 +136,9 @@ def optimize(
                 run.compared = compare(original, rewritten, run.device, seconds=COMPARING, seed=seed, progress=run.share)
     report = run.report(loaded, candidate, rules)
     if isinstance(model, ModelProto):
-        return Optimized(as_proto(candidate) if report.accepted else model, report)
-    if report.accepted:
-        return Optimized(candidate, report)
-    return Optimized(loaded.model, report, None if loaded.external else loaded.path)
+        return Optimized(as_proto(candidate) if report.accepted else model, report, external=loaded.external)
+    unchanged = None if report.accepted or loaded.external else loaded.path
+    return Optimized(candidate if report.accepted else loaded.model, report, unchanged, loaded.external)
 
 
 def _require_runs(original: ModelProto | Path, loaded: Loaded, device: Device) -> None:

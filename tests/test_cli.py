@@ -15,8 +15,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 from superopt import cli, errors
+from superopt.generate import Counts, Generation
+from superopt.prove.ledger import Row
 from superopt.report.progress import Progress
 from superopt.rule import parse_rules
+from superopt.verdict import Proved, Unknown
 from tests.models import model, weight
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -236,6 +239,39 @@ def test_the_rules_are_listed_one_a_line(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr(cli, "load_rules", lambda: rules)
     assert cli.main(["rules", "list"]) == 0
     assert capsys.readouterr().out.splitlines() == [str(rule) for rule in rules]
+
+
+def test_generation_is_counted_universe_by_universe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    counts = (Counts("matrix", "first", 1000, 9000, 80, 20, 4, 9, 3, 2, 8, 1.5), Counts("matrix", "second", 234, 1, 1, 1, 1, 1))
+    asked: list[object] = []
+
+    def generated(**options: object) -> Generation:
+        asked.append(options["folder"])
+        return Generation(3, counts, (), (), 2.5, 2**30)
+
+    monkeypatch.setattr("superopt.generate.generate", generated)
+    assert cli.main(["generate", "--seed", "3", "--family", "matrix", "--output", str(tmp_path)]) == 0
+    assert asked == [tmp_path]
+    shown = capsys.readouterr().out
+    assert "1,234" in shown
+    assert "2.5 s of processor time, 1.00 GiB" in shown
+    assert "unknown family 'poetry'" in fails(capsys, errors.StoreError, "generate", "--family", "poetry")
+
+
+def test_what_is_not_proved_has_an_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    (rule,) = parse_rules("twice: relu(relu(x)) => relu(x) for x[2]")
+    proved = Row("twice", "matrix", rule, Proved(12.5, ("g in 1, 2",)), "axioms")
+    monkeypatch.setattr("superopt.prove.ledger.prove_store", lambda **_: iter([proved]))
+    assert cli.main(["prove"]) == 0
+    shown = capsys.readouterr().out
+    assert "g in 1, 2" in shown
+    assert "12.5" in shown
+    assert "1 proved (1 of them for stated values of some attributes)" in shown
+    unknown = Row("once", "matrix", rule, Unknown("no way"), "index")
+    monkeypatch.setattr("superopt.prove.ledger.prove_store", lambda **_: iter([proved, unknown]))
+    assert "1 of 2 stored rules not proved: once" in fails(capsys, errors.UnprovedError, "prove", "--fresh")
 
 
 @pytest.mark.parametrize(

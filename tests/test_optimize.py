@@ -100,6 +100,22 @@ def test_the_kind_of_the_result_follows_that_of_the_model(monkeypatch: pytest.Mo
         assert len(onnx.load(tmp_path / "out.onnx").graph.node) == 2
 
 
+@pytest.mark.parametrize("external", [True, False])
+def test_tensors_in_other_files_are_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, external: bool) -> None:
+    use(monkeypatch, FACTOR)
+    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    path, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(branches(), path, save_as_external_data=external, location="w.bin", size_threshold=0)
+    if not external:
+        monkeypatch.setattr("superopt.model.save.INLINE_LIMIT", 1000)
+    superopt.optimize(path, budget=10.0).save(target)
+    assert {p.name for p in tmp_path.glob("out*")} == {"out.onnx", "out.onnx.data"}
+    assert not onnx.load(target, load_external_data=False).graph.initializer[0].raw_data
+    for a, b in zip(run(branches()), run(onnx.load(target)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    onnx.checker.check_model(str(target), full_check=True)
+
+
 def test_repeated_blocks_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))

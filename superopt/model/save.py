@@ -18,10 +18,11 @@ INLINE_LIMIT = 2**31 - 2**26
 """Bytes of tensors above which a model does not fit into one protobuf message (2 GiB at most)."""
 
 
-def save(model: Model, path: str | os.PathLike[str]) -> None:
+def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) -> None:
     """The file at `path` holds the model, unchanged by this.
 
-    Tensors are in `<file name>.data` beside it if the model has external tensors already, or is too large for one file.
+    Tensors are in `<file name>.data` beside it where `external`, or if some are in other files already, or if they are too
+    large for one file.
 
     Raises:
         TargetError: it cannot be written; files that were there are as they were.
@@ -29,7 +30,7 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     target = writable(path)
     data = f"{target.name}.data"
     with _staging(target) as folder:
-        ir.save(model, folder / target.name, external_data=data if _apart(model) else None)
+        ir.save(model, folder / target.name, external_data=data if external or _apart(model) else None)
         _publish([folder / data, folder / target.name] if (folder / data).exists() else [folder / target.name], target.parent)
 
 

@@ -1,0 +1,50 @@
+"""What a generation of rules went through, as a table: a line for each universe of terms, and their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+COLUMNS = ("built", "graphs", "classes", "candidates", "redundant", "proved", "refuted", "unknown", "kept")
+HEADINGS = {"built": "terms built", "graphs": "graphs they stand for"}
+
+
+class Counts(Protocol):
+    """What became of one universe."""
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def universe(self) -> str: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+
+def counts_table(rows: Iterable[Counts], seconds: float, peak_bytes: int) -> RenderableType:
+    """The counts of every universe; `seconds` and `peak_bytes` are those of the whole run."""
+    rows = list(rows)
+    table = Table(title="Rules generated", title_justify="left", show_footer=True)
+    table.add_column("family", "all")
+    table.add_column("universe")
+    for column in COLUMNS:
+        table.add_column(HEADINGS.get(column, column), _number(sum(_count(row, column) for row in rows)), justify="right")
+    table.add_column("seconds", f"{seconds:.1f}", justify="right")
+    for row in rows:
+        numbers: Sequence[str] = [_number(_count(row, column)) for column in COLUMNS]
+        table.add_row(escape(row.family), escape(row.universe), *numbers, f"{row.seconds:.1f}")
+    return Group(table, Text(f"{seconds:.1f} s of processor time, {peak_bytes / 2**30:.2f} GiB of memory at most"))
+
+
+def _count(row: Counts, column: str) -> int:
+    return int(getattr(row, column))
+
+
+def _number(count: int) -> str:
+    return f"{count:,}"
