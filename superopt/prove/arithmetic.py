@@ -109,15 +109,10 @@ def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
         return True
     if effort is Effort.LINEAR or solver.satisfied(known, doubts):
         return False
-    derived = consequences([*known, *map(negation, filter(integral, doubts))], _contradict)
+    derived = consequences([*known, *map(negation, filter(integral, doubts))])
     if derived and _linear().refutes([*known, *derived], doubts):
         return True
     return effort is Effort.NONLINEAR and _refuted_nonlinear(known, doubts)
-
-
-@functools.lru_cache(maxsize=50_000)
-def _contradict(conditions: tuple[Cond, ...]) -> bool:
-    return _linear().refutes(conditions)
 
 
 def integral(condition: Cond) -> bool:
@@ -131,6 +126,7 @@ _session: list[_Linear] = []
 
 
 def _linear() -> _Linear:
+    """The solver that has met up to so many conditions, or a new one."""
     if not _session or len(_session[0].literals) > CONDITIONS_KEPT:
         _session[:] = [_Linear()]
     return _session[0]

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from superopt.extent import atoms_of
-from superopt.graph import Atom, Compare, Cond, Dim, Extent, Floor, Size, at_least, atoms, negation, size
+from superopt.graph import Atom, Compare, Cond, Dim, Extent, Floor, Size, at_least, atoms, size
 
 Monomial: TypeAlias = "tuple[Atom, ...]"
-Contradict: TypeAlias = "Callable[[tuple[Cond, ...]], bool]"
 SHORT = 4
+MOST_ADDED = 4
 
 
-def consequences(conditions: Sequence[Cond], contradict: Contradict) -> list[Cond]:
+def consequences(conditions: Sequence[Cond]) -> list[Cond]:
     """Conditions that follow: products of two, multiples by positive extents, and quotients by positive unknowns.
 
-    Only products that the conditions already speak of are made. `contradict` tells whether conditions exclude each other.
+    Only products that the conditions already speak of are made.
     """
-    plain = [c for c in (*conditions, *_roundings(conditions, contradict)) if isinstance(c, Compare) and c.relation != "!="]
+    plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
     if not spoken:
         return []
     factors = {a for m in spoken for a in m}
     short = [c for c in plain if len(c.left.terms) <= SHORT and factors & set(c.left.atoms())]
-    found = dict.fromkeys([*_scaled(short, spoken), *_multiplied(short, spoken), *_divided(plain, contradict)])
+    found = dict.fromkeys([*_scaled(short, spoken), *_multiplied(short, spoken), *_divided(plain)])
     return [c for c in found if c is not True and c not in conditions]
 
 
@@ -35,11 +35,11 @@ def rounding(quotient: Floor) -> tuple[Cond, Cond]:
     return at_least(rest, 0), at_least(quotient.denominator - 1, rest)
 
 
-def _roundings(conditions: Sequence[Cond], contradict: Contradict) -> Iterator[Cond]:
+def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
     """The rounding of each quotient whose denominator is positive."""
+    known = [c for c in conditions if isinstance(c, Compare)]
     for quotient in dict.fromkeys(a for c in conditions for a in atoms_of(c) if isinstance(a, Floor)):
-        positive = at_least(quotient.denominator, 1)
-        if positive is True or positive in conditions or contradict((*conditions, negation(positive))):
+        if _adds_up(quotient.denominator - 1, known):
             yield from rounding(quotient)
 
 
@@ -75,18 +75,40 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
     return product.terms[0][0] if isinstance(product, Size) else ()
 
 
-def _divided(conditions: Sequence[Compare], contradict: Contradict) -> Iterator[Cond]:
+def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
     """a >= 1 from p * a + b >= 0 where b < 0 < p, and a >= 0 where b < p."""
-    for condition in conditions:
-        if condition.relation != ">=":
-            continue
+    about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">="]
+    for condition, _ in about:
         for factor in sorted({a for m in _products(condition.left) for a in m}, key=str):
             whole, rest = _quotient(condition.left, factor)
-            about = {factor, *atoms(rest)}
-            bounds = tuple(c for c in conditions if c != condition and set(c.left.atoms()) <= about)
-            least = _least_quotient(factor, rest, bounds, contradict)
-            if least is not None:
-                yield at_least(whole, least)
+            within = {factor, *atoms(rest)}
+            bounds = [c for c, named in about if c != condition and named <= within]
+            if not _adds_up(size(factor) - 1, bounds):
+                continue
+            if _adds_up(-1 - rest, bounds):
+                yield at_least(whole, 1)
+            elif _adds_up(size(factor) - 1 - rest, bounds):
+                yield at_least(whole, 0)
+
+
+def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = MOST_ADDED) -> bool:
+    """Whether the extent is a sum of bounds, each of which is not negative, and of a number that is not."""
+    if not isinstance(extent, Size):
+        return extent >= 0
+    monomial, coefficient = extent.terms[-1]
+    if len(monomial) == 1 and isinstance(monomial[0], Dim) and coefficient > 0:
+        rest = extent - coefficient * (size(monomial[0]) - 1)
+        if _adds_up(rest, bounds, depth):
+            return True
+    if not monomial or depth == 0:
+        return False
+    useful = (
+        (bound.left, coefficient // slope)
+        for bound in bounds
+        for other, slope in bound.left.terms
+        if other == monomial and slope * coefficient > 0 and coefficient % slope == 0
+    )
+    return any(_adds_up(extent - times * left, bounds, depth - 1) for left, times in useful)
 
 
 def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
@@ -100,17 +122,6 @@ def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
         else:
             rest = rest + (Size(((monomial, coefficient),)) if monomial else coefficient)
     return whole, rest
-
-
-def _least_quotient(factor: Atom, rest: Extent, bounds: tuple[Cond, ...], contradict: Contradict) -> int | None:
-    """The least a with factor * a + rest >= 0, if the bounds settle that."""
-
-    def follows(claim: Cond) -> bool:
-        return claim if isinstance(claim, bool) else contradict((*bounds, negation(claim)))
-
-    if not follows(at_least(size(factor), 1)):
-        return None
-    return 1 if follows(at_least(-1, rest)) else 0 if follows(at_least(size(factor) - 1, rest)) else None
 
 
 def _product(a: Extent, b: Extent) -> Extent:

@@ -4,6 +4,7 @@ indices that nothing depends on counted, positive factors taken out of maxima.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -97,10 +98,9 @@ def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
 def quotient_value(facts: Guard, quotient: Floor) -> int | None:
     """The quotient's value where the facts leave only one of -1, 0 and 1."""
     for number in (0, 1, -1):
+        effort = Effort.LINEAR if number else Effort.PRODUCTS
         rest = quotient.numerator - _product(quotient.denominator, number)
-        if valid(facts, at_least(rest, 0), Effort.PRODUCTS) and valid(
-            facts, at_least(quotient.denominator - 1, rest), Effort.PRODUCTS
-        ):
+        if valid(facts, at_least(rest, 0), effort) and valid(facts, at_least(quotient.denominator - 1, rest), effort):
             return number
     return None
 
@@ -183,31 +183,25 @@ def _counted(facts: Guard, summand: Summand) -> Summand:
 def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
     """How many values k has, where its guard comes down to one lower and one upper bound with something between them."""
     about = [c for c in summand.guard if mentions(c, k)]
-    rest = [c for c in summand.guard if not mentions(c, k)]
-    index = 0
-    while index < len(about):
-        others = about[:index] + about[index + 1 :]
-        if valid((*facts, *rest, *others), about[index]):
-            about = others
-        else:
-            index += 1
-    if len(about) != 2 or not all(isinstance(c, Compare) and c.relation == ">=" for c in about):
-        return None
-    slopes = [_slope(c, k) for c in about]
-    if sorted(slopes) != [-1, 1]:
-        return None
-    lower, upper = (about[slopes.index(s)] for s in (1, -1))
-    assert isinstance(lower, Compare)
-    assert isinstance(upper, Compare)
-    first, last = root(lower.left, k), root(upper.left, k)
-    if first is None or last is None:
-        return None
-    extent = last - first + 1
-    return extent if valid((*facts, *rest), at_least(extent, 0)) else None
+    known = (*facts, *(c for c in summand.guard if not mentions(c, k)))
+    lower = [c for c in about if _slope(c, k) == 1]
+    upper = [c for c in about if _slope(c, k) == -1]
+    for low, high in itertools.product(lower, upper):
+        others = [c for c in about if c not in (low, high)]
+        if all(valid((*known, low, high), c, Effort.PRODUCTS) for c in others):
+            first, last = _bound(low, k), _bound(high, k)
+            if first is not None and last is not None and valid(known, at_least(last - first + 1, 0), Effort.PRODUCTS):
+                return last - first + 1
+    return None
+
+
+def _bound(condition: Cond, k: Sym) -> Extent | None:
+    return root(condition.left, k) if isinstance(condition, Compare) else None
 
 
 def _slope(condition: Cond, k: Sym) -> int:
-    if isinstance(condition, Compare):
+    """1 for a condition k >= a, -1 for a condition a >= k, 0 for any other."""
+    if isinstance(condition, Compare) and condition.relation == ">=":
         for monomial, coefficient in condition.left.terms:
             if monomial == (k,) and coefficient in (1, -1):
                 return int(coefficient)
