@@ -5,12 +5,12 @@ After Nieuwenhuis and Oliveras, "Proof-producing congruence closure" (RTA 2005);
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from superopt.graph import Term, subterms
+from superopt.graph import Size, Term, subterms
 from superopt.op import operator
 
 Pairs: TypeAlias = "tuple[tuple[Term, Term], ...]"
@@ -42,17 +42,28 @@ class Given:
 Reason: TypeAlias = Congruence | Regrouping | Given
 
 
-def _length(number: object) -> int:
-    """The binary digits of a number beyond the first; none for a size."""
-    if isinstance(number, int | Fraction):
-        return max(0, number.numerator.bit_length() - 1) + number.denominator.bit_length() - 1
-    return 0
+def _length(extent: object) -> int:
+    """How much there is to write: a number counts as many ones, a size its terms; the first is free."""
+    match extent:
+        case int() | Fraction():
+            return max(0, abs(extent.numerator) - 1) + extent.denominator - 1
+        case Size(terms=terms):
+            return sum(max(1, len(monomial)) + _length(coefficient) for monomial, coefficient in terms) - 1
+        case _:
+            return 0
+
+
+def extents_of(term: Term) -> Iterator[object]:
+    """Every number, size and axis among the attributes."""
+    for _, value in term.attributes:
+        yield from value if isinstance(value, tuple) else (value,)
 
 
 class Closure:
-    """Classes of equal terms, closed under congruence."""
+    """Classes of equal terms, closed under congruence. `familiar` are the extents that cost nothing to write."""
 
-    def __init__(self) -> None:
+    def __init__(self, familiar: Iterable[object] = ()) -> None:
+        self.familiar = frozenset(familiar)
         self._parent: dict[Term, Term] = {}
         self._members: dict[Term, list[Term]] = {}
         self._users: dict[Term, list[Term]] = {}
@@ -90,14 +101,13 @@ class Closure:
         return self.find(one) is self.find(other)
 
     def weight(self, term: Term) -> int:
-        """How many nodes the term has, shared ones counted every time, and how long its numbers are."""
+        """How much there is to write: binary operators and operands, shared ones every time, and unfamiliar extents."""
         known = self._weight.get(term)
         if known is not None:
             return known
-        numbers = sum(
-            map(_length, (v for _, value in term.attributes for v in (value if isinstance(value, tuple) else (value,))))
-        )
-        return 1 + numbers + sum(map(self.weight, term.args))
+        numbers = sum(_length(extent) for extent in extents_of(term) if extent not in self.familiar)
+        own = len(term.args) - 1 if len(term.args) > 2 else 1
+        return own + numbers + sum(map(self.weight, term.args))
 
     def signature(self, term: Term) -> Signature:
         """What congruent terms have in common."""

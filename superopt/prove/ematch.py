@@ -55,23 +55,15 @@ class Direction:
         return frozenset(t.op for t in subterms(self.target) if not t.is_variable)
 
     @functools.cached_property
-    def _shares(self) -> tuple[int, Mapping[str, int]]:
-        """How many operators the target has, and how often each variable, shared subterms counted every time."""
-        operators, uses = 0, Counter[str]()
-        pending = [self.target]
-        while pending:
-            term = pending.pop()
-            pending.extend(term.args)
-            if term.is_variable:
-                uses[term.name] += 1
-            else:
-                operators += 1
-        return operators, uses
+    def _shares(self) -> tuple[tuple[int, Counter[str]], tuple[int, Counter[str]]]:
+        return _share(self.source), _share(self.target)
 
-    def target_weight(self, weights: Mapping[str, int]) -> int:
-        """How many nodes the target has where its variables are terms of these weights."""
-        operators, uses = self._shares
-        return operators + sum(count * weights[name] for name, count in uses.items())
+    def weights(self, variables: Mapping[str, int]) -> tuple[int, int]:
+        """How much there is to write in the source and in the target, given the weights of variables; extents are free."""
+        source, target = (
+            operators + sum(count * variables[name] for name, count in uses.items()) for operators, uses in self._shares
+        )
+        return source, target
 
     @functools.cached_property
     def usable(self) -> bool:
@@ -81,6 +73,20 @@ class Direction:
         symbols = {a for a in attribute_atoms(self.source) if isinstance(a, Sym)}
         wanted = {a for a in attribute_atoms(self.target) if isinstance(a, Sym)}
         return not self.source.is_variable and needed <= known and wanted <= symbols
+
+
+def _share(root: Term) -> tuple[int, Counter[str]]:
+    """How many binary operators a term has, and how often each variable; shared subterms counted every time."""
+    operators, uses = 0, Counter[str]()
+    pending = [root]
+    while pending:
+        term = pending.pop()
+        pending.extend(term.args)
+        if term.is_variable:
+            uses[term.name] += 1
+        else:
+            operators += len(term.args) - 1 if len(term.args) > 2 else 1
+    return operators, uses
 
 
 def directions(axiom: str, equation: Equation) -> list[Direction]:

@@ -11,7 +11,7 @@ from superopt.graph import Term, substitute_cond, subterms
 from superopt.match import Binding, instantiate
 from superopt.op import apply, operator, registry
 from superopt.prove.assumptions import Assumptions
-from superopt.prove.closure import Closure, Given, Regrouping
+from superopt.prove.closure import Closure, Given, Regrouping, extents_of
 from superopt.prove.ematch import Direction, Found, Matcher, directions
 from superopt.prove.ground import write_ground, write_regrouping
 from superopt.rule import axioms
@@ -23,14 +23,14 @@ SUMMANDS = 6
 class Limits:
     """How far to search: rounds of matching every axiom everywhere, terms and steps of matching altogether.
 
-    A term may be heavier (have more nodes) than the heaviest side of the goals by `slack[0]`; when that leads no further, by
-    `slack[1]`, and so on.
+    An instance may be heavier (longer to write) than what it is instead of by `growth[0][0]`, and heavier than the heaviest
+    side of the goals by `growth[0][1]`; when that leads no further, `growth[1]` counts, and so on.
     """
 
-    rounds: int = 16
+    rounds: int = 24
     terms: int = 700
     steps: int = 60_000
-    slack: tuple[int, ...] = (0, 2, 5, 10)
+    growth: tuple[tuple[int, int], ...] = ((0, 2), (1, 3), (2, 4), (4, 8), (8, 14), (20, 30))
 
 
 @functools.cache
@@ -76,11 +76,12 @@ class Saturation:
         self.assumptions = assumptions
         self.allowed = allowed
         self.limits = limits
-        self.closure = Closure()
+        sides = subterms(*assumptions.left, *assumptions.right)
+        self.closure = Closure(extent for term in sides for extent in extents_of(term))
         self.matcher = Matcher(self.closure, limits.steps)
-        self.heaviest = 0
+        self.growth = self.heaviest = 0
         self._tried: set[tuple[object, ...]] = set()
-        self._too_heavy: dict[tuple[object, ...], int] = {}
+        self._excess: dict[tuple[object, ...], int] = {}
         self._regrouped: set[tuple[Term, Term]] = set()
 
     @property
@@ -91,8 +92,8 @@ class Saturation:
     def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
         """Whether every goal was reached within the limits."""
         heaviest = max(self.closure.weight(self.closure.add(term)) for pair in goals for term in pair)
-        slack = iter(self.limits.slack)
-        self.heaviest = heaviest + next(slack)
+        growth = iter(self.limits.growth)
+        self._allow(heaviest, next(growth))
         for _ in range(self.limits.rounds):
             before = len(self.closure), len(self._tried)
             if self._reached(goals) or self._round(goals):
@@ -100,11 +101,14 @@ class Saturation:
             if self.full:
                 return False
             if (len(self.closure), len(self._tried)) == before:
-                more = next(slack, None)
+                more = next(growth, None)
                 if more is None:
                     return False
-                self.heaviest = heaviest + more
+                self._allow(heaviest, more)
         return False
+
+    def _allow(self, heaviest: int, growth: tuple[int, int]) -> None:
+        self.growth, self.heaviest = growth[0], heaviest + growth[1]
 
     def _round(self, goals: Sequence[tuple[Term, Term]]) -> bool:
         """Every axiom instantiated wherever it matches; whether the goals were reached."""
@@ -131,11 +135,12 @@ class Saturation:
 
     def _instantiate(self, direction: Direction, found: Found) -> None:
         identity = (direction, *(self.closure.find(t) for t in found.tensors.values()), *found.symbols.items())
-        if identity in self._tried or self._too_heavy.get(identity, 0) > self.heaviest:
+        if identity in self._tried or self._excess.get(identity, 0) > self.growth:
             return
         tensors = {name: self.closure.best(term) for name, term in found.tensors.items()}
         weights = {name: self.closure.weight(term) for name, term in tensors.items()}
-        if direction.target_weight(weights) > self.heaviest:
+        before, after = direction.weights(weights)
+        if after > self.heaviest or after - before > self.growth:
             return
         binding = Binding(tensors, found.symbols)
         try:
@@ -146,8 +151,9 @@ class Saturation:
         except ShapeError:
             self._tried.add(identity)
             return
-        self._too_heavy[identity] = self.closure.weight(target)
-        if self._too_heavy[identity] > self.heaviest:
+        after = self.closure.weight(target)
+        self._excess[identity] = after - self.closure.weight(source)
+        if after > self.heaviest or self._excess[identity] > self.growth:
             return
         self._tried.add(identity)
         typed = self.assumptions.typed(source) and self.assumptions.typed(target)
