@@ -18,7 +18,7 @@ from superopt.model.cache import Cache, default_path
 from superopt.model.check import Check, check
 from superopt.model.compare import Comparison, compare
 from superopt.model.islands import Chart
-from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, tensors
+from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, opset_of, tensors
 from superopt.model.measure import Clock
 from superopt.model.save import copy, loadable, save
 from superopt.model.session import Device, Session, runtime
@@ -181,7 +181,7 @@ class _Run:
         start = time.monotonic()
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
-        search = Search(rules, Clock(self.device, times, resident=weights), model.opset_imports.get("", 0))
+        search = Search(rules, Clock(self.device, times, resident=weights), opset_of(model))
         growth = GROWTH * weights + GROWTH_AT_LEAST
         for number, offset in enumerate(SEAMS, 1):
             chart = Chart(model)

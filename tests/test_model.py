@@ -229,6 +229,13 @@ def test_weights_combined_by_nodes_are_terms_and_no_island() -> None:
     same_values(proto, after)
 
 
+def test_the_standard_operators_may_be_imported_by_their_long_name() -> None:
+    proto = two_layers()
+    proto.opset_import[0].domain = "ai.onnx"
+    assert len(islands(proto)) == 1
+    assert [o.domain for o in respliced(proto).opset_import] == ["ai.onnx"]
+
+
 def test_a_value_of_unknown_shape_is_outside() -> None:
     proto = model(
         [node("Relu", ["x"], ["a"]), node("MatMul", ["a", "w"], ["b"]), node("Relu", ["z"], ["c"], name="known")],

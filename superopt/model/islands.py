@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from superopt.graph import Term
 from superopt.model.lift import FLOATS, leaf_of, lift_node
-from superopt.model.load import Model, charted
+from superopt.model.load import Model, charted, opset_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Chart:
 
     def __init__(self, model: Model) -> None:
         self.model = charted(model)
-        self.opset = model.opset_imports.get("", 0)
+        self.opset = opset_of(model)
         self._captured = {name for node in self.model.graph for name in _captures(node)}
         self._weights: dict[ir.Value, Term] = {}
         self._levels: dict[ir.Node, int] = {}

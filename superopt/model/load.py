@@ -27,6 +27,7 @@ __all__ = [
     "charted",
     "first_line",
     "load",
+    "opset_of",
     "tensors",
 ]
 
@@ -106,6 +107,12 @@ def as_model(model: Model | ModelProto) -> Model:
 def as_proto(model: Model) -> ModelProto:
     """The model as an `onnx.ModelProto`; tensors in other files stay there."""
     return ir.to_proto(model)
+
+
+def opset_of(model: Model) -> int:
+    """The version of the standard operators that the model imports; 0 if it imports none."""
+    imports = model.opset_imports
+    return imports.get("", imports.get("ai.onnx", 0))
 
 
 def first_line(error: BaseException, limit: int = 160) -> str:

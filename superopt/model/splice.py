@@ -13,7 +13,7 @@ from superopt.errors import CheckFailedError
 from superopt.graph import Term, variables
 from superopt.model.fold import fold
 from superopt.model.lift import constant_array
-from superopt.model.load import OVERRIDABLE_SINCE, Model, first_line
+from superopt.model.load import OVERRIDABLE_SINCE, Model, first_line, opset_of
 from superopt.model.lower import Array, NodeText, lower
 
 
@@ -70,7 +70,7 @@ class _Splicing:
 
     def __init__(self, model: Model) -> None:
         self.model, self.graph = model, model.graph
-        self.opset = model.opset_imports.get("", 0)
+        self.opset = opset_of(model)
         self.listed = model.ir_version < OVERRIDABLE_SINCE
         self.values = ir.convenience.create_value_mapping(self.graph, include_subgraphs=False)
         self.taken = set(_names(model))
