@@ -21,7 +21,7 @@ from rich.text import Text
 import superopt
 from superopt.errors import StoreError, SuperoptError, UnprovedError
 from superopt.model.save import save_text, writable
-from superopt.report.generation import counts_table
+from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
 from superopt.report.progress import Listener, Progress
 from superopt.report.proof import verdicts
@@ -110,6 +110,7 @@ def _add_generate(commands: Commands) -> None:
     command.add_argument("--family", action="append", metavar="F", help="a family of rules: matrix or convolution (all)")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.add_argument("--output", type=Path, metavar="DIR", help="where to store the rules (superopt's own substitutions/)")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the counts there, as JSON")
     command.set_defaults(run=run_generate)
 
 
@@ -172,13 +173,15 @@ def run_optimize(options: argparse.Namespace) -> int:
 
 def run_generate(options: argparse.Namespace) -> int:
     """`superopt generate`: the rules are in the folder, and a table says what became of the terms."""
-    from superopt.find.families import FAMILIES
+    from superopt.find.families import FAMILIES, UNIVERSES
     from superopt.generate import generate
 
     families = options.family or list(FAMILIES)
     unknown = [family for family in families if family not in FAMILIES]
     if unknown:
         raise StoreError(f"unknown family {unknown[0]!r}: it is one of {', '.join(FAMILIES)}")
+    if options.json is not None:
+        writable(options.json)
     with shown_progress() as listener:
         listener(Progress("generate"))
         found = generate(
@@ -187,6 +190,9 @@ def run_generate(options: argparse.Namespace) -> int:
             folder=options.output,
             progress=lambda counts: listener(Progress(f"{counts.family}, {counts.universe}", detail=f"{counts.kept} kept")),
         )
+    if options.json is not None:
+        templates = {(t.op, str(t.attributes)) for u in UNIVERSES if u.family in families for t in u.templates}
+        save_text(generation_json(found.counts, found.seed, len(templates), found.seconds, found.peak_bytes), options.json)
     out.print(counts_table(found.counts, found.seconds, found.peak_bytes))
     return 0
 

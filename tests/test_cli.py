@@ -252,8 +252,12 @@ def test_generation_is_counted_universe_by_universe(
         return Generation(3, counts, (), (), 2.5, 2**30)
 
     monkeypatch.setattr("superopt.generate.generate", generated)
-    assert cli.main(["generate", "--seed", "3", "--family", "matrix", "--output", str(tmp_path)]) == 0
+    given = ["generate", "--seed", "3", "--family", "matrix", "--output", str(tmp_path), "--json", str(tmp_path / "g.json")]
+    assert cli.main(given) == 0
     assert asked == [tmp_path]
+    read = json.loads((tmp_path / "g.json").read_text())
+    assert [(f["family"], f["built"], f["kept"]) for f in read["families"]] == [("matrix", 1234, 8)]
+    assert read["templates"] > 3
     shown = capsys.readouterr().out
     assert "1,234" in shown
     assert "2.5 s of processor time, 1.00 GiB" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -40,6 +41,23 @@ def counts_table(rows: Iterable[Counts], seconds: float, peak_bytes: int) -> Ren
         numbers: Sequence[str] = [_number(_count(row, column)) for column in COLUMNS]
         table.add_row(escape(row.family), escape(row.universe), *numbers, f"{row.seconds:.1f}")
     return Group(table, Text(f"{seconds:.1f} s of processor time, {peak_bytes / 2**30:.2f} GiB of memory at most"))
+
+
+def generation_json(rows: Iterable[Counts], seed: int, templates: int, seconds: float, peak_bytes: int) -> str:
+    """The counts of every universe and of every family, as a JSON object with a final newline.
+
+    `templates` is how many distinct operators with attributes the terms were built of.
+    """
+    rows = list(rows)
+    families = [_summed(family, [r for r in rows if r.family == family]) for family in dict.fromkeys(r.family for r in rows)]
+    universes = [{"universe": r.universe, **_summed(r.family, [r])} for r in rows]
+    run = {"seed": seed, "templates": templates, "user_seconds": seconds, "peak_bytes": peak_bytes}
+    return json.dumps({**run, "families": families, "universes": universes}, indent=2) + "\n"
+
+
+def _summed(family: str, rows: Sequence[Counts]) -> dict[str, str | int | float]:
+    counts = {column: sum(_count(row, column) for row in rows) for column in COLUMNS}
+    return {"family": family, **counts, "seconds": sum(row.seconds for row in rows)}
 
 
 def _count(row: Counts, column: str) -> int:
