@@ -49,7 +49,7 @@ def runtime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise RuntimeMissingError(
-            "ONNX Runtime is not installed: pip install onnxruntime-gpu (or onnxruntime, for the CPU alone)"
+            "ONNX Runtime is not installed: pip install 'superopt[gpu]' (or 'superopt[cpu]', for the CPU alone)"
         ) from error
     return onnxruntime
 
