@@ -10,7 +10,7 @@ import time
 
 from superopt.errors import ShapeError
 from superopt.prove.assumptions import Assumptions
-from superopt.prove.replay import check, proved, well_typed
+from superopt.prove.replay import check, needed, proved, well_typed
 from superopt.prove.saturate import Limits, derive
 from superopt.rule import Rule
 from superopt.text import Equation
@@ -40,7 +40,7 @@ def prove_equation(equation: Equation, limits: Limits = LIMITS) -> Verdict:
 
 
 def _prove_at(equation: Equation, known: list[str], limits: Limits) -> list[str] | str:
-    """Instances that prove the equation, those already `known` if they do; or why there are none."""
+    """Instances that prove the equation, none where those already `known` do; or why there are none."""
     try:
         assumptions = Assumptions(equation)
     except ShapeError as error:
@@ -48,12 +48,13 @@ def _prove_at(equation: Equation, known: list[str], limits: Limits) -> list[str]
     objection = well_typed(assumptions)
     if objection:
         return objection
-    if known:
-        enough = check(assumptions, known)
-        if not isinstance(enough, str):
-            return enough
+    if known and not isinstance(check(assumptions, known), str):
+        return []
     derived = derive(assumptions, limits)
-    return "the axioms do not join the sides within the limits" if derived is None else check(assumptions, derived)
+    if derived is None:
+        return "the axioms do not join the sides within the limits"
+    grounds = check(assumptions, derived)
+    return grounds if isinstance(grounds, str) else [g.text for g in needed(assumptions, grounds)]
 
 
 def _since(started: float) -> float:

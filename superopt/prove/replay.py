@@ -29,18 +29,18 @@ TENSOR = z3.DeclareSort("Tensor")
 
 
 def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Whether the instances prove the rule at every choice of its ranks; `Proved.instances` keeps those that were needed."""
+    """Whether the instances prove the rule at all of its ranks; one that does not exist at a rank is not used there."""
     started = time.perf_counter()
-    needed: dict[str, None] = {}
+    used: dict[str, None] = {}
     for equation in rule.equations:
         try:
-            used = check(Assumptions(equation), instances)
+            grounds = check(Assumptions(equation), instances)
         except ShapeError as error:
-            used = str(error)
-        if isinstance(used, str):
-            return Unknown(f"{_at(equation)}{used}", _since(started))
-        needed.update(dict.fromkeys(used))
-    return proved(needed, _since(started))
+            grounds = str(error)
+        if isinstance(grounds, str):
+            return Unknown(f"{_at(equation)}{grounds}", _since(started))
+        used.update(dict.fromkeys(g.text for g in grounds))
+    return proved([text for text in instances if text in used], _since(started))
 
 
 def proved(instances: Iterable[str], milliseconds: float) -> Proved:
@@ -50,11 +50,8 @@ def proved(instances: Iterable[str], milliseconds: float) -> Proved:
     return Proved(milliseconds, axioms=names, instances=texts, kind="axioms")
 
 
-def check(assumptions: Assumptions, instances: Sequence[str]) -> list[str] | str:
-    """Those of the instances from which Z3 derives the equation, in their order; or why it does not.
-
-    Instances that do not exist at the equation's ranks are left out.
-    """
+def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
+    """The instances that exist at the equation's ranks, from which Z3 derives it; or why it does not."""
     objection = well_typed(assumptions)
     if objection:
         return objection
@@ -69,8 +66,24 @@ def check(assumptions: Assumptions, instances: Sequence[str]) -> list[str] | str
         if not sound(ground, assumptions):
             return f"the conditions of {text} do not follow"
         grounds.append(ground)
-    used = derives(tuple(zip(assumptions.left, assumptions.right, strict=True)), grounds)
-    return "Z3 does not derive it from the instances" if used is None else [g.text for g in used]
+    derivation = Derivation(goals_of(assumptions), grounds)
+    return grounds if derivation.follows(grounds) else "Z3 does not derive it from the instances"
+
+
+def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
+    """What is to be shown: each output of the left side with that of the right."""
+    return tuple(zip(assumptions.left, assumptions.right, strict=True))
+
+
+def needed(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
+    """Instances of which none can be left out, chosen from those that derive the equation; later ones are left out first."""
+    derivation = Derivation(goals_of(assumptions), grounds)
+    kept = list(grounds)
+    for ground in reversed(grounds):
+        fewer = [g for g in kept if g is not ground]
+        if derivation.follows(fewer):
+            kept = fewer
+    return kept
 
 
 def well_typed(assumptions: Assumptions) -> str | None:
@@ -90,26 +103,28 @@ def sound(ground: Ground, assumptions: Assumptions) -> bool:
     return all(map(assumptions.typed, terms)) and assumptions.alike(*terms)
 
 
-def derives(goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> list[Ground] | None:
-    """The instances in Z3's refutation of: they hold and some goal does not. None if Z3 finds no contradiction."""
-    encoding = _Encoding()
-    solver = z3.Solver()
-    solver.set("rlimit", STEPS)
-    solver.add(z3.Or(*[encoding.tensor(one) != encoding.tensor(other) for one, other in goals]))
-    sums = _sums(t for pair in goals for t in pair)
-    for term in sums:
-        solver.add(*encoding.groupings(term))
-    labels: dict[str, Ground] = {}
-    for position, ground in enumerate(grounds):
-        facts = [] if ground.left is ground.right else [encoding.tensor(ground.left) == encoding.tensor(ground.right)]
-        for term in _sums((ground.left, ground.right)):
-            facts += [] if term in sums else encoding.groupings(term)
-        labels[f"i{position}"] = ground
-        solver.assert_and_track(z3.And(*facts), f"i{position}")
-    if solver.check() != z3.unsat:
-        return None
-    core = {str(label) for label in solver.unsat_core()}
-    return [ground for label, ground in labels.items() if label in core]
+class Derivation:
+    """Goals, and instances that each can be switched on."""
+
+    def __init__(self, goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> None:
+        encoding = _Encoding()
+        self._solver = z3.SimpleSolver()
+        self._solver.set("rlimit", STEPS)
+        self._solver.add(z3.Or(*[encoding.tensor(one) != encoding.tensor(other) for one, other in goals]))
+        sums = _sums(t for pair in goals for t in pair)
+        for term in sums:
+            self._solver.add(*encoding.groupings(term))
+        self._switches: dict[str, z3.BoolRef] = {}
+        for ground in grounds:
+            facts = [] if ground.left is ground.right else [encoding.tensor(ground.left) == encoding.tensor(ground.right)]
+            for term in _sums((ground.left, ground.right)):
+                facts += [] if term in sums else encoding.groupings(term)
+            switch = self._switches[ground.text] = z3.Bool(ground.text)
+            self._solver.add(z3.Implies(switch, z3.And(*facts)))
+
+    def follows(self, grounds: Sequence[Ground]) -> bool:
+        """Whether Z3 refutes that these instances hold and some goal does not."""
+        return bool(self._solver.check(*[self._switches[g.text] for g in grounds]) == z3.unsat)
 
 
 def _sums(roots: Iterable[Term]) -> dict[Term, None]:

@@ -1,0 +1,115 @@
+"""From a rule to a verdict and from the store to rows: which prover answers, what is replayed, and what is stale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from superopt.prove.arithmetic import version
+from superopt.prove.ledger import Row, axiom_entry, prove_store
+from superopt.prove.standing import standing
+from superopt.prove.verify import prove
+from superopt.rule import Rule, laws, parse_rule, parse_rules
+from superopt.store import BOUNDED, Entry, entry_of, load, load_axioms, write_axioms, write_family
+from superopt.verdict import Proved, Refuted, Unknown
+
+RULES = parse_rules(
+    """
+    factor:         x @ y + x @ z + x @ w => x @ (y + z + w)  for x[2, 3], y[2], z[2], w[2]
+    undo:           x - (x - y) => y  for x[1, 2], y[1, 2]
+    permuted:       transpose(transpose(x, perm=(-4, -1, -3, -2)), perm=(-4, -1, -3, -2))
+                    => transpose(x, perm=(-4, -2, -1, -3))  for x[4]
+    share:          (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, stop=y.shape[-1]),
+                    slice(m, axis=-1, start=y.shape[-1], stop=y.shape[-1] + z.shape[-1]))  for x[2, 3], y[2], z[2]
+    """
+)
+
+
+def stored(rules: list[Rule]) -> list[tuple[Rule, Entry]]:
+    found: list[tuple[Rule, Entry]] = []
+    for rule in rules:
+        verdict = prove(rule)
+        assert isinstance(verdict, Proved), rule
+        found.append((rule, entry_of(rule, verdict, solver=version(), origin="a test", samples=200)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("substitutions")
+    write_family("matrix", "Rules of a test.", stored(RULES), where)
+    return where
+
+
+def test_what_axioms_do_not_reach_is_proved_from_the_definitions() -> None:
+    for rule, kind in zip(RULES, ("axioms", "axioms", "index", "axioms"), strict=True):
+        verdict = prove(rule)
+        assert isinstance(verdict, Proved), rule
+        assert verdict.kind == kind
+        assert bool(verdict.axioms) == bool(verdict.instances) == (kind == "axioms")
+        assert verdict.milliseconds > 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "relu(x) => x for x[2]",
+        "x @ y => y @ x for x[2], y[2] where x.shape[-2] == y.shape[-1]",
+        "x => slice(x, axis=-1, start=0, stop=y.shape[-1]) for x[2], y[2]",
+    ],
+)
+def test_what_is_false_is_refuted(text: str) -> None:
+    assert isinstance(prove(parse_rule(f"a: {text}")), Refuted)
+
+
+def test_what_needs_more_than_the_left_side_gives_is_not_proved() -> None:
+    verdict = prove(parse_rule("a: conv(x, v) => conv(x, v + w - w) for x[4], v[4], w[4]"))
+    assert isinstance(verdict, Unknown)
+    assert "well typed" in verdict.reason
+
+
+def test_proving_does_not_depend_on_what_was_proved_before() -> None:
+    assert stored(RULES) == list(reversed(stored(list(reversed(RULES)))))
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_every_stored_rule_is_proved_again(folder: Path, fresh: bool) -> None:
+    rows = list(prove_store(fresh=fresh, folder=folder))
+    assert [(row.name, row.family, row.word) for row in rows] == [(rule.name, "matrix", "proved") for rule in RULES]
+    assert [row.how for row in rows] == (["axioms", "axioms", "index", "axioms"] if fresh else ["replayed"] * 4)
+    assert rows[1].ranks == ("x[1] y[1]", "x[2] y[2]")
+    assert all(row.milliseconds > 0 for row in rows)
+    for row, loaded in zip(rows, load(folder), strict=True):
+        assert isinstance(row.verdict, Proved)
+        if loaded.entry.kind == "axioms":
+            assert set(row.verdict.instances) == set(loaded.entry.instances)
+
+
+def test_an_edited_rule_is_stale_until_it_is_proved_afresh(folder: Path, tmp_path: Path) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = tmp_path / "matrix.rules"
+    path.write_text(path.read_text(encoding="utf-8").replace("x - (x - y)", "y - (y - y)"), encoding="utf-8")
+    by_name = {row.name: row for row in prove_store(fresh=False, folder=tmp_path)}
+    assert by_name["undo"].word == "unknown"
+    assert by_name["factor"].word == "proved"
+    by_name = {row.name: row for row in prove_store(fresh=True, folder=tmp_path)}
+    assert by_name["undo"].word == "proved"
+
+
+def test_the_axioms_have_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounded = Row("matmul.associativity", "matmul", laws()["matmul.associativity"], Proved(3.0, ("g in 1, 2",)), "definitions")
+    failed = Row("relu.twice", "relu", laws()["relu.twice"], Unknown("not found"), "definitions")
+    write_axioms([axiom_entry(bounded), axiom_entry(failed)], tmp_path)
+    ledger = load_axioms(tmp_path)
+    assert ledger["matmul.associativity"].status == BOUNDED
+    assert ledger["relu.twice"].verdict == "unknown"
+    monkeypatch.setattr("superopt.prove.standing.load_axioms", lambda: ledger)
+    standing.cache_clear()
+    try:
+        assert standing("matmul.associativity") == Proved(0.0, ("g in 1, 2",))
+        assert isinstance(standing("relu.twice"), Unknown)
+        assert isinstance(standing("add.regroup"), Proved)
+    finally:
+        standing.cache_clear()
