@@ -29,7 +29,7 @@ class Limits:
 
     rounds: int = 24
     terms: int = 700
-    steps: int = 60_000
+    steps: int = 8_000
     growth: tuple[tuple[int, int], ...] = ((0, 2), (1, 3), (2, 4), (4, 8), (8, 14), (20, 30))
 
 
