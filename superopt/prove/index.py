@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from superopt import index
 from superopt.errors import InstantiationError
@@ -21,7 +21,7 @@ from superopt.graph import (
     Attribute,
     Cond,
     Dim,
-    Floor,
+    Extent,
     Size,
     Sym,
     Term,
@@ -34,24 +34,13 @@ from superopt.graph import (
     subterms,
     variables,
 )
-from superopt.op import operator
-from superopt.prove.align import linear_in, quotients
+from superopt.op import operator, registry
+from superopt.prove.align import quotients
 from superopt.prove.arithmetic import valid
-from superopt.prove.cancel import Cancellation
-from superopt.prove.instance import conditions, solved_conditions
-from superopt.prove.normal import (
-    Guard,
-    Normal,
-    Sum,
-    bound_in,
-    extents_in,
-    flattened,
-    substitute_guard,
-    substitute_sum,
-    times,
-)
+from superopt.prove.compare import Comparison
+from superopt.prove.instance import conditions, is_quotient, solved_conditions
+from superopt.prove.normal import Guard, Normal, Sum, extents_in
 from superopt.prove.sample import mismatch
-from superopt.prove.simplify import one, quotient_range, quotient_value, split_index
 from superopt.rule import Rule
 from superopt.text import Equation
 from superopt.verdict import Proved, Refuted, Unknown, Verdict, worst
@@ -60,7 +49,7 @@ FIRST_INSTANCES = 4
 INSTANCES = 60
 VALUES = (1, 2, 3, 4)
 MOST_BOUNDED = 2
-MOST_SPLITS = 6
+RANKS = (1, 2, 3, 4)
 
 
 def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
@@ -95,11 +84,11 @@ def prove_equation(equation: Equation, *, seed: int = 0) -> Verdict:
 
 
 def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
-    """Sets of unknowns to try small values of: group counts, then whatever the remaining quotients divide by."""
+    """Sets of unknowns to try small values of: group counts, then what quotients divide by, then what they divide."""
     groups = tuple(attempt.groups())
-    divisors = tuple(a for a in attempt.divisors() if a not in groups)
-    for chosen in (groups, divisors, groups + divisors):
-        if 0 < len(chosen) <= MOST_BOUNDED:
+    divisors, dividends = attempt.divided()
+    for chosen in dict.fromkeys((groups, divisors, groups + divisors, dividends)):
+        if 0 < len(set(chosen)) == len(chosen) <= MOST_BOUNDED:
             yield chosen
 
 
@@ -108,24 +97,35 @@ class Attempt:
 
     def __init__(self, equation: Equation, values: Mapping[Atom, int]) -> None:
         self.equation = equation
-        self.notation = Normal()
-        self.work = Cancellation(self.notation)
-        self.reason = ""
         roots = equation.left + equation.right
         dims = [Dim(v.name, axis) for v in variables(*roots) for axis in range(-v.rank, 0)]
         known: list[Cond] = [same(size(atom), value) for atom, value in values.items()]
         known += [*conditions(equation), *(at_least(size(d), 1) for d in dims)]
         self.solved, facts = solved_conditions(known)
-        self.facts = _with_positive_quotients(tuple(facts))
-        self.proved = False in facts or self._run()
+        self.notation = Normal()
+        self.comparison = Comparison(self.notation, _with_positive_quotients(tuple(facts)))
+        self.reason = "" if False in facts else self._difference()
 
-    def _run(self) -> bool:
+    @property
+    def proved(self) -> bool:
+        """Whether both sides are equal."""
+        return not self.reason
+
+    @property
+    def remainder(self) -> Sum:
+        """What did not cancel."""
+        return self.comparison.remainder
+
+    def _difference(self) -> str:
         tensors: dict[Term, index.Tensor] = {}
         with index.interpreted(self.notation):
             for term in subterms(*self.equation.left, *self.equation.right):
                 tensors[term] = self._tensor(term, tensors)
-            pairs = list(zip(self.equation.left, self.equation.right, strict=True))
-            return all(self._equal(output, tensors[a], tensors[b]) for output, (a, b) in enumerate(pairs))
+        for output, (left, right) in enumerate(zip(self.equation.left, self.equation.right, strict=True)):
+            reason = self.comparison.difference(tensors[left], tensors[right])
+            if reason is not None:
+                return f"output {output}: {reason}"
+        return ""
 
     def _tensor(self, term: Term, known: Mapping[Term, index.Tensor]) -> index.Tensor:
         if term.is_variable:
@@ -138,63 +138,65 @@ class Attempt:
         attributes: dict[str, Attribute] = {k: substitute_attribute(v, self.solved.get) for k, v in term.attributes}
         return spec.definition(*operands, **attributes)
 
-    def _equal(self, output: int, left: index.Tensor, right: index.Tensor) -> bool:
-        for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
-            if not valid(self.facts, same(here, there)):
-                self.reason = f"output {output}: extents {here} and {there} of axis {axis} are not shown to be equal"
-                return False
-        position = tuple(self.notation.fresh("i") for _ in left.shape)
-        facts = self.facts
-        for i, extent in zip(position, left.shape, strict=True):
-            facts += tuple(c for c in (at_least(size(i), 0), at_least(extent - 1, size(i))) if c is not True)
-        at = tuple(map(size, position))
-        difference = flattened(left[at].tree) + times(flattened(right[at].tree), -1)
-        facts, difference = self._split_positions(facts, difference, set(position))
-        if self.work.zero(facts, difference):
-            return True
-        self.reason = f"output {output}: {len(self.work.remainder)} summands are left that do not cancel"
-        return False
-
-    def _split_positions(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
-        """Positions i that stand in a quotient i // b become q * b + r with 0 <= r < b, which reaches all of them."""
-        for _ in range(MOST_SPLITS):
-            found = self._splittable(facts, value, position)
-            if found is None:
-                return facts, value
-            quotient, i = found
-            q, r = self.notation.fresh("i"), self.notation.fresh("i")
-            whole, remainder = split_index(i, quotient, q, r)
-            facts = (*substitute_guard(facts, one(i, whole)), *remainder)
-            facts += tuple(quotient_range(facts, q))
-            value = substitute_sum(value, one(i, whole))
-            position = (position - {i}) | {q, r}
-        return facts, value
-
-    def _splittable(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Floor, Sym] | None:
-        bound = {k for s in value for k in bound_in(s)}
-        for quotient in dict.fromkeys(quotients(e for s in value for e in extents_in(s))):
-            if bound & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
-                continue
-            i = linear_in(quotient.numerator, lambda a: a in position)
-            if i is None or set(atoms(quotient.denominator)) & position or quotient_value(facts, quotient) is not None:
-                continue
-            if valid(facts, at_least(quotient.denominator, 1)):
-                return quotient, i
-        return None
-
     def groups(self) -> Iterator[Atom]:
         """The unknown group counts."""
-        found = (t["group"] for t in subterms(*self.equation.left, *self.equation.right) if dict(t.attributes).get("group"))
+        found = (t["group"] for t in subterms(*self.equation.left, *self.equation.right) if "group" in dict(t.attributes))
         yield from dict.fromkeys(a for g in found if isinstance(g, Size) for a in atoms(substitute(g, self.solved.get)))
 
-    def divisors(self) -> Iterator[Atom]:
-        """Unknowns by which quotients divide in what was left over."""
-        found = quotients(e for s in self.work.remainder for e in extents_in(s))
-        named = (a for q in found for a in atoms(q.denominator) if isinstance(a, Dim | Sym))
-        yield from dict.fromkeys(a for a in named if isinstance(a, Dim) or a.name.isidentifier())
+    def divided(self) -> tuple[tuple[Atom, ...], tuple[Atom, ...]]:
+        """Unknowns below and above the line in the quotients of attributes, sizes and what did not cancel."""
+        terms = subterms(*self.equation.left, *self.equation.right)
+        values = (v for t in terms for v in (*dict(t.attributes).values(), t.shape))
+        written = (e for v in values for e in (v if isinstance(v, tuple) else (v,)))
+        extents = [substitute(e, self.solved.get) for e in written if isinstance(e, Size)]
+        found = list(quotients([*extents, *(e for s in self.remainder for e in extents_in(s))]))
+        return _named(q.denominator for q in found), _named(q.numerator for q in found)
+
+
+def _named(extents: Iterable[Extent]) -> tuple[Atom, ...]:
+    return tuple(dict.fromkeys(a for e in extents for a in atoms(e) if isinstance(a, Dim | Sym) and not _made(a)))
+
+
+def _made(atom: Atom) -> bool:
+    """Whether the atom is one the prover introduced: a quotient, or an index."""
+    return isinstance(atom, Sym) and not atom.name.isidentifier()
 
 
 def _with_positive_quotients(facts: Guard) -> Guard:
     """The facts, and that each quotient introduced for `f % g == 0` is positive where the facts say so."""
-    named = sorted({a for c in facts for a in atoms_of(c) if isinstance(a, Sym) and not a.name.isidentifier()})
+    named = dict.fromkeys(a for c in facts for a in atoms_of(c) if is_quotient(a))
     return facts + tuple(claim for a in named if valid(facts, claim := at_least(size(a), 1)))
+
+
+# ---------------------------------------------------------------- what terms take for granted
+
+
+def commutative_obligations() -> Iterator[tuple[str, Verdict]]:
+    """That operators whose operands are kept in canonical order may have them so: two verdicts for each of them.
+
+    Terms cannot state these laws, since both sides would be one term, so the binary definitions are compared.
+    """
+    for name, spec in registry().items():
+        if spec.commutative:
+            yield f"{name}.commutativity", worst(_swapped(name, rank) for rank in RANKS)
+            yield f"{name}.regrouping", worst(_regrouped(name, rank) for rank in RANKS)
+
+
+def _swapped(name: str, rank: int) -> Verdict:
+    return _same(name, rank, lambda f, x, y, _: (f(x, y), f(y, x)))
+
+
+def _regrouped(name: str, rank: int) -> Verdict:
+    return _same(name, rank, lambda f, x, y, z: (f(f(x, y), z), f(x, f(y, z))))
+
+
+def _same(name: str, rank: int, sides: Callable[..., tuple[index.Tensor, index.Tensor]]) -> Verdict:
+    started = time.perf_counter()
+    notation = Normal()
+    shape = tuple(size(Dim("x", axis)) for axis in range(-rank, 0))
+    operands = [notation.read(variable, shape) for variable in "xyz"]
+    with index.interpreted(notation):
+        left, right = sides(operator(name).definition, *operands)
+    reason = Comparison(notation, ()).difference(left, right)
+    spent = (time.perf_counter() - started) * 1e3
+    return Proved(spent) if reason is None else Unknown(reason, spent)

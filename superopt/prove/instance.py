@@ -50,7 +50,7 @@ Weights: TypeAlias = "tuple[tuple[Extent, float], ...]"
 EXTENTS: Weights = ((1, 3), (2, 5), (3, 5), (4, 3), (5, 2), (6, 1), (7, 1), (8, 1))
 INTEGERS: Weights = ((-2, 0.25), (-1, 0.5), (0, 2), (1, 3), (2, 4), (3, 2), (4, 1), (5, 0.25), (6, 0.25), (8, 0.1))
 QUOTIENTS: Weights = ((1, 2), (2, 3), (3, 1))
-REALS: Weights = (*((Fraction(n, d), 1.0) for d in (1, 2) for n in (-3, -2, -1, 1, 2, 3) if d == 1 or n % 2), (0, 0.25))
+REALS: Weights = (*((n, 1) for n in (-3, -2, -1, 1, 2, 3)), *((Fraction(n, 2), 1) for n in (-3, -1, 1, 3)), (0, 0.25))
 LARGEST = 3000
 RESTARTS = 400
 
@@ -126,8 +126,10 @@ class _Draw:
         return tuple(kept)
 
     def instances(self, rng: np.random.Generator) -> Iterator[Instance]:
+        if self.impossible:
+            raise InstantiationError("the conditions contradict each other")
         for atom, choices in zip(self.free, self.choices, strict=True):
-            if not choices or self.impossible:
+            if not choices:
                 raise InstantiationError(f"no small value of {atom} meets the conditions")
         while True:
             yield self._one(rng)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from fractions import Fraction
 
 import numpy as np
 
 from superopt.evaluate import PRIME, Array, Floats, Modular, evaluate
-from superopt.graph import Term, subterms
+from superopt.graph import Extent, Term, subterms
 from superopt.op import operator
 from superopt.prove.instance import Instance, instantiations
 from superopt.text import Equation
 from superopt.verdict import Counterexample
 
-__all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at"]
+__all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "replay"]
 
 TOLERANCE = 1e-9
 
@@ -35,9 +36,9 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
     roots = equation.left + equation.right
     rng = np.random.default_rng(seed)
     if isinstance(domain_of(*roots), Modular):
-        return {name: rng.integers(0, PRIME, shape) for name, shape in instance.shapes.items()}
+        return {name: rng.integers(0, PRIME, shape) for name, shape in sorted(instance.shapes.items())}
     low = 1 if any(t.op == "rsqrt" for t in subterms(*roots)) else -4
-    return {name: rng.integers(low, 5, shape).astype(np.float64) for name, shape in instance.shapes.items()}
+    return {name: rng.integers(low, 5, shape).astype(np.float64) for name, shape in sorted(instance.shapes.items())}
 
 
 def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
@@ -69,6 +70,13 @@ def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexa
             position = tuple(int(i) for i in np.argwhere(wrong)[0])
             return _counterexample(instance, seed, output, position, f"{left[position]}", f"{right[position]}")
     return None
+
+
+def replay(equation: Equation, counterexample: Counterexample) -> Counterexample | None:
+    """The counterexample found again at its own sizes, attributes and seed; None where the sides agree there."""
+    numbers = {name: Fraction(text.replace(" ", "")) for name, text in counterexample.attributes}
+    attributes: dict[str, Extent] = {name: int(n) if n.denominator == 1 else n for name, n in numbers.items()}
+    return mismatch_at(equation, Instance(dict(counterexample.shapes), attributes), counterexample.seed)
 
 
 def _differ(left: Array, right: Array) -> Array:

@@ -5,7 +5,7 @@ indices that nothing depends on counted, positive factors taken out of maxima.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd
@@ -65,8 +65,17 @@ def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Sum
 
 
 def simplified_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
-    """Every summand simplified."""
-    return tuple(t for s in value for t in simplified(facts, s, notation))
+    """Every summand simplified, those alike added up."""
+    return collected(t for s in value for t in simplified(facts, s, notation))
+
+
+def collected(value: Iterable[Summand]) -> Sum:
+    """The sum with summands that differ only in their coefficient made one."""
+    found: dict[Summand, Extent] = {}
+    for summand in value:
+        alike = replace(summand, coefficient=1, factors=tuple(sorted(summand.factors, key=repr)))
+        found[alike] = found.get(alike, 0) + summand.coefficient
+    return tuple(replace(s, coefficient=c) for s, c in found.items() if c != 0)
 
 
 def _equalities_solved(summand: Summand) -> Summand:

@@ -1,0 +1,77 @@
+"""Two tensors compared at one symbolic position that stands for all of them."""
+
+from __future__ import annotations
+
+from superopt import index
+from superopt.graph import Floor, Sym, at_least, atoms, same, size
+from superopt.prove.align import linear_in, quotients
+from superopt.prove.arithmetic import valid
+from superopt.prove.cancel import Cancellation
+from superopt.prove.normal import (
+    Guard,
+    Normal,
+    Sum,
+    bound_in,
+    extents_in,
+    flattened,
+    substitute_guard,
+    substitute_sum,
+    times,
+)
+from superopt.prove.simplify import one, quotient_range, quotient_value, split_index
+
+MOST_SPLITS = 6
+
+
+class Comparison:
+    """Equality of tensors under facts; `remainder` is what did not cancel in the last comparison that failed."""
+
+    def __init__(self, notation: Normal, facts: Guard) -> None:
+        self.notation = notation
+        self.facts = facts
+        self.remainder: Sum = ()
+
+    def difference(self, left: index.Tensor, right: index.Tensor) -> str | None:
+        """None where the tensors are shown to be equal, shapes and elements; otherwise what stands in the way."""
+        for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
+            if not valid(self.facts, same(here, there)):
+                return f"extents {here} and {there} of axis {axis} are not shown to be equal"
+        position = tuple(self.notation.fresh("i") for _ in left.shape)
+        facts = self.facts
+        for i, extent in zip(position, left.shape, strict=True):
+            facts += tuple(c for c in (at_least(size(i), 0), at_least(extent - 1, size(i))) if c is not True)
+        at = tuple(map(size, position))
+        with index.interpreted(self.notation):
+            value = flattened(left[at].tree) + times(flattened(right[at].tree), -1)
+        cancellation = Cancellation(self.notation)
+        if cancellation.zero(*self._split(facts, value, set(position))):
+            return None
+        self.remainder = cancellation.remainder
+        return f"{len(self.remainder)} summands are left that do not cancel"
+
+    def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
+        """Positions i that stand in a quotient i // b become q * b + r with 0 <= r < b, which reaches all of them."""
+        for _ in range(MOST_SPLITS):
+            found = self._splittable(facts, value, position)
+            if found is None:
+                break
+            quotient, i = found
+            q, r = self.notation.fresh("i"), self.notation.fresh("i")
+            whole, remainder = split_index(i, quotient, q, r)
+            facts = (*substitute_guard(facts, one(i, whole)), *remainder)
+            facts += tuple(quotient_range(facts, q))
+            value = substitute_sum(value, one(i, whole))
+            position = (position - {i}) | {q, r}
+        return facts, value
+
+    def _splittable(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Floor, Sym] | None:
+        bound = {k for s in value for k in bound_in(s)}
+        for quotient in dict.fromkeys(quotients(e for s in value for e in extents_in(s))):
+            if bound & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
+                continue
+            i = linear_in(quotient.numerator, lambda a: a in position)
+            if i is None or set(atoms(quotient.denominator)) & position or quotient_value(facts, quotient) is not None:
+                continue
+            if valid(facts, at_least(quotient.denominator, 1)):
+                return quotient, i
+        return None
