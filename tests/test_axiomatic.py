@@ -179,11 +179,23 @@ def test_every_instance_of_a_proof_is_needed(name: str) -> None:
         assert isinstance(replay(rule, [i for i in verdict.instances if i != left_out]), Unknown)
 
 
-def test_an_instance_of_no_axiom_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("matmul.wishful(x=x, y=w)", "no axiom is called matmul.wishful"),
+        ("matmul.associativity", "not an instance"),
+        ("matmul.associativity(x=)", "not an instance"),
+        ("matmul.associativity(x, w, w)", "not an instance"),
+        ("matmul.associativity(x=x, y=w, z=u)", "not declared"),
+        ("matmul.associativity(x=x, y=w, z=conjure(w))", "no operator is called"),
+        ("concat.slice-in-first(x=x, y=x, a=0, b=1 / 2, k=-1)", "does not derive"),
+    ],
+)
+def test_what_is_no_instance_is_refused(text: str, why: str) -> None:
     rule, _ = proof("residual")
-    verdict = replay(rule, ["matmul.wishful(x=x, y=w)"])
+    verdict = replay(rule, [text])
     assert isinstance(verdict, Unknown)
-    assert "no axiom is called matmul.wishful" in verdict.reason
+    assert why in verdict.reason
 
 
 def test_an_instance_whose_conditions_do_not_follow_is_refused() -> None:

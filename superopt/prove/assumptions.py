@@ -19,6 +19,7 @@ from superopt.graph import (
     Dim,
     Extent,
     Floor,
+    Inverse,
     Monomial,
     Size,
     Sym,
@@ -183,6 +184,8 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
                 products.append((above[0][0], -constant))
     for monomial, least in sorted(products, key=lambda p: len(p[0])):
         unknown = [a for a in monomial if lowest.get(a, 1 if isinstance(a, Dim) else 0) < 1]
+        if any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in unknown):
+            continue
         if len(monomial) == 1:
             lowest[monomial[0]] = max(lowest.get(monomial[0], least), least)
         elif len(unknown) == 1 and least >= 1:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from superopt.errors import NotationError, ShapeError
-from superopt.graph import Extent, Sym, Term, attribute_atoms, show_extent, substitute_cond, variables
+from superopt.graph import Extent, Inverse, Size, Sym, Term, attribute_atoms, show_extent, substitute_cond, variables
 from superopt.match import Binding, instantiate
 from superopt.prove.assumptions import Assumptions
 from superopt.rule import REGROUP, axioms
@@ -64,9 +64,7 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
     rule = axioms().get(axiom)
     if rule is None:
         raise NotationError(f"no axiom is called {axiom}")
-    call = ast.parse(f"_({inside})", mode="eval").body
-    assert isinstance(call, ast.Call)
-    given = {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg is not None}
+    given = _arguments(text, inside)
     for equation in rule.equations:
         binding = _binding(equation, given, assumptions)
         if binding is not None:
@@ -74,6 +72,17 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
             if assumptions.holds(substitute_cond(equation.where, binding.value)):
                 return Ground(text, axiom, instantiate(left, binding), instantiate(right, binding))
     raise ShapeError(f"the axiom does not hold at these ranks: {text}")
+
+
+def _arguments(text: str, inside: str) -> dict[str, str]:
+    """What stands for each variable, as text."""
+    try:
+        call = ast.parse(f"_({inside})", mode="eval").body
+    except SyntaxError:
+        raise NotationError(f"not an instance of an axiom: {text}") from None
+    if not isinstance(call, ast.Call) or call.args:
+        raise NotationError(f"not an instance of an axiom: {text}")
+    return {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg is not None}
 
 
 def _binding(equation: Equation, given: Mapping[str, str], assumptions: Assumptions) -> Binding | None:
@@ -91,8 +100,18 @@ def _binding(equation: Equation, given: Mapping[str, str], assumptions: Assumpti
         (tensors[v.name],) = parse(given[v.name], assumptions.variables, reals)
         if tensors[v.name].rank != v.rank:
             return None
-    extents = {name: parse_extent(given[name], assumptions.variables, reals) for name in symbols}
-    return Binding(tensors, {name: assumptions.normal(value) for name, value in extents.items()})
+    extents = {name: assumptions.normal(parse_extent(given[name], assumptions.variables, reals)) for name in symbols}
+    if not all(symbol.real or integral(extents[name]) for name, symbol in symbols.items()):
+        return None
+    return Binding(tensors, extents)
+
+
+def integral(extent: Extent) -> bool:
+    """Whether an extent is an integer by its form: no fractions, no real attribute variables."""
+    if not isinstance(extent, Size):
+        return isinstance(extent, int)
+    real = any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in extent.atoms())
+    return not real and all(isinstance(coefficient, int) for _, coefficient in extent.terms)
 
 
 def equation_symbols(equation: Equation) -> dict[str, Sym]:

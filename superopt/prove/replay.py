@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import z3
 
-from superopt.errors import NotationError, ShapeError
+from superopt.errors import NotationError, ShapeError, SpecError
 from superopt.graph import Attribute, Extent, Monomial, Size, Term, subterms
 from superopt.op import operator
 from superopt.prove.arithmetic import valid
@@ -61,7 +61,7 @@ def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | 
             ground = read_ground(text, assumptions)
         except ShapeError:
             continue
-        except NotationError as error:
+        except (NotationError, SpecError) as error:
             return str(error)
         if not sound(ground, assumptions):
             return f"the conditions of {text} do not follow"
