@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from superopt.graph import Atom, Extent, Floor, Size, Sym, atoms, floor_divide, size, substitute
-from superopt.prove.normal import Call, Factor, Largest, Lookup, Read, Summand, nested
+from superopt.prove.sums import Call, Factor, Largest, Lookup, Read, Summand, nested
 
 Reindexing: TypeAlias = "dict[Sym, Extent]"
 Pair: TypeAlias = "tuple[Extent, Extent]"

@@ -14,13 +14,14 @@ from superopt.extent import parts_of, sides
 from superopt.graph import Cond, Extent, Sym, atoms, conjunction, negation, same, size, substitute
 from superopt.prove.align import Reindexing, alignments, first_from, lookup, orders, pairings, signature, solve_indices
 from superopt.prove.arithmetic import Effort, contradictory, valid
-from superopt.prove.normal import (
+from superopt.prove.normal import Normal
+from superopt.prove.simplify import simplified, simplified_sum, vanishes
+from superopt.prove.sums import (
     Call,
     Candidate,
     Factor,
     Guard,
     Largest,
-    Normal,
     Read,
     Sum,
     Summand,
@@ -30,7 +31,6 @@ from superopt.prove.normal import (
     substitute_sum,
     times,
 )
-from superopt.prove.simplify import simplified, simplified_sum, vanishes
 
 MOST_MERGES = 200
 MOST_WITNESSES = 16

@@ -7,18 +7,9 @@ from superopt.graph import Floor, Sym, at_least, atoms, same, size
 from superopt.prove.align import linear_in, quotients
 from superopt.prove.arithmetic import valid
 from superopt.prove.cancel import Cancellation
-from superopt.prove.normal import (
-    Guard,
-    Normal,
-    Sum,
-    bound_in,
-    extents_in,
-    flattened,
-    substitute_guard,
-    substitute_sum,
-    times,
-)
+from superopt.prove.normal import Normal, flattened
 from superopt.prove.simplify import one, quotient_range, quotient_value, split_index
+from superopt.prove.sums import Guard, Sum, bound_in, extents_in, substitute_guard, substitute_sum, times
 
 MOST_SPLITS = 6
 

@@ -39,8 +39,9 @@ from superopt.prove.align import quotients
 from superopt.prove.arithmetic import valid
 from superopt.prove.compare import Comparison
 from superopt.prove.instance import conditions, is_quotient, solved_conditions
-from superopt.prove.normal import Guard, Normal, Sum, extents_in
+from superopt.prove.normal import Normal
 from superopt.prove.sample import mismatch
+from superopt.prove.sums import Guard, Sum, extents_in
 from superopt.rule import Rule
 from superopt.text import Equation
 from superopt.verdict import Proved, Refuted, Unknown, Verdict, worst

@@ -1,8 +1,7 @@
 """Normal forms: what the value of a tensor expression at one symbolic position is, for all sizes at once.
 
-Definitions are interpreted on symbolic indices. A value is then a tree of choices over sums; a sum has summands, each a
-coefficient times factors, summed over its bound indices where its guard holds. A factor reads a variable, is the largest of
-several values, or is a function of a sum. Products are multiplied out and relu(v) is the largest of v and 0.
+Definitions are interpreted on symbolic indices. A value is then a tree of choices over sums of products; products are
+multiplied out and relu(v) is the largest of v and 0.
 """
 
 from __future__ import annotations
@@ -10,77 +9,31 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 from superopt import index
 from superopt.errors import ShapeError
-from superopt.extent import atoms_of, parts_of, sides
-from superopt.graph import (
-    Atom,
-    Cond,
-    Extent,
-    Inverse,
-    Size,
-    Sym,
-    at_least,
-    conjunction,
-    inverse,
-    negation,
-    size,
-    substitute,
-    substitute_cond,
+from superopt.extent import parts_of
+from superopt.graph import Atom, Cond, Extent, Size, Sym, at_least, negation, size
+from superopt.prove.sums import (
+    ZERO,
+    Candidate,
+    Guard,
+    Largest,
+    Lookup,
+    Read,
+    Sum,
+    Summand,
+    bound_in,
+    called,
+    candidates_of,
+    mentions,
+    split_inverses,
+    substitute_summand,
+    times,
 )
 
-Lookup: TypeAlias = "Callable[[Atom], Extent | None]"
-Guard: TypeAlias = "tuple[Cond, ...]"
-Sum: TypeAlias = "tuple[Summand, ...]"
 Tree: TypeAlias = "Choice | Sum"
-
-
-@dataclass(frozen=True)
-class Read:
-    """The element of variable `name` at `indices`."""
-
-    name: str
-    indices: tuple[Extent, ...]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A nonlinear function of a sum."""
-
-    function: str
-    argument: Sum
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """`value` for every value of the bound indices at which the guard holds."""
-
-    bound: tuple[Sym, ...]
-    guard: Guard
-    value: Sum
-
-
-@dataclass(frozen=True)
-class Largest:
-    """The largest of the candidates; minus infinity where there is none."""
-
-    candidates: tuple[Candidate, ...]
-
-
-Factor: TypeAlias = "Read | Call | Largest"
-
-
-@dataclass(frozen=True)
-class Summand:
-    """coefficient * product of factors, summed over every value of the bound indices at which the guard holds."""
-
-    coefficient: Extent
-    bound: tuple[Sym, ...] = ()
-    guard: Guard = ()
-    factors: tuple[Factor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,104 +43,6 @@ class Choice:
     condition: Cond
     then: Tree
     other: Tree
-
-
-ZERO: Sum = ()
-
-
-# ---------------------------------------------------------------- substitution
-
-
-def substitute_guard(guard: Guard, value: Lookup) -> Guard:
-    """The guard with atoms replaced, conditions that became true left out."""
-    return parts_of(conjunction(*(substitute_cond(c, value) for c in guard)))
-
-
-def substitute_summand(summand: Summand, value: Lookup) -> Summand:
-    """The summand with atoms replaced everywhere; a bound index is replaced only by another index."""
-    return Summand(
-        substitute(summand.coefficient, value),
-        _indices(summand.bound, value),
-        substitute_guard(summand.guard, value),
-        tuple(substitute_factor(f, value) for f in summand.factors),
-    )
-
-
-def substitute_sum(value: Sum, lookup: Lookup) -> Sum:
-    """Every summand with atoms replaced."""
-    return tuple(substitute_summand(s, lookup) for s in value)
-
-
-def substitute_factor(factor: Factor, value: Lookup) -> Factor:
-    """The factor with atoms replaced."""
-    match factor:
-        case Read(name, indices):
-            return Read(name, tuple(substitute(i, value) for i in indices))
-        case Call(function, argument):
-            return Call(function, substitute_sum(argument, value))
-        case Largest(candidates):
-            return Largest(
-                tuple(
-                    Candidate(_indices(c.bound, value), substitute_guard(c.guard, value), substitute_sum(c.value, value))
-                    for c in candidates
-                )
-            )
-
-
-def _indices(bound: tuple[Sym, ...], value: Lookup) -> tuple[Sym, ...]:
-    return tuple(new if isinstance(new := _symbol(value(k)), Sym) else k for k in bound)
-
-
-def _symbol(extent: Extent | None) -> Atom | None:
-    if isinstance(extent, Size) and len(extent.terms) == 1 and len(extent.terms[0][0]) == 1 and extent.terms[0][1] == 1:
-        return extent.terms[0][0][0]
-    return None
-
-
-def extents_of(factor: Factor) -> Iterator[Extent]:
-    """Every index and every side of a condition inside the factor."""
-    match factor:
-        case Read(_, indices):
-            yield from indices
-        case Call(_, argument):
-            yield from (e for s in argument for e in extents_in(s))
-        case Largest(candidates):
-            for candidate in candidates:
-                yield from (e for c in candidate.guard for e in sides(c))
-                yield from (e for s in candidate.value for e in extents_in(s))
-
-
-def extents_in(summand: Summand) -> Iterator[Extent]:
-    """The summand's coefficient, and every index and side of a condition in it."""
-    yield summand.coefficient
-    yield from (e for c in summand.guard for e in sides(c))
-    yield from (e for f in summand.factors for e in extents_of(f))
-
-
-def mentions(condition: Cond, symbol: Sym) -> bool:
-    """Whether the symbol occurs in the condition."""
-    return symbol in set(atoms_of(condition))
-
-
-def nested(factor: Factor) -> Iterator[Sym]:
-    """The indices bound inside the factor."""
-    match factor:
-        case Call(_, argument):
-            for summand in argument:
-                yield from bound_in(summand)
-        case Largest(candidates):
-            for candidate in candidates:
-                yield from candidate.bound
-                yield from (k for s in candidate.value for k in bound_in(s))
-        case _:
-            pass
-
-
-def bound_in(summand: Summand) -> Iterator[Sym]:
-    """The indices that the summand binds, itself or inside its factors."""
-    yield from summand.bound
-    for factor in summand.factors:
-        yield from nested(factor)
 
 
 # ---------------------------------------------------------------- trees
@@ -224,11 +79,6 @@ def flattened(tree: Tree, guard: Guard = ()) -> Sum:
         then = flattened(tree.then, (*guard, *parts_of(tree.condition)))
         return then + flattened(tree.other, (*guard, *parts_of(negation(tree.condition))))
     return tuple(replace(s, guard=(*guard, *s.guard)) for s in tree)
-
-
-def times(value: Sum, factor: Extent) -> Sum:
-    """The sum with every coefficient multiplied."""
-    return tuple(replace(s, coefficient=s.coefficient * factor) for s in value)
 
 
 class Value:
@@ -360,49 +210,3 @@ def _closed(
 
 def _joined(a: Sum, b: Sum) -> Sum:
     return (Summand(1, factors=(Largest(candidates_of(a) + candidates_of(b)),)),)
-
-
-def candidates_of(value: Sum) -> tuple[Candidate, ...]:
-    """What the largest of which is this value: the candidates of a plain maximum, or the value alone."""
-    if len(value) == 1:
-        match value[0]:
-            case Summand(1, (), (), (Largest(candidates),)):
-                return candidates
-    return (Candidate((), (), value),)
-
-
-def called(function: str, argument: Sum) -> Sum:
-    """The function of a sum: relu as a maximum, and known numbers worked out."""
-    number = constant_of(argument)
-    if function == "relu":
-        if isinstance(number, int | Fraction):
-            return argument if number > 0 else ZERO
-        return (Summand(1, factors=(Largest((*candidates_of(argument), Candidate((), (), ZERO))),)),)
-    if function == "reciprocal" and number is not None and number != 0:
-        return (Summand(split_inverses(inverse(number))),)
-    return (Summand(1, factors=(Call(function, argument),)),)
-
-
-def constant_of(value: Sum) -> Extent | None:
-    """The number that this sum is, where it reads nothing and is not guarded."""
-    total: Extent = 0
-    for summand in value:
-        if summand.factors or summand.guard or summand.bound:
-            return None
-        total = total + summand.coefficient
-    return total
-
-
-def split_inverses(extent: Extent) -> Extent:
-    """The extent with 1 / (a * b) written as 1 / a * 1 / b."""
-
-    def value(atom: Atom) -> Extent | None:
-        if not isinstance(atom, Inverse) or not isinstance(atom.of, Size) or len(atom.of.terms) != 1:
-            return None
-        monomial, coefficient = atom.of.terms[0]
-        product: Extent = inverse(coefficient)
-        for factor in monomial:
-            product = product * inverse(size(factor))
-        return product
-
-    return substitute(extent, value)

@@ -13,14 +13,14 @@ from math import gcd
 from superopt.graph import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, inverse, size
 from superopt.prove.align import linear_in, quotients, root
 from superopt.prove.arithmetic import Effort, contradictory, valid
-from superopt.prove.normal import (
+from superopt.prove.normal import Normal
+from superopt.prove.sums import (
     Call,
     Candidate,
     Factor,
     Guard,
     Largest,
     Lookup,
-    Normal,
     Sum,
     Summand,
     called,
