@@ -3,9 +3,10 @@
 A state is the segment's tuple of output terms. A state taken from the queue is measured; its successors wait in the queue
 under a prediction: the state's measured cost plus the difference of the two roofline estimates. States within a factor
 `alpha` of the best are kept, so a step that makes things worse can be taken back or built upon. After such a step only
-matches near the new terms are followed, which looks ahead over a cost hill without widening the whole search. Successors
-of the latest improvement come before what waits from earlier ones: independent rewrites commute, and trying them in every
-order would only meet the same states again.
+matches near the new terms are followed. When single steps have not improved the best state for a while, chains of several
+are looked at by estimate alone (see `lookahead`), and their ends join the queue. Successors of the latest improvement come
+before what waits from earlier ones: independent rewrites commute, and trying them in every order would only meet the same
+states again.
 """
 
 from __future__ import annotations
@@ -13,26 +14,34 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from superopt.graph import Term
 from superopt.rewrite.apply import RuleSet, State, Step, neighbourhood, successors
+from superopt.rewrite.lookahead import Horizon, chains
 
 Cost = Callable[[State], float]
 
-NOISE = 4e-3
+HILL = 0.02
+"""A relative rise of the estimate after which only matches near the new terms are followed."""
+NOISE = 8e-3
 """A smaller relative gain is within what two measurements of one segment differ by."""
 OUT_OF_TIME = "out of time"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When the search stops. `patience` counts expansions since the last improvement; `deadline` is a monotonic time."""
+    """When the search stops. `patience` counts expansions since the last improvement; `deadline` is a monotonic time.
+
+    After `impatience` expansions without improvement, chains within the `horizon` are looked at from the best state.
+    """
 
     alpha: float = 2.5
     expansions: int = 160
-    patience: int = 40
+    patience: int = 30
+    impatience: int = 10
     waiting: int = 4000
+    horizon: Horizon = field(default_factory=Horizon)
     deadline: float = float("inf")
 
 
@@ -60,41 +69,71 @@ def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
 
     The result depends on the costs and the limits alone, as long as the deadline is not what stops the search.
     """
-    limits = limits or Limits()
-    before = measure(start)
-    best, best_cost = start, before
-    best_steps: tuple[Step, ...] = ()
-    queue: list[tuple[int, float, int, _Visit]] = [(0, before, 0, _Visit(start, (), None))]
-    seen: set[State] = {start}
-    expanded = since = ticket = improved = 0
-    stopped = "every reachable state was seen"
-    while queue:
-        if time.monotonic() >= limits.deadline:
-            stopped = OUT_OF_TIME
-            break
-        if expanded >= limits.expansions or since >= limits.patience:
-            stopped = "no improvement lately" if since >= limits.patience else "expansion limit"
-            break
-        _, predicted, _, visit = heapq.heappop(queue)
-        if predicted > limits.alpha * best_cost:
-            continue
-        cost = measure(visit.state)
-        expanded += 1
-        since += 1
-        if cost < best_cost * (1 - NOISE):
-            best, best_cost, best_steps, since = visit.state, cost, visit.steps, 0
-            improved += 1
-        if cost > limits.alpha * best_cost:
-            continue
-        here = estimate(visit.state)
-        for state, step in successors(visit.state, rules, visit.focus):
-            if state in seen or len(queue) > limits.waiting:
-                continue
-            seen.add(state)
-            change = estimate(state) - here
-            forecast = max(cost + change, 0.01 * cost)
-            if forecast <= limits.alpha * best_cost:
-                ticket += 1
-                focus = neighbourhood(state, visit.state) if change > 0.02 * here else None
-                heapq.heappush(queue, (-improved, forecast, ticket, _Visit(state, (*visit.steps, step), focus)))
-    return Found(best, best_steps, before, best_cost, expanded, stopped)
+    return _Search(start, rules, estimate, measure, limits or Limits()).run()
+
+
+class _Search:
+    def __init__(self, start: State, rules: RuleSet, estimate: Cost, measure: Cost, limits: Limits) -> None:
+        self.rules, self.estimate, self.measure, self.limits = rules, estimate, measure, limits
+        self.before = self.cost = measure(start)
+        self.best = _Visit(start, (), None)
+        self.queue: list[tuple[int, float, int, _Visit]] = [(0, self.before, 0, self.best)]
+        self.seen: set[State] = {start}
+        self.improvements = self.since = self.expanded = 0
+        self.looked: State | None = None
+
+    def run(self) -> Found:
+        """Visits states until the queue is empty or a limit is reached."""
+        stopped = self._reason()
+        while stopped is None:
+            if (not self.queue or self.since >= self.limits.impatience) and self.looked is not self.best.state:
+                self._look_ahead()
+            elif not self.queue:
+                stopped = "every reachable state was seen"
+            else:
+                _, forecast, _, visit = heapq.heappop(self.queue)
+                if forecast <= self.limits.alpha * self.cost:
+                    self._expand(visit)
+            stopped = stopped or self._reason()
+        return Found(self.best.state, self.best.steps, self.before, self.cost, self.expanded, stopped)
+
+    def _reason(self) -> str | None:
+        """Why to stop now, if a limit is reached."""
+        if time.monotonic() >= self.limits.deadline:
+            return OUT_OF_TIME
+        if self.since >= self.limits.patience:
+            return "no improvement lately"
+        return "expansion limit" if self.expanded >= self.limits.expansions else None
+
+    def _expand(self, visit: _Visit) -> None:
+        """Measures a state and queues its successors."""
+        cost = self.measure(visit.state)
+        self.expanded += 1
+        self.since += 1
+        if cost < self.cost * (1 - NOISE):
+            self.best, self.cost, self.since = visit, cost, 0
+            self.improvements += 1
+        if cost > self.limits.alpha * self.cost:
+            return
+        here = self.estimate(visit.state)
+        for state, step in successors(visit.state, self.rules, visit.focus):
+            if state not in self.seen and len(self.queue) < self.limits.waiting:
+                change = self.estimate(state) - here
+                focus = neighbourhood(state, visit.state) if change > HILL * here else None
+                self._queue(_Visit(state, (*visit.steps, step), focus), max(cost + change, 0.01 * cost))
+
+    def _look_ahead(self) -> None:
+        """Queues the ends of chains from the best state."""
+        start = self.looked = self.best.state
+        here = self.estimate(start)
+        ceiling = self.limits.alpha * here
+        for chain in chains(start, self.rules, estimate=self.estimate, ceiling=ceiling, horizon=self.limits.horizon):
+            if time.monotonic() >= self.limits.deadline:
+                return
+            forecast = max(self.cost + chain.estimate - here, 0.01 * self.cost)
+            self._queue(_Visit(chain.state, (*self.best.steps, *chain.steps), None), forecast)
+
+    def _queue(self, visit: _Visit, forecast: float) -> None:
+        if visit.state not in self.seen and forecast <= self.limits.alpha * self.cost:
+            self.seen.add(visit.state)
+            heapq.heappush(self.queue, (-self.improvements, forecast, len(self.seen), visit))
