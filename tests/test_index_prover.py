@@ -44,6 +44,7 @@ LAWS = parse_rules(
     relu-of-square:     relu((x + y) * (x + y)) => relu(x * x + scale(x * y, factor=2) + y * y)  for x[2], y[2]
     relu-thrice:        relu(relu(relu(x))) => relu(x)  for x[1, 2, 3, 4]
     relu-doubled:       relu(x + x) => relu(x) + relu(x)  for x[2]
+    relu-of-relu-doubled: relu(relu(x) + relu(x)) => relu(x + x)  for x[2]
     relu-scaled-inside: relu(scale(x, factor=a) @ y) => scale(relu(x @ y), factor=a)  for x[2], y[2] where a >= 0
     shared-input:       (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, start=0, stop=y.shape[-1]),
                         slice(m, axis=-1, start=y.shape[-1], stop=y.shape[-1] + z.shape[-1]))  for x[2], y[2], z[2]

@@ -15,7 +15,6 @@ from fractions import Fraction
 
 import z3
 
-from superopt.extent import sides
 from superopt.graph import (
     AllOf,
     AnyOf,
@@ -27,7 +26,6 @@ from superopt.graph import (
     Floor,
     Inverse,
     Size,
-    Sym,
     at_least,
     atoms,
     negation,
@@ -35,7 +33,7 @@ from superopt.graph import (
     size,
     substitute_cond,
 )
-from superopt.prove.products import Monomial, consequences, rounding
+from superopt.prove.products import Monomial, consequences, integral, is_integer, rounding
 
 LINEAR_STEPS = 2_000_000
 NONLINEAR_STEPS = 50_000
@@ -113,11 +111,6 @@ def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
     if derived and _linear().refutes([*known, *derived], doubts):
         return True
     return effort is Effort.NONLINEAR and _refuted_nonlinear(known, doubts)
-
-
-def integral(condition: Cond) -> bool:
-    """Whether everything the condition compares is an integer, so that `not a >= 0` is `a <= -1`."""
-    return all(isinstance(c, int) and _integral(m) for side in sides(condition) for m, c in side.terms)
 
 
 # ---------------------------------------------------------------- linear, products taken as unknowns
@@ -204,7 +197,7 @@ class _Linear:
         known = self.unknowns.get(monomial)
         if known is None:
             name = f"m{len(self.unknowns)}"
-            known = self.unknowns[monomial] = z3.Int(name) if _integral(monomial) else z3.Real(name)
+            known = self.unknowns[monomial] = z3.Int(name) if is_integer(monomial) else z3.Real(name)
             for fact in self.about(monomial):
                 self.solver.add(fact)
         return known
@@ -233,7 +226,7 @@ class _Linear:
             if atom in monomial[:position]:
                 continue
             rest = monomial[:position] + monomial[position + 1 :]
-            if not _integral((atom,)) or not _integral(rest):
+            if not is_integer((atom,)) or not is_integer(rest):
                 continue
             a, b = self.unknown((atom,)), self.unknown(rest)
             yield z3.Implies(z3.And(a >= 1, b >= 1), product >= a + b - 1)
@@ -257,10 +250,6 @@ def _number(value: z3.ExprRef) -> Extent:
         return int(value.as_long())
     assert isinstance(value, z3.RatNumRef)
     return Fraction(value.numerator_as_long(), value.denominator_as_long())
-
-
-def _integral(monomial: Monomial) -> bool:
-    return not any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in monomial)
 
 
 def _whole(extent: Size) -> Size:

@@ -59,7 +59,8 @@ class Cancellation:
 
     def zero(self, facts: Guard, value: Sum) -> bool:
         """Whether the sum is zero under the facts; False also where that was not found out."""
-        open_ = list(simplified_sum(facts, value, self.notation))
+        alive = simplified_sum(facts, value, self.notation)
+        open_ = [s for s in alive if not vanishes((*facts, *s.guard), s.coefficient, Effort.LINEAR)]
         for whole in (True, False):
             for _ in range(MOST_MERGES):
                 if not open_:

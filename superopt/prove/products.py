@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from superopt.extent import atoms_of
-from superopt.graph import Atom, Compare, Cond, Dim, Extent, Floor, Size, at_least, atoms, size
+from superopt.extent import atoms_of, sides
+from superopt.graph import Atom, Compare, Cond, Dim, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
 
 Monomial: TypeAlias = "tuple[Atom, ...]"
 SHORT = 4
@@ -27,6 +27,16 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
     short = [c for c in plain if len(c.left.terms) <= SHORT and factors & set(c.left.atoms())]
     found = dict.fromkeys([*_scaled(short, spoken), *_multiplied(short, spoken), *_divided(plain)])
     return [c for c in found if c is not True and c not in conditions]
+
+
+def integral(condition: Cond) -> bool:
+    """Whether everything the condition compares is an integer, so that `not a >= 0` is `a <= -1`."""
+    return all(isinstance(c, int) and is_integer(m) for side in sides(condition) for m, c in side.terms)
+
+
+def is_integer(monomial: Monomial) -> bool:
+    """Whether the product is an integer."""
+    return not any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in monomial)
 
 
 def rounding(quotient: Floor) -> tuple[Cond, Cond]:
@@ -76,8 +86,8 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
-    """a >= 1 from p * a + b >= 0 where b < 0 < p, and a >= 0 where b < p."""
-    about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">="]
+    """a >= 1 from p * a + b >= 0 where b < 0 < p, and a >= 0 where b < p, all of them integers."""
+    about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and integral(c)]
     for condition, _ in about:
         for factor in sorted({a for m in _products(condition.left) for a in m}, key=str):
             whole, rest = _quotient(condition.left, factor)

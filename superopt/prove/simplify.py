@@ -24,11 +24,11 @@ from superopt.prove.sums import (
     Sum,
     Summand,
     called,
-    candidates_of,
     constant_of,
     extents_in,
     extents_of,
     mentions,
+    nested,
     split_inverses,
     substitute_summand,
     times,
@@ -120,7 +120,10 @@ def _product(a: Extent, b: Extent) -> Extent:
 
 def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | None:
     """k // b for a bound index k: k becomes q * b + r with 0 <= r < b, which is one to one."""
+    inner = {j for f in summand.factors for j in nested(f)}
     for quotient in quotients(extents_in(summand)):
+        if inner & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
+            continue
         k = linear_in(quotient.numerator, lambda a: a in summand.bound)
         if k is None or any(b in set(atoms(quotient.denominator)) for b in summand.bound):
             continue
@@ -253,7 +256,7 @@ def _largest(facts: Guard, candidates: tuple[Candidate, ...], notation: Normal) 
         value = _guards_dropped(inside, simplified_sum(inside, candidate.value, notation))
         flat += [
             Candidate((*candidate.bound, *inner.bound), (*candidate.guard, *inner.guard), inner.value)
-            for inner in candidates_of(value)
+            for inner in _candidates(inside, value)
         ]
     if len(flat) == 1 and not flat[0].bound and not flat[0].guard and len(flat[0].value) == 1:
         only = flat[0].value[0]
@@ -263,6 +266,15 @@ def _largest(facts: Guard, candidates: tuple[Candidate, ...], notation: Normal) 
     if content != 1:
         flat = [replace(c, value=times(c.value, split_inverses(inverse(content)))) for c in flat]
     return content, (Largest(tuple(flat)),)
+
+
+def _candidates(facts: Guard, value: Sum) -> tuple[Candidate, ...]:
+    """The candidates of a maximum that may stand multiplied by something that is not negative, or the value alone."""
+    match value:
+        case (Summand(coefficient, (), (), (Largest(inner),)),) if valid(facts, at_least(coefficient, 0)):
+            return tuple(replace(c, value=times(c.value, coefficient)) for c in inner)
+        case _:
+            return (Candidate((), (), value),)
 
 
 def _content(facts: Guard, coefficients: list[Extent]) -> Extent:
@@ -295,13 +307,13 @@ def _common(denominators: list[int]) -> int:
     return common
 
 
-def vanishes(facts: Guard, coefficient: Extent) -> bool:
+def vanishes(facts: Guard, coefficient: Extent, effort: Effort = Effort.NONLINEAR) -> bool:
     """Whether the coefficient is zero, fractions cleared."""
     current = coefficient
     while isinstance(current, Size):
         under = next((a for m, _ in current.terms for a in m if isinstance(a, Inverse)), None)
         if under is None:
-            return valid(facts, Compare("==", current))
+            return valid(facts, Compare("==", current), effort)
         current = _cleared(current, under)
     return current == 0
 
