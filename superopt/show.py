@@ -53,7 +53,8 @@ class _Printer:
         self.done: set[Term] = set()
         self.shapes: dict[Shape, Term] = {}
         for term in subterms(*roots):
-            self.shapes.setdefault(term.shape, term)
+            if all(name != "shape" for name, _ in term.attributes) or term.is_variable:
+                self.shapes.setdefault(term.shape, term)
 
     def show(self, term: Term, precedence: int) -> str:
         if term.is_variable:

@@ -14,17 +14,20 @@ from superopt.find.fingerprint import Environment, Fingerprints, environment
 from superopt.graph import Attribute, Compare, Extent, Size, Term, at_least, substitute_cond, subterms, variables
 from superopt.op import apply, operator, requirements
 
-ENVIRONMENTS = 3
+ENVIRONMENTS = 4
 Operators = frozenset[Term]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Two terms of a universe with one value in every environment; `right` is the representative of the class."""
+    """Terms of a universe that have the same values in every environment, output by output.
+
+    With one output, `right` is the representative of the class that `left` fell into.
+    """
 
     universe: Universe
-    left: Term
-    right: Term
+    left: tuple[Term, ...]
+    right: tuple[Term, ...]
 
 
 @dataclass
@@ -37,12 +40,39 @@ class Enumeration:
     candidates: list[Candidate] = field(default_factory=list)
     class_of: dict[Term, Term] = field(default_factory=dict)
 
+    @property
+    def graphs(self) -> int:
+        """How many graphs up to the limit the terms stand for: each argument may be any graph of its class."""
+        limit = self.universe.limit
+        members = {representative: [0] * (limit + 1) for representative in self.representatives}
+        for operators in range(limit + 1):
+            for term, representative in self.class_of.items():
+                members[representative][operators] += _graphs(
+                    [members[self.class_of[a]] for a in term.args], operators - weight(term)
+                )
+        return sum(map(sum, members.values()))
+
+
+def _graphs(members: Sequence[Sequence[int]], operators: int) -> int:
+    """In how many ways one graph for each argument holds so many operators together."""
+    if not members:
+        return int(operators == 0)
+    if operators < 0:
+        return 0
+    return sum(n * _graphs(members[1:], operators - i) for i, n in enumerate(members[0][: operators + 1]) if n)
+
 
 def weight(term: Term) -> int:
     """How many binary or unary operators a node stands for: none for variables and constants, n - 1 for a sum of n."""
     if not term.args:
         return 0
     return len(term.args) - 1 if operator(term.op).commutative else 1
+
+
+def candidate_order(candidate: Candidate) -> tuple[int, int, int]:
+    """Sorts candidates: small ones first, and among those of one size the more general, which have more variables."""
+    left, right = candidate.left, candidate.right
+    return term_size(*left), term_size(*right), -len(variables(*left, *right))
 
 
 def term_size(*roots: Term) -> int:
@@ -59,13 +89,10 @@ class _Enumerator:
     def __init__(self, universe: Universe, seed: int) -> None:
         self.universe = universe
         self.result = Enumeration(universe)
-        self.leaves = [v for row in universe.variables for v in row] + list(universe.constants)
+        self.leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
         rng = np.random.default_rng(seed)
-        legal = _legality(universe, self.leaves)
-        self.environments: list[Environment] = []
-        named = [v for row in universe.variables for v in row]
-        for _ in range(ENVIRONMENTS):
-            self.environments.append(environment(named, universe.ranges, universe.divisors, legal, rng))
+        self.environments = _environments(universe, _legality(universe, self.leaves), rng)
+        self.under = {c.term: c.under for c in universe.constants}
         self.fingerprints = Fingerprints(self.environments)
         self.class_by_digest: dict[bytes, Term] = {}
         self.levels: list[list[Term]] = []
@@ -97,7 +124,7 @@ class _Enumerator:
                 kept.append(term)
                 self.operators[term] = frozenset(t for t in subterms(term) if t.args)
             elif _prefix(self.universe, term, known):
-                self.result.candidates.append(Candidate(self.universe, term, known))
+                self.result.candidates.append(Candidate(self.universe, (term,), (known,)))
         self.levels.append(kept)
         self.result.representatives.extend(kept)
 
@@ -132,6 +159,14 @@ class _Enumerator:
     def _applied(self, template: Template, operands: tuple[Term, ...]) -> Iterator[Term]:
         if operator(template.op).commutative and len(operands) == 2 and operands[0].key > operands[1].key:
             return
+        if template.first and operands[0].shape[:1] != (template.first,):
+            return
+        if any(template.op not in self.under.get(t, (template.op,)) for t in operands):
+            return
+        if template.beside and all(t.op != template.beside for t in operands):
+            return
+        if not self.universe.repeats and len(operands) == 2 and operands[0] is operands[1]:
+            return
         if template.cut:
             for start, stop in self._parts(operands[0], template.cut):
                 yield from self._well_typed(template.op, operands, {"axis": template.cut, "start": start, "stop": stop})
@@ -143,6 +178,10 @@ class _Enumerator:
         if term.rank < -axis:
             return
         whole = term.shape[axis]
+        if term.op == "concat" and term["axis"] == axis:
+            first = term.args[0].shape[axis]
+            yield from ((0, first), (first, whole))
+            return
         for first in sorted((e for e in self.extents if isinstance(e, Size)), key=str):
             if whole - first in self.extents:
                 yield 0, first
@@ -159,14 +198,24 @@ class _Enumerator:
             self.typed[kind] = False
             return
         if kind not in self.typed:
-            self.typed[kind] = all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires)
-        if self.typed[kind]:
+            self.typed[kind] = term.rank > 0 and all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires)
+        if self.typed[kind] and (self.universe.repeats or len(set(term.args)) == len(term.args)):
             yield term
+
+
+def _environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
+    """Environments between which every symbol of more than two numbers differs at least once."""
+    named = [v for row in universe.variables for v in row]
+    varied = [name for name, values in universe.ranges.items() if len(values) > 2]
+    while True:
+        drawn = [environment(named, universe.ranges, universe.divisors, legal, rng) for _ in range(ENVIRONMENTS)]
+        if all(len({e.symbols[name] for e in drawn}) > 1 for name in varied):
+            return drawn
 
 
 def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
     """Whether numbers for the symbols meet the conditions of every operator applied to variables and constants alone."""
-    conditions = set(requirements(*universe.constants))
+    conditions = set(requirements(*(c.term for c in universe.constants)))
     for template in universe.templates:
         if not template.cut:
             for operands in itertools.product(leaves, repeat=template.operands):
@@ -183,6 +232,6 @@ def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environme
 def _prefix(universe: Universe, *terms: Term) -> bool:
     """Whether of interchangeable variables the terms use the first ones: all others are renamings of such terms."""
     used = set(variables(*terms))
-    return all(not (later in used and earlier not in used) for row in universe.variables for earlier, later in itertools.pairwise(row))
-
-
+    return all(
+        not (later in used and earlier not in used) for row in universe.variables for earlier, later in itertools.pairwise(row)
+    )

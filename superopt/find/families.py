@@ -12,43 +12,64 @@ from dataclasses import dataclass, field
 from superopt.graph import Attribute, Extent, Size, Sym, Term, size, variable
 from superopt.op import apply
 
-WEIGHTS = frozenset({"w", "v", "u", "b", "c", "s", "r"})
+WEIGHTS = frozenset({"w", "v", "u", "b", "c", "t", "r"})
 
 
 @dataclass(frozen=True)
 class Template:
-    """An operator with its attributes. `cut` names an axis: the operand's two parts there, at every boundary, are meant."""
+    """An operator with its attributes.
+
+    `cut` names an axis: the operand's two parts there, at every boundary, are meant. `first` is what the first operand's first
+    extent must be, where it is given: activations are told from weights by it. `beside` names an operator that one of the
+    operands must be made by.
+    """
 
     op: str
     operands: int
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     cut: int = 0
+    first: Extent = 0
+    beside: str = ""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant and the operators it may stand under directly; constants count as no operator."""
+
+    term: Term
+    under: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Universe:
-    """A vocabulary. `ranges` are the numbers a symbol may stand for in an environment, `divisors` the extents that divide."""
+    """A vocabulary. `ranges` are the numbers a symbol may stand for in an environment, `divisors` the extents that divide.
+
+    Constants count as no operator. With `repeats`, an operator may have one operand twice. `instances` are values for symbols
+    at which a rule is stated too where its left side leaves them open.
+    """
 
     family: str
     name: str
     variables: tuple[tuple[Term, ...], ...]
-    constants: tuple[Term, ...]
+    constants: tuple[Constant, ...]
     templates: tuple[Template, ...]
     ranges: Mapping[str, tuple[Extent, ...]]
     divisors: tuple[str, ...] = ()
     limit: int = 3
+    repeats: bool = False
+    instances: tuple[Mapping[str, Extent], ...] = ()
 
 
 def _sizes(names: str) -> list[Size]:
     return [size(Sym(name)) for name in names.split()]
 
 
-def _unary(op: str, **attributes: Attribute) -> Template:
-    return Template(op, 1, attributes)
+def _unary(op: str, *, first: Extent = 0, **attributes: Attribute) -> Template:
+    return Template(op, 1, attributes, first=first)
 
 
-def _binary(op: str, **attributes: Attribute) -> Template:
-    return Template(op, 2, attributes)
+def _binary(op: str, *, first: Extent = 0, beside: str = "", **attributes: Attribute) -> Template:
+    return Template(op, 2, attributes, first=first, beside=beside)
 
 
 def _cut(axis: int) -> Template:
@@ -56,29 +77,99 @@ def _cut(axis: int) -> Template:
 
 
 N, K, M, L = _sizes("n k m l")
-FACTOR = size(Sym("a", real=True))
+FACTOR, OTHER_FACTOR = size(Sym("a", real=True)), size(Sym("e", real=True))
 SMALL = (2, 3, 4)
-FACTORS: tuple[Extent, ...] = (-2, 2, 3)
+FACTORS: tuple[Extent, ...] = (2, 3, 5, 7)
 
-X, Y = variable("x", (N, K)), variable("y", (N, K))
+X, Y, Z = (variable(name, (N, K)) for name in "xyz")
+
+ELEMENTWISE = Universe(
+    family="matrix",
+    name="elementwise",
+    variables=((X, Y, Z),),
+    constants=(
+        Constant(apply("zeros", shape=(N, K)), ("add", "sub", "mul", "relu", "scale")),
+        Constant(apply("ones", shape=(N, K)), ("mul",)),
+    ),
+    templates=(
+        _unary("relu"),
+        _unary("scale", factor=FACTOR),
+        _unary("scale", factor=OTHER_FACTOR),
+        _unary("scale", factor=FACTOR * OTHER_FACTOR),
+        _unary("scale", factor=-1),
+        _unary("scale", factor=2),
+        _binary("add"),
+        _binary("sub"),
+        _binary("mul"),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "a": FACTORS, "e": (3, 11, 13)},
+    repeats=True,
+)
+
+PIECES = Universe(
+    family="matrix",
+    name="pieces",
+    variables=((X, Y, Z, variable("q", (N, K))),),
+    constants=(Constant(apply("zeros", shape=(N, K)), ()), Constant(apply("zeros", shape=(K, N)), ())),
+    templates=(
+        _unary("relu"),
+        _unary("scale", factor=FACTOR),
+        _unary("transpose", perm=(-1, -2)),
+        _cut(-1),
+        _cut(-2),
+        _binary("add"),
+        _binary("sub"),
+        _binary("mul"),
+        _binary("concat", axis=-1),
+        _binary("concat", axis=-2),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "a": FACTORS},
+)
+
 W, V = variable("w", (K, M)), variable("v", (K, M))
-U = variable("u", (M, L))
-B, C = variable("b", (M,)), variable("c", (M,))
-S = variable("s", (K,))
+
+LOW_RANK = Universe(
+    family="matrix",
+    name="low rank",
+    variables=((X,), (W,), (variable("v", (K, L)),), (variable("u", (L, M)),)),
+    constants=(),
+    templates=(_unary("scale", factor=FACTOR), _binary("add"), _binary("matmul")),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL, "a": FACTORS},
+    limit=5,
+)
+
+DIFFERENCES = Universe(
+    family="matrix",
+    name="differences",
+    variables=((X, Y), (W, V), (variable("b", (M,)), variable("c", (M,)))),
+    constants=tuple(Constant(apply("zeros", shape=shape), ()) for shape in ((N, K), (K, M), (N, M), (M,))),
+    templates=(
+        _unary("transpose", perm=(-1, -2)),
+        _unary("expand", shape=(N, M), axes=(-1,)),
+        _cut(-1),
+        _binary("sub"),
+        _binary("matmul"),
+        _binary("concat", axis=-1),
+        _binary("concat", axis=-2),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL},
+)
 
 MATRIX = Universe(
     family="matrix",
     name="matrix",
-    variables=((X, Y), (W, V), (U,), (B, C), (S,)),
+    variables=((X, Y), (W, V), (variable("u", (M, L)),), (variable("b", (M,)), variable("c", (M,))), (variable("t", (K,)),)),
     constants=(
-        apply("eye", n=K),
-        apply("zeros", shape=(N, K)),
-        apply("zeros", shape=(K, M)),
-        apply("zeros", shape=(M,)),
-        apply("ones", shape=(N, K)),
+        Constant(apply("eye", n=K), ("matmul", "add", "scale")),
+        Constant(apply("zeros", shape=(K, M)), ("matmul",)),
+        Constant(apply("zeros", shape=(N, M)), ()),
+        Constant(apply("zeros", shape=(K, L)), ()),
+        Constant(apply("ones", shape=(K,)), ("expand",)),
+        Constant(apply("zeros", shape=(M,)), ("expand",)),
     ),
     templates=(
-        _unary("relu"),
+        _unary("relu", first=N),
+        _unary("relu", first=M),
         _unary("scale", factor=FACTOR),
         _unary("transpose", perm=(-1, -2)),
         _unary("expand", shape=(N, K), axes=(-1,)),
@@ -87,14 +178,13 @@ MATRIX = Universe(
         _unary("expand", shape=(K, M), axes=(-2,)),
         _cut(-1),
         _cut(-2),
-        _unary("reduce_sum", axes=(-1,)),
-        _unary("reduce_sum", axes=(-2,)),
-        _unary("reduce_mean", axes=(-1,)),
-        _unary("reduce_mean", axes=(-2,)),
-        _unary("reshape", shape=(N * K,)),
+        _unary("reduce_sum", axes=(-1,), first=N),
+        _unary("reduce_sum", axes=(-2,), first=N),
+        _unary("reduce_mean", axes=(-1,), first=N),
+        _unary("reduce_mean", axes=(-2,), first=N),
+        _unary("reshape", shape=(N * K,), first=N),
         _binary("add"),
-        _binary("sub"),
-        _binary("mul"),
+        _binary("mul", beside="expand"),
         _binary("matmul"),
         _binary("concat", axis=-1),
         _binary("concat", axis=-2),
@@ -103,22 +193,43 @@ MATRIX = Universe(
     divisors=("n", "k", "m"),
 )
 
-SQUARE_W, SQUARE_V = variable("w", (K, K)), variable("v", (K, K))
+HALVES = Universe(
+    family="matrix",
+    name="halves",
+    variables=(
+        (variable("x", (N + K, M + L)), variable("y", (N + K, M + L))),
+        (variable("w", (M + L, N)),),
+        (variable("u", (N, L)),),
+    ),
+    constants=(),
+    templates=(
+        _unary("relu"),
+        _unary("scale", factor=FACTOR),
+        _unary("transpose", perm=(-1, -2)),
+        _cut(-1),
+        _cut(-2),
+        _binary("add"),
+        _binary("mul", beside="expand"),
+        _binary("matmul"),
+        _binary("concat", axis=-1),
+        _binary("concat", axis=-2),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL, "a": FACTORS},
+)
 
 SQUARE = Universe(
     family="matrix",
     name="square",
-    variables=((X, Y), (SQUARE_W, SQUARE_V), (S,)),
-    constants=(apply("eye", n=K),),
+    variables=((X, Y), (variable("w", (K, K)), variable("v", (K, K))), (variable("t", (K,)),)),
+    constants=(Constant(apply("eye", n=K), ("add", "matmul", "mul", "scale")),),
     templates=(
-        _unary("relu"),
+        _unary("relu", first=N),
         _unary("scale", factor=FACTOR),
         _unary("expand", shape=(N, K), axes=(-1,)),
         _unary("expand", shape=(K, K), axes=(-1,)),
         _unary("expand", shape=(K, K), axes=(-2,)),
         _binary("add"),
-        _binary("sub"),
-        _binary("mul"),
+        _binary("mul", beside="expand"),
         _binary("matmul"),
     ),
     ranges={"n": SMALL, "k": SMALL, "a": FACTORS},
@@ -144,7 +255,7 @@ WINDOWS: Mapping[str, tuple[Extent, ...]] = {
     "h0": (5, 6),
     "h1": (6, 7),
     "d": ONE_OR_TWO,
-    "g": ONE_OR_TWO,
+    "g": (2, 3),
     "k0": ONE_OR_TWO,
     "k1": (2, 3),
     "s0": ONE_OR_TWO,
@@ -174,17 +285,16 @@ GROUPED = Universe(
     family="convolution",
     name="grouped",
     variables=(IMAGES, _KERNELS, _vectors(F * G)),
-    constants=(apply("zeros", shape=_KERNELS[0].shape), apply("zeros", shape=IMAGE.shape)),
+    constants=(),
     templates=(
-        _unary("relu"),
+        _unary("relu", first=BATCH),
         _unary("scale", factor=FACTOR),
         _unary("expand", shape=_KERNELS[0].shape, axes=(-4,)),
         _unary("expand", shape=_OUTPUT.shape, axes=(-3,)),
         _cut(-3),
         _cut(-4),
         _binary("add"),
-        _binary("sub"),
-        _binary("mul"),
+        _binary("mul", beside="expand"),
         _binary("conv", **SLIDING, group=G),
         _binary("conv", **SLIDING, group=2 * G),
         _binary("concat", axis=-3),
@@ -193,21 +303,30 @@ GROUPED = Universe(
     ranges=WINDOWS | {"f": (1, 2, 3)},
 )
 
+CONVOLVED_DIFFERENCES = Universe(
+    family="convolution",
+    name="convolved differences",
+    variables=(IMAGES, _KERNELS),
+    constants=tuple(Constant(apply("zeros", shape=t.shape), ()) for t in (IMAGE, _KERNELS[0], _OUTPUT)),
+    templates=(_binary("sub"), _binary("conv", **SLIDING, group=G), _binary("concat", axis=-3), _binary("concat", axis=-4)),
+    ranges=WINDOWS | {"f": (1, 2, 3)},
+)
+
 _DENSE_KERNELS = _kernels(F, CHANNELS, ROWS, COLUMNS)
 
 DENSE = Universe(
     family="convolution",
     name="dense",
-    variables=(IMAGES, _DENSE_KERNELS, (variable("s", (CHANNELS,)),)),
+    variables=(IMAGES, _DENSE_KERNELS, (variable("t", (CHANNELS,)),)),
     constants=(),
     templates=(
-        _unary("relu"),
+        _unary("relu", first=BATCH),
         _unary("expand", shape=IMAGE.shape, axes=(-3,)),
         _unary("expand", shape=_DENSE_KERNELS[0].shape, axes=(-3,)),
         _cut(-3),
         _cut(-4),
         _binary("add"),
-        _binary("mul"),
+        _binary("mul", beside="expand"),
         _binary("conv", **SLIDING, group=1),
         _binary("concat", axis=-3),
         _binary("concat", axis=-4),
@@ -220,10 +339,10 @@ _DEPTHWISE_KERNELS = _kernels(CHANNELS, 1, ROWS, COLUMNS)
 DEPTHWISE = Universe(
     family="convolution",
     name="depthwise",
-    variables=(IMAGES, _DEPTHWISE_KERNELS, (variable("s", (CHANNELS,)),)),
-    constants=(apply("mean_kernel", shape=_DEPTHWISE_KERNELS[0].shape),),
+    variables=(IMAGES, _DEPTHWISE_KERNELS, (variable("t", (CHANNELS,)),)),
+    constants=(Constant(apply("mean_kernel", shape=_DEPTHWISE_KERNELS[0].shape), ("conv", "add", "mul", "scale")),),
     templates=(
-        _unary("relu"),
+        _unary("relu", first=BATCH),
         _unary("scale", factor=FACTOR),
         _unary("expand", shape=IMAGE.shape, axes=(-3,)),
         _unary("expand", shape=_DEPTHWISE_KERNELS[0].shape, axes=(-4,)),
@@ -231,7 +350,7 @@ DEPTHWISE = Universe(
         _cut(-3),
         _cut(-4),
         _binary("add"),
-        _binary("mul"),
+        _binary("mul", beside="expand"),
         _binary("conv", strides=(S0, S1), pads=PADS, dilations=(1, 1), group=CHANNELS),
         _binary("concat", axis=-3),
         _binary("concat", axis=-4),
@@ -252,11 +371,10 @@ ENLARGED = Universe(
     variables=(IMAGES, _WIDE_KERNELS, (variable("u", _KERNELS[0].shape),)),
     constants=(),
     templates=(
-        _unary("relu"),
+        _unary("relu", first=BATCH),
         _unary("scale", factor=FACTOR),
         _unary("pad", before=(0, 0, E0, E1), after=(0, 0, E2, E3)),
         _binary("add"),
-        _binary("sub"),
         _binary("conv", **SLIDING, group=G),
         _binary("conv", **_WIDER, group=G),
     ),
@@ -269,22 +387,25 @@ I0, I1, J0, J1 = _sizes("i0 i1 j0 j1")
 _CENTRED_KERNELS = _kernels(CHANNELS, D, I0 + J0 + 1, I1 + J1 + 1)
 _CENTRED: Mapping[str, Attribute] = {"pads": (D0 * I0, D1 * I1, D0 * J0, D1 * J1), "dilations": (D0, D1)}
 
+_POINT: Mapping[str, Extent] = {"i0": 0, "i1": 0, "j0": 0, "j1": 0, "d0": 1, "d1": 1}
+
 RESIDUAL = Universe(
     family="convolution",
     name="residual",
-    variables=(IMAGES, _CENTRED_KERNELS, (variable("s", (CHANNELS,)), variable("r", (CHANNELS,)))),
-    constants=(apply("identity_kernel", shape=_CENTRED_KERNELS[0].shape, at=(I0, I1)),),
+    variables=(IMAGES, _CENTRED_KERNELS, (variable("t", (CHANNELS,)), variable("r", (CHANNELS,)))),
+    constants=(
+        Constant(apply("identity_kernel", shape=_CENTRED_KERNELS[0].shape, at=(I0, I1)), ("conv", "add", "mul", "scale")),
+    ),
     templates=(
-        _unary("relu"),
-        _unary("scale", factor=FACTOR),
         _unary("expand", shape=IMAGE.shape, axes=(-3,)),
         _unary("expand", shape=_CENTRED_KERNELS[0].shape, axes=(-4,)),
         _binary("add"),
-        _binary("sub"),
-        _binary("mul"),
+        _binary("mul", beside="expand"),
         _binary("conv", **_CENTRED, group=G),
     ),
     ranges=WINDOWS | {"i0": (0, 1), "i1": ONE_OR_TWO, "j0": ONE_OR_TWO, "j1": (0, 1)},
+    limit=4,
+    instances=(_POINT | {"g": 1}, _POINT | {"d": 1}),
 )
 
 POOLING = Universe(
@@ -293,7 +414,7 @@ POOLING = Universe(
     variables=(IMAGES,),
     constants=(),
     templates=(
-        _unary("relu"),
+        _unary("relu", first=BATCH),
         _unary("scale", factor=FACTOR),
         _unary("avg_pool", kernel=(ROWS, COLUMNS), strides=(S0, S1), pads=PADS, include_pads=1),
         _unary("avg_pool", kernel=(ROWS, COLUMNS), strides=(S0, S1), pads=PADS, include_pads=0),
@@ -303,7 +424,6 @@ POOLING = Universe(
         _cut(-3),
         _cut(-4),
         _binary("add"),
-        _binary("sub"),
         _binary("concat", axis=-3),
         _binary("concat", axis=-4),
     ),
@@ -314,10 +434,10 @@ POOLING = Universe(
 LAYOUT = Universe(
     family="convolution",
     name="layout",
-    variables=(IMAGES, (variable("s", (CHANNELS,)),)),
+    variables=(IMAGES, (variable("t", (CHANNELS,)),)),
     constants=(),
     templates=(
-        _unary("relu"),
+        _unary("relu", first=BATCH),
         _unary("scale", factor=FACTOR),
         _unary("transpose", perm=(-4, -2, -1, -3)),
         _unary("transpose", perm=(-4, -1, -3, -2)),
@@ -326,13 +446,28 @@ LAYOUT = Universe(
         _cut(-3),
         _cut(-1),
         _binary("add"),
-        _binary("sub"),
-        _binary("mul"),
+        _binary("mul", beside="expand"),
         _binary("concat", axis=-3),
         _binary("concat", axis=-1),
     ),
     ranges=WINDOWS,
 )
 
-UNIVERSES: tuple[Universe, ...] = (MATRIX, SQUARE, GROUPED, DENSE, DEPTHWISE, ENLARGED, RESIDUAL, POOLING, LAYOUT)
+UNIVERSES: tuple[Universe, ...] = (
+    ELEMENTWISE,
+    PIECES,
+    MATRIX,
+    HALVES,
+    LOW_RANK,
+    DIFFERENCES,
+    SQUARE,
+    GROUPED,
+    CONVOLVED_DIFFERENCES,
+    DENSE,
+    DEPTHWISE,
+    ENLARGED,
+    RESIDUAL,
+    POOLING,
+    LAYOUT,
+)
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(u.family for u in UNIVERSES))

@@ -1,6 +1,6 @@
 """Fingerprints: terms evaluated exactly in a few random environments, a whole batch of one kind at a time.
 
-Inputs are small integers, so float64 holds every value exactly once the quotients of means and pools are cleared, and order
+Inputs are halves of small integers, so float64 holds every value exactly once the quotients of means and pools are cleared, and order
 is kept: relu and maxima are right. A fingerprint only suggests an equality; it never separates terms that are equal.
 """
 
@@ -113,7 +113,7 @@ def environment(
     legal: Callable[[Environment], bool],
     rng: np.random.Generator,
 ) -> Environment:
-    """A random environment in which `legal` holds: symbols from their ranges, inputs integers from -3 to 3.
+    """A random environment in which `legal` holds: symbols from their ranges, inputs halves of integers from -3 to 3.
 
     `divisors` names the extents that means and pools divide by.
     """
@@ -123,9 +123,9 @@ def environment(
         if not legal(drawn):
             continue
         shapes = {v.name: tuple(int(substitute(n, drawn.value)) for n in v.shape) for v in variables}  # type: ignore[arg-type]
-        arrays = {name: rng.integers(-3, 4, shape).astype(np.float64) for name, shape in shapes.items()}
+        arrays = {name: rng.integers(-6, 7, shape) / 2.0 for name, shape in shapes.items()}
         counts = range(1, max((int(symbols[name]) for name in divisors), default=1) + 1)  # type: ignore[arg-type]
-        return Environment(symbols, arrays, math.lcm(*counts) ** 4)
+        return Environment(symbols, arrays, math.lcm(*counts) ** 4 * 2**6)
 
 
 @functools.lru_cache(maxsize=65536)

@@ -8,39 +8,44 @@ of these forms hold is for sampling and proof to say.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.errors import NotationError, ShapeError
+from superopt.errors import ShapeError
 from superopt.extent import floor_divide
 from superopt.graph import (
+    Atom,
     Attribute,
     Compare,
     Cond,
     Dim,
     Extent,
     Floor,
+    Monomial,
     Shape,
     Size,
     Sym,
     Term,
+    at_least,
     atoms,
     attribute_atoms,
     size,
     substitute,
+    substitute_attribute,
     subterms,
     variable,
     variables,
 )
+from superopt.find.phrase import Judge, widest, written
 from superopt.op import apply
 from superopt.rule import Rule
-from superopt.text import Equation, Statement, equations, show, show_condition
+from superopt.text import Equation
 
-Holds = Callable[[Sequence[Equation]], bool]
 Sides = tuple[tuple[Term, ...], tuple[Term, ...]]
 CONSTANTS = frozenset({"eye", "zeros", "ones", "identity_kernel", "mean_kernel"})
+SHAPED = CONSTANTS | {"expand", "reshape"}
+SLIDING = frozenset({"conv", "avg_pool", "max_pool"})
 CHOICES = 12
-WIDER_RANKS = (3, 4)
 
 
 @dataclass(frozen=True)
@@ -50,44 +55,88 @@ class Reading:
     extents: Mapping[Extent, Extent]
 
     def extent(self, value: Extent) -> Extent:
-        """The general expression for an extent of the universe."""
+        """The general expression for an extent of the universe: whole if it is known, else monomial by monomial."""
         if not isinstance(value, Size):
             return value
         known = self.extents.get(value)
-        return known if known is not None else substitute(value, lambda atom: self.extents.get(size(atom)))
+        if known is not None:
+            return known
+        total: Extent = 0
+        for monomial, coefficient in value.terms:
+            total = total + coefficient * self._product(monomial)
+        return total
+
+    def _product(self, monomial: Monomial) -> Extent:
+        """A product of atoms, the largest known products in it replaced."""
+        for count in range(len(monomial), 0, -1):
+            for chosen in itertools.combinations(monomial, count):
+                known = self.extents.get(Size(((chosen, 1),)))
+                if known is not None:
+                    rest = list(monomial)
+                    for atom in chosen:
+                        rest.remove(atom)
+                    return known * self._product(tuple(rest))
+        product: Extent = 1
+        for atom in monomial:
+            product = product * size(atom)
+        return product
 
 
-def general_rule(name: str, sides: Sides, holds: Holds, *, ranks: bool) -> Rule | None:
-    """The most general rule found for an equality of a universe: `holds` is asked which forms are true.
+def general_rules(sides: Sides, judge: Judge, *, widen: bool) -> Iterator[Rule]:
+    """Rules that state an equality of a universe, the most general that `judge` lets pass first; nameless, left to right.
 
-    With `ranks`, the rule covers every rank of its variables at which it stays well typed and true.
-    None where no form holds, or none can be written so that the right side is determined by the left.
+    With `widen`, they cover every rank of their variables and every axis at which they stay well typed and true. None at all
+    where no form is plausible, or none can be written so that the left side determines the right.
     """
-    equation = _most_general(sides, holds)
-    if equation is None:
-        return None
-    return widened(name, equation, holds) if ranks else _rule(name, equation, {})
+    seen: set[str] = set()
+    for equation in _forms(sides, judge):
+        for rule in widest(equation, judge) if widen else filter(None, [written(equation)]):
+            if rule.text not in seen:
+                seen.add(rule.text)
+                yield rule
 
 
-def _most_general(sides: Sides, holds: Holds) -> Equation | None:
+def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
+    """The same equality with values for some symbols of its universe.
+
+    Raises:
+        ShapeError: it is not well typed there.
+    """
+
+    def value(atom: Atom) -> Extent | None:
+        return values.get(atom.name) if isinstance(atom, Sym) else None
+
+    done: dict[Term, Term] = {}
+    for term in subterms(*sides[0], *sides[1]):
+        if term.is_variable:
+            done[term] = variable(term.name, tuple(substitute(n, value) for n in term.shape))
+        else:
+            attributes = {k: substitute_attribute(v, value) for k, v in term.attributes}
+            done[term] = apply(term.op, *(done[a] for a in term.args), **attributes)
+    return tuple(done[t] for t in sides[0]), tuple(done[t] for t in sides[1])
+
+
+def _forms(sides: Sides, judge: Judge) -> Iterator[Equation]:
+    """Plausible equations over independent extents; if there is none, with factors not negative, or with extents shared."""
     for reading in _readings(sides):
         equation = _read(sides, reading)
-        if equation is not None and holds([equation]):
-            return _abstracted(sides, reading, equation, holds)
-    conditions = tuple(_shared_extents(sides))
-    for reading in itertools.islice(_readings(sides), 1):
+        if equation is not None and judge.plausible([equation]):
+            yield _abstracted(sides, reading, equation, judge)
+            return
+    reading = next(_readings(sides))
+    for conditions in (tuple(_nonnegative_factors(sides)), tuple(_shared_extents(sides))):
         equation = _read(sides, reading, conditions)
-        if equation is not None and conditions and holds([equation]):
-            return equation
-    return None
+        if equation is not None and conditions and judge.plausible([equation]):
+            yield equation
+            return
 
 
-def _abstracted(sides: Sides, reading: Reading, equation: Equation, holds: Holds) -> Equation:
+def _abstracted(sides: Sides, reading: Reading, equation: Equation, judge: Judge) -> Equation:
     """The equation with as many attribute expressions as possible replaced by attribute variables."""
     for number, expression in enumerate(_expressions(sides[0])):
-        wider = Reading({**reading.extents, expression: size(Sym(f"q{number}"))})
+        wider = Reading({**reading.extents, expression: size(Sym(f"o{number}"))})
         tried = _read(sides, wider)
-        if tried is not None and tried != equation and holds([tried]):
+        if tried is not None and tried != equation and judge.plausible([tried]):
             reading, equation = wider, tried
     return equation
 
@@ -106,11 +155,18 @@ def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
     return list(found)
 
 
+def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
+    """Names of attribute variables that stand alone where an operator takes them, so that matching the left side binds them."""
+    values = [v for t in subterms(*roots) if t.op in SLIDING for _, v in t.attributes]
+    listed = [e for v in values for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Size)]
+    return {str(e) for e in listed if e == size(Sym(str(e)))}
+
+
 def _stays(extent: Size, term: Term) -> bool:
     """Whether an attribute is a bare attribute variable of its own, as strides and pads are."""
     monomial, coefficient = extent.terms[0]
     bare = len(extent.terms) == 1 and coefficient == 1 and len(monomial) == 1
-    return bare and term.op in {"conv", "avg_pool", "max_pool", "scale", "pad"}
+    return bare and term.op in SLIDING | {"scale", "pad"}
 
 
 def _readings(sides: Sides) -> Iterator[Reading]:
@@ -122,7 +178,7 @@ def _readings(sides: Sides) -> Iterator[Reading]:
             if isinstance(tensor.shape[axis], Size):
                 options.setdefault(tensor.shape[axis], []).append(size(Dim(tensor.name, axis)))
     for known in list(options):
-        for symbol in sorted(a.name for a in attribute_atoms(*sides[0]) if isinstance(a, Sym)):
+        for symbol in sorted(_bare_attributes(sides[0])):
             divided = floor_divide(known, size(Sym(symbol)))
             if isinstance(divided, Size) and not any(isinstance(a, Floor) for a in atoms(divided)):
                 options.setdefault(divided, []).append(floor_divide(options[known][0], size(Sym(symbol))))
@@ -160,6 +216,10 @@ class _Writer:
         self.reading = reading
         self.order = [t for side in sides for t in subterms(*side)]
         self.done: dict[Term, Term] = {}
+        self.named: dict[object, str] = {}
+        unshaped = [v for t in self.order if not t.is_variable for k, v in t.attributes if k != "shape"]
+        listed = [e for v in unshaped for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Size)]
+        self.anchors = {a for e in listed for a in atoms(e) if isinstance(a, Sym)}
 
     def written(self, term: Term) -> Term:
         """The term over the rule's own variables."""
@@ -174,15 +234,48 @@ class _Writer:
     def _attribute(self, term: Term, name: str, value: Attribute) -> Attribute:
         if name == "shape" and isinstance(value, tuple):
             like = self._like(term, value)
-            return self.written(like).shape if like is not None else tuple(self.reading.extent(e) for e in value)
+            return self.written(like).shape if like is not None else self._shape(value, whole=term.op == "expand")
         if isinstance(value, tuple):
             return tuple(self.reading.extent(e) for e in value)
+        if name == "stop" and value == term.args[0].shape[_axis(term)]:
+            return self.written(term.args[0]).shape[_axis(term)]
         return self.reading.extent(value) if isinstance(value, Size) else value
+
+    def _shape(self, value: Shape, *, whole: bool) -> Shape:
+        """A shape that no term has by itself. What nothing determines is free; a `whole` shape is then free as a whole."""
+        shape = tuple(self.reading.extent(e) for e in value)
+        free = [e for e, general in zip(value, shape, strict=True) if not self._determined(general)]
+        if not free:
+            return shape
+        if whole and len(value) > 1:
+            stem = self.named.setdefault(value, "n" if not self.named else f"n_{len(self.named)}_")
+            return tuple(size(Sym(f"{stem}{position}")) for position in range(len(value)))
+        return tuple(
+            size(Sym(self.named.setdefault(e, f"m{len(self.named)}"))) if e in free else general
+            for e, general in zip(value, shape, strict=True)
+        )
+
+    def _determined(self, extent: Extent) -> bool:
+        """Whether an extent is made of variables' extents and of attribute variables that other attributes bind."""
+        symbols = {a for a in atoms(extent) if isinstance(a, Sym)}
+        return symbols <= self.anchors
 
     def _like(self, term: Term, shape: Shape) -> Term | None:
         """A term of the rule that has this shape by itself: a variable if there is one."""
-        fits = [t for t in self.order if t.shape == shape and t.op not in CONSTANTS and t.op != "expand" and term not in subterms(t)]
+        fits = [t for t in self.order if t.shape == shape and t.op not in SHAPED and term not in subterms(t)]
         return min(fits, key=lambda t: not t.is_variable, default=None)
+
+
+def _nonnegative_factors(sides: Sides) -> Iterator[Cond]:
+    """That every real attribute variable is at least 0."""
+    for symbol in sorted(a for a in attribute_atoms(*sides[0]) if isinstance(a, Sym) and a.real):
+        yield at_least(size(symbol), 0)
+
+
+def _axis(term: Term) -> int:
+    axis = term["axis"]
+    assert isinstance(axis, int)
+    return axis
 
 
 def _shared_extents(sides: Sides) -> Iterator[Cond]:
@@ -199,54 +292,5 @@ def _shared_extents(sides: Sides) -> Iterator[Cond]:
 
 
 def _ordered(found: Sequence[Term]) -> list[Term]:
-    order = "xyzwvutsrbc"
+    order = "xyzqwvubctr"
     return sorted(dict.fromkeys(found), key=lambda t: (order.find(t.name), t.name))
-
-
-# ---------------------------------------------------------------- ranks
-
-
-def widened(name: str, equation: Equation, holds: Holds) -> Rule | None:
-    """The rule at every rank of its matrices at which it is well typed and true, or None if it cannot be written down."""
-    narrow = _rule(name, equation, {})
-    if narrow is None:
-        return None
-    matrices = [v for v, rank in equation.ranks if rank == 2]
-    for count in range(len(matrices), 0, -1):
-        for chosen in itertools.combinations(matrices, count):
-            wide = _rule(name, equation, {v: (2, *WIDER_RANKS) for v in chosen})
-            if wide is not None and _reaches(wide, chosen) and holds(wide.equations):
-                return wide
-    return narrow
-
-
-def _reaches(rule: Rule, chosen: Sequence[str]) -> bool:
-    """Whether each variable of `chosen` occurs at every wider rank in some well-typed reading."""
-    reached = {(v, rank) for e in rule.equations for v, rank in e.ranks}
-    return all((v, rank) in reached for v in chosen for rank in WIDER_RANKS)
-
-
-def _rule(name: str, equation: Equation, ranks: Mapping[str, tuple[int, ...]]) -> Rule | None:
-    statement = statement_of(name, equation, ranks)
-    try:
-        return Rule(name, statement, tuple(equations(statement)))
-    except (NotationError, ShapeError):
-        return None
-
-
-def statement_of(name: str, equation: Equation, ranks: Mapping[str, tuple[int, ...]]) -> Statement:
-    """The equation written in the notation."""
-    where = () if equation.where is True else tuple(show_condition(c) for c in _parts(equation.where))
-    allowed = tuple((v, ranks.get(v, (rank,))) for v, rank in equation.ranks)
-    return Statement(name, show(*equation.left), "=>", show(*equation.right), allowed, where)
-
-
-def _parts(condition: Cond) -> tuple[Cond, ...]:
-    return getattr(condition, "parts", (condition,))
-
-
-def reversed_rule(rule: Rule, name: str) -> Rule:
-    """The rule from right to left."""
-    old = rule.statement
-    turned = tuple(Equation(e.right, e.left, e.where, e.ranks) for e in rule.equations)
-    return Rule(name, Statement(name, old.right, old.arrow, old.left, old.ranks, old.where), turned)

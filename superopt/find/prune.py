@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from superopt.errors import ShapeError
+from superopt.find.enumerate import Candidate, term_size, weight
 from superopt.find.families import WEIGHTS, Universe
 from superopt.graph import (
     Attribute,
+    Cond,
     Extent,
     Sym,
     Term,
-    attribute_atoms,
     substitute,
     substitute_attribute,
     subterms,
@@ -20,10 +24,17 @@ from superopt.graph import (
     variables,
 )
 from superopt.match import Pattern
-from superopt.op import apply, rebuild
+from superopt.op import apply, operator, rebuild
 from superopt.rule import Rule
+from superopt.store import CORE, SEARCH
 
 STEPS = 12
+EXPANSIONS = 24
+LAUNCH = 10000.0
+HILL = 0.9
+NEUTRAL = 3
+Needs: TypeAlias = "tuple[tuple[str, ...], bool]"
+Measure: TypeAlias = "tuple[int, int, str]"
 
 
 class Numbered:
@@ -58,34 +69,36 @@ def distinct_numbers(universe: Universe) -> dict[str, Extent]:
     numbers: dict[str, Extent] = {}
     for position, (name, values) in enumerate(universe.ranges.items()):
         small = name[0] in "sdpeijgk" and universe.family == "convolution"
-        numbers[name] = max(values) if name == "a" else 2 + position % 3 if small else 101 + 13 * position
+        window = 5 if name[0] == "k" else 2
+        numbers[name] = max(values) if name in "ae" else window + position % 3 if small else 101 + 13 * position
     return numbers
 
 
 class Rewriter:
-    """Single-output equalities, applied from their left to their right sides until nothing changes, or one step either way."""
+    """Single-output equalities as ordered rewriting: a step is taken where it makes a term smaller, whichever side it is from."""
 
     def __init__(self) -> None:
-        self._forward: dict[tuple[str, int], list[Pattern]] = {}
-        self._backward: dict[tuple[str, int], list[Pattern]] = {}
+        self._patterns: dict[tuple[str, int], list[tuple[Needs, Pattern]]] = {}
         self._normal: dict[Term, Term] = {}
+        self._steps: dict[Term, tuple[Term, ...]] = {}
+        self._measures: dict[Term, Measure] = {}
 
     def add(self, rule: Rule) -> None:
-        """Uses the rule from now on."""
+        """Uses the rule from now on, in both directions."""
         for equation in rule.equations:
-            if len(equation.left) != 1:
-                continue
-            for patterns, left, right in (
-                (self._forward, equation.left, equation.right),
-                (self._backward, equation.right, equation.left),
-            ):
-                pattern = Pattern(left, right, equation.where)
-                if pattern.usable and not left[0].is_variable:
-                    patterns.setdefault((left[0].op, left[0].rank), []).append(pattern)
+            if len(equation.left) == 1:
+                self._direction(equation.left, equation.right, equation.where)
+                self._direction(equation.right, equation.left, equation.where)
         self._normal.clear()
+        self._steps.clear()
+
+    def _direction(self, left: tuple[Term, ...], right: tuple[Term, ...], where: Cond) -> None:
+        pattern = Pattern(left, right, where)
+        if pattern.usable and not left[0].is_variable:
+            self._patterns.setdefault((left[0].op, left[0].rank), []).append((_needs(left[0]), pattern))
 
     def normal(self, term: Term) -> Term:
-        """The term after left-to-right steps, as far as `STEPS` of them lead."""
+        """The term after steps that each make it smaller, as far as `STEPS` of them lead."""
         known = self._normal.get(term)
         if known is not None:
             return known
@@ -94,8 +107,8 @@ class Rewriter:
             below = {a: self.normal(a) for a in current.args}
             if any(a is not b for a, b in below.items()):
                 current = rebuild(current, below)
-            after = next(self._rewritten(current, self._forward), None)
-            if after is None:
+            after = min(self.steps(current), key=self._measure, default=current)
+            if self._measure(after) >= self._measure(current):
                 break
             current = after
         self._normal[term] = current
@@ -119,17 +132,61 @@ class Rewriter:
     def neighbours(self, term: Term) -> Iterator[Term]:
         """Terms one step away, in either direction, anywhere in the term."""
         for part in subterms(term):
-            for patterns in (self._forward, self._backward):
-                for after in self._rewritten(part, patterns):
-                    try:
-                        yield after if part is term else rebuild(term, {part: after})
-                    except ShapeError:
-                        continue
+            for after in self.steps(part):
+                try:
+                    yield after if part is term else rebuild(term, {part: after})
+                except ShapeError:
+                    continue
 
-    def _rewritten(self, term: Term, patterns: Mapping[tuple[str, int], Sequence[Pattern]]) -> Iterator[Term]:
-        for pattern in patterns.get((term.op, term.rank), ()):
-            for match in pattern.matches(term, lambda _: ()):
-                yield match.replacements[0]
+    def steps(self, term: Term) -> tuple[Term, ...]:
+        """Terms one step away, in either direction, at the root."""
+        known = self._steps.get(term)
+        if known is None:
+            operators = [a.op for a in term.args]
+            known = self._steps[term] = tuple(
+                match.replacements[0]
+                for needs, pattern in self._patterns.get((term.op, term.rank), ())
+                if _has(operators, needs)
+                for match in pattern.matches(term, lambda _: ())
+            )
+        return known
+
+    def descends(self, start: Term, goal: Term) -> bool:
+        """Whether steps that never cost more than `start` does lead from it to `goal`, weights known."""
+        limit = effort([start], weights_known=True).total
+        waiting = [(0.0, start.key, start)]
+        seen = {start}
+        for _ in range(EXPANSIONS):
+            if not waiting:
+                return False
+            for after in self.neighbours(heapq.heappop(waiting)[2]):
+                if after is goal:
+                    return True
+                cost = effort([after], weights_known=True).total
+                if after not in seen and cost <= limit:
+                    seen.add(after)
+                    heapq.heappush(waiting, (cost, after.key, after))
+        return False
+
+    def _measure(self, term: Term) -> Measure:
+        known = self._measures.get(term)
+        if known is None:
+            parts = subterms(term)
+            known = self._measures[term] = (sum(map(weight, parts)), sum(len(t.args) for t in parts), term.key)
+        return known
+
+
+def _needs(root: Term) -> Needs:
+    """What a pattern's root asks of the operands' operators: each in its place, or anywhere under a sum or product."""
+    asked = tuple("" if a.is_variable else a.op for a in root.args)
+    return tuple(o for o in asked if o) if operator(root.op).commutative else asked, operator(root.op).commutative
+
+
+def _has(operators: Sequence[str], needs: Needs) -> bool:
+    asked, anywhere = needs
+    if anywhere:
+        return all(o in operators for o in asked)
+    return all(not a or a == o for a, o in zip(asked, operators, strict=True))
 
 
 # ---------------------------------------------------------------- directions
@@ -141,6 +198,11 @@ class Effort:
 
     operators: int
     work: float
+
+    @property
+    def total(self) -> float:
+        """Both in one number: starting an operator costs as much as moving `LAUNCH` elements."""
+        return self.work + LAUNCH * self.operators
 
 
 def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
@@ -173,34 +235,86 @@ def _elements(term: Term) -> float:
     return count
 
 
-def useful(left: tuple[Term, ...], right: tuple[Term, ...], numbered: Callable[[Term], Term | None]) -> bool:
-    """Whether `left => right` can serve a search.
+def useful(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> bool:
+    """Whether rewriting the candidate's left side to its right can serve a search.
 
-    Not useful: nothing but variables or constants on the left; something on the right that the left does not determine; a left
-    side that is part of the right side; and steps that both execute more operators and do more work, weights known or not.
+    It cannot where nothing but variables or constants is on the left, where the left does not determine all variables of the
+    right, where a left side is part of the right, where the sides differ in the names of variables alone, where the step both
+    executes more operators and does more work, weights known or not, and where `NEUTRAL` operators or more are only rearranged.
     """
-    if all(t.is_variable or not variables(t) for t in left):
+    left, right = candidate.left, candidate.right
+    if all(t.is_variable or not variables(t) for t in left) or not set(variables(*right)) <= set(variables(*left)):
         return False
-    if not set(variables(*right)) <= set(variables(*left)) or any(t in subterms(*right) for t in left):
+    if (len(left) == 1 and left[0] in subterms(*right)) or _renamed(candidate):
         return False
-    if {a for a in attribute_atoms(*right) if isinstance(a, Sym)} - _symbols_of(left):
+    before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (left, right))
+    if len(before) < len(left) or len(after) < len(right):
         return False
-    before, after = [_numbers(side, numbered) for side in (left, right)]
-    if before is None or after is None:
+    pairs = [(effort(before, weights_known=known), effort(after, weights_known=known)) for known in (True, False)]
+    if all(old == new for old, new in pairs) and term_size(*left) >= NEUTRAL:
         return False
-    for weights_known in (True, False):
-        old, new = effort(before, weights_known=weights_known), effort(after, weights_known=weights_known)
-        if new.operators <= old.operators or new.work < old.work:
+    if any(new.operators <= old.operators or new.work < old.work for old, new in pairs):
+        return True
+    return len(left) > 1
+
+
+def _renamed(candidate: Candidate) -> bool:
+    """Whether exchanging variables of one row turns the left side into the right."""
+    used = variables(*candidate.left)
+    rows = [[v for v in row if v in used] for row in candidate.universe.variables]
+    for orders in itertools.product(*(itertools.permutations(row) for row in rows)):
+        exchanged = {
+            a: b for row, order in zip(rows, orders, strict=True) for a, b in zip(row, order, strict=True) if a is not b
+        }
+        if exchanged and tuple(rebuild(t, exchanged) for t in candidate.left) == candidate.right:
             return True
     return False
 
 
-def _symbols_of(roots: Iterable[Term]) -> set[Sym]:
-    """Symbols that a match determines: those in attributes and those in the variables' extents."""
-    own = {a for a in attribute_atoms(*roots) if isinstance(a, Sym)}
-    return own | {a for v in variables(*roots) for n in v.shape for a in getattr(n, "atoms", tuple)() if isinstance(a, Sym)}
+# ---------------------------------------------------------------- what is kept
 
 
-def _numbers(roots: Sequence[Term], numbered: Callable[[Term], Term | None]) -> list[Term] | None:
-    found = [numbered(t) for t in roots]
-    return None if None in found else [t for t in found if t is not None]
+class Kept:
+    """The equalities kept so far, and what they make of another: nothing new, a step over a hill, or news."""
+
+    def __init__(self) -> None:
+        self.rewriter = Rewriter()
+        self._texts: set[str] = set()
+        self._numbered: dict[str, Numbered] = {}
+
+    def numbered(self, universe: Universe) -> Callable[[Term], Term | None]:
+        """Numbers for the universe's symbols, put into its terms."""
+        if universe.name not in self._numbered:
+            self._numbered[universe.name] = Numbered(distinct_numbers(universe))
+        return self._numbered[universe.name].of
+
+    def add(self, rule: Rule) -> bool:
+        """Keeps an equality that was proved; False if it is there already."""
+        news = rule.text not in self._texts
+        self._texts.add(rule.text)
+        if news:
+            self.rewriter.add(rule)
+        return news
+
+    def suspect(self, rule: Rule) -> None:
+        """Lets an equality that could not be proved count as known, so that what it would join is not tried again."""
+        self.rewriter.add(rule)
+
+    def part(self, candidate: Candidate) -> str | None:
+        """CORE for an equality that those kept do not join, SEARCH for one they join only over a hill, None for any other.
+
+        Joining two outputs in one takes steps that no single output pays for, so such rules are for the search.
+        """
+        numbered = self.numbered(candidate.universe)
+        if len(candidate.left) > 1:
+            return SEARCH
+        left, right = numbered(candidate.left[0]), numbered(candidate.right[0])
+        if left is None or right is None or not variables(*candidate.left):
+            return None
+        if not self.rewriter.joins(left, right) and not self.rewriter.joins_around(left, right):
+            return CORE
+        costs = [effort([t], weights_known=True).total for t in (left, right)]
+        if min(costs) >= HILL * max(costs):
+            return None
+        dear, cheap = (left, right) if costs[0] > costs[1] else (right, left)
+        return None if self.rewriter.descends(dear, cheap) else SEARCH

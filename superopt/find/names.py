@@ -1,0 +1,39 @@
+"""Names of rules: the operators of the left side, then those of the right, and a number where that is not unique."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from superopt.graph import Term
+from superopt.rule import Rule, parse_rule
+
+LONGEST = 4
+
+
+def named(rules: Sequence[Rule]) -> list[Rule]:
+    """The rules in their order, each with a name of its own."""
+    stems = [_stem(rule) for rule in rules]
+    counts: dict[str, int] = {}
+    result: list[Rule] = []
+    for rule, stem in zip(rules, stems, strict=True):
+        counts[stem] = counts.get(stem, 0) + 1
+        name = stem if stems.count(stem) == 1 else f"{stem}-{counts[stem]}"
+        result.append(parse_rule(f"{name}: {rule.statement}"))
+    return result
+
+
+def _stem(rule: Rule) -> str:
+    first = rule.equations[0]
+    return f"{_words(first.left)}-to-{_words(first.right)}"
+
+
+def _words(roots: tuple[Term, ...]) -> str:
+    """Operators from the outputs inwards, each once; `x` for a bare variable."""
+    found: dict[str, None] = {}
+    waiting = list(roots)
+    while waiting:
+        term = waiting.pop(0)
+        if not term.is_variable:
+            found[term.op.replace("_", "-")] = None
+            waiting.extend(sorted(term.args, key=lambda t: (t.op, t.key)) if len(term.args) > 1 else term.args)
+    return "-".join(list(found)[:LONGEST]) or "x"
