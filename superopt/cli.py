@@ -120,6 +120,7 @@ def _add_prove(commands: Commands) -> None:
     which = command.add_mutually_exclusive_group()
     which.add_argument("--axioms", action="store_true", help="prove every axiom from the operators' definitions")
     which.add_argument("--fresh", action="store_true", help="prove every stored rule from nothing, stored proofs unused")
+    which.add_argument("--samples", type=positive, metavar="N", help="try every stored rule on N random instantiations instead")
     command.add_argument("--write", action="store_true", help="with --axioms: store the verdicts in the axioms' ledger")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.set_defaults(run=run_prove)
@@ -205,6 +206,8 @@ def run_prove(options: argparse.Namespace) -> int:
     """
     from superopt.prove.ledger import Row, axiom_entry, prove_axioms, prove_store
 
+    if options.samples:
+        return run_samples(options)
     what = "axioms" if options.axioms else "stored rules"
     found = prove_axioms(seed=options.seed) if options.axioms else prove_store(fresh=options.fresh, seed=options.seed)
     rows: list[Row] = []
@@ -218,6 +221,28 @@ def run_prove(options: argparse.Namespace) -> int:
     missing = [row.name for row in rows if not row.proved]
     if missing:
         raise UnprovedError(f"{len(missing)} of {len(rows)} {what} not proved: {', '.join(missing[:5])}")
+    return 0
+
+
+def run_samples(options: argparse.Namespace) -> int:
+    """`superopt prove --samples N`: one line that counts rules, instantiations and mismatches.
+
+    Raises:
+        UnprovedError: a rule's sides differ somewhere.
+    """
+    from superopt.prove.ledger import Sampled, sample_store
+
+    rows: list[Sampled] = []
+    with shown_progress() as listener:
+        for row in sample_store(instances=options.samples, seed=options.seed):
+            rows.append(row)
+            listener(Progress("sampling", len(rows), detail=row.name))
+    wrong = [row for row in rows if row.mismatch is not None]
+    fewest = min((row.instances for row in rows), default=0)
+    total = sum(row.instances for row in rows)
+    out.print(f"{len(rows)} rules, {total} instantiations, {fewest} or more each: {len(wrong)} mismatches")
+    if wrong:
+        raise UnprovedError("; ".join(f"{row.name}: {row.mismatch}" for row in wrong[:3]))
     return 0
 
 

@@ -76,7 +76,7 @@ def _joined(lines: Iterable[str]) -> list[str]:
     for line in lines:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        if re.match(r"\s*[a-z0-9][a-z0-9-]*\s*:\s", line) or not joined:
+        if re.match(r"\s*[a-z0-9][a-z0-9-]*\s*:(\s|$)", line) or not joined:
             joined.append(line.strip())
         else:
             joined[-1] += " " + line.strip()

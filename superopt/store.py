@@ -304,14 +304,16 @@ def _rule_lines(rule: Rule, width: int) -> str:
     line = f"{head} {stated.left}  {stated.arrow}  {stated.right}  {clauses}".rstrip()
     if len(line) <= WIDTH:
         return line + "\n"
-    indent = " " * (min(width, 12) + 1)
-    pieces = [(stated.left, f"{head} "), (f"{stated.arrow} {stated.right}", indent), (clauses, indent)]
-    return "".join(_wrapped(text, start, indent) for text, start in pieces if text)
+    indent = " " * 4
+    pieces = [stated.left, f"{stated.arrow} {stated.right}", clauses]
+    return f"{rule.name}:\n" + "".join(_wrapped(text, indent) for text in pieces if text)
 
 
-def _wrapped(text: str, start: str, indent: str) -> str:
+def _wrapped(text: str, indent: str) -> str:
     """The text on as many lines as it needs, broken at spaces, which reading puts back."""
-    wrap = TextWrapper(WIDTH, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    wrap = TextWrapper(
+        WIDTH, initial_indent=indent, subsequent_indent=indent * 2, break_long_words=False, break_on_hyphens=False
+    )
     return wrap.fill(text) + "\n"
 
 

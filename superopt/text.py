@@ -18,6 +18,7 @@ tuple. `for` may also list
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -91,6 +92,7 @@ def parse(
     return tuple(_term(node, scope) for node in nodes)
 
 
+@functools.lru_cache(maxsize=4096)
 def real_names(*texts: str) -> frozenset[str]:
     """The names that stand in real attributes of the texts' operators, and in no attribute that is an integer."""
     reals: set[str] = set()
@@ -111,6 +113,7 @@ def real_names(*texts: str) -> frozenset[str]:
     return frozenset(name for name in reals - integers if name.rstrip("0123456789") not in tuples)
 
 
+@functools.lru_cache(maxsize=4096)
 def _expression(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body

@@ -114,6 +114,7 @@ PIECES = Universe(
     templates=(
         _unary("relu"),
         _unary("scale", factor=FACTOR),
+        _unary("scale", factor=-1),
         _unary("transpose", perm=(-1, -2)),
         _cut(-1),
         _cut(-2),
@@ -133,8 +134,8 @@ LOW_RANK = Universe(
     name="low rank",
     variables=((X,), (W,), (variable("v", (K, L)),), (variable("u", (L, M)),)),
     constants=(),
-    templates=(_unary("scale", factor=FACTOR), _binary("add"), _binary("matmul")),
-    ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL, "a": FACTORS},
+    templates=(_binary("add"), _binary("matmul")),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL},
     limit=5,
 )
 
@@ -161,9 +162,6 @@ MATRIX = Universe(
     variables=((X, Y), (W, V), (variable("u", (M, L)),), (variable("b", (M,)), variable("c", (M,))), (variable("t", (K,)),)),
     constants=(
         Constant(apply("eye", n=K), ("matmul", "add", "scale")),
-        Constant(apply("zeros", shape=(K, M)), ("matmul",)),
-        Constant(apply("zeros", shape=(N, M)), ()),
-        Constant(apply("zeros", shape=(K, L)), ()),
         Constant(apply("ones", shape=(K,)), ("expand",)),
         Constant(apply("zeros", shape=(M,)), ("expand",)),
     ),

@@ -14,13 +14,14 @@ from typing import Protocol
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import Cond, Sym, Term, attribute_atoms, operators, show_extent, subterms
 from superopt.rule import Rule
-from superopt.text import Equation, Statement, equations, show, show_condition
+from superopt.text import Equation, Statement, equations, read, show, show_condition
 
 Ranks = tuple[tuple[str, tuple[int, ...]], ...]
 
 RANKS = ((1, 2, 3, 4), (2, 3, 4))
 AXES = ((-1, -2, -3, -4), (-2, -3, -4))
 TUPLES = {"s": 2, "p": 4, "d": 2, "k": 2, "n": 0}
+KINDS = ("xyzq", "wv", "u", "n")
 GIVEN_SHAPE = frozenset({"expand", "reshape", "zeros", "ones", "eye", "identity_kernel", "mean_kernel"})
 
 
@@ -48,11 +49,15 @@ class Phrase:
         where = tuple(map(substitution, self.where))
         return replace(self, left=substitution(self.left), right=substitution(self.right), where=where)
 
+    @property
+    def statement(self) -> Statement:
+        """The phrase as a nameless rule, not yet read."""
+        return Statement("", self.left, "=>", self.right, self.ranks, self.where)
+
     def rule(self) -> Rule | None:
         """The rule read from the text, or None if it cannot be read at any choice of ranks."""
-        statement = Statement("", self.left, "=>", self.right, self.ranks, self.where)
         try:
-            return Rule("", statement, tuple(equations(statement)))
+            return Rule("", self.statement, tuple(equations(self.statement)))
         except (NotationError, ShapeError):
             return None
 
@@ -75,7 +80,7 @@ def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
             for t in subterms(*equation.left, *equation.right)
             if t.rank > 1 and not any(p.op in GIVEN_SHAPE for p in subterms(t))
         ),
-        key=lambda t: operators(t),
+        key=operators,
     )
     for term in terms:
         text = f"shape=({', '.join(map(show_extent, term.shape))})"
@@ -162,12 +167,28 @@ def _axis_named(text: str, axis: int, variable: str, shapes: bool) -> str:
 
 
 def _ranked(narrow: Phrase) -> Iterator[Phrase]:
-    """The phrase with ever fewer of its matrices (and of its shapes) at more ranks; at last none."""
+    """The phrase with ever fewer of its matrices (and of its shapes) at more ranks; at last none.
+
+    Activations go together, and so do weights that are of one kind.
+    """
     matrices = [v for v, ranks in narrow.ranks if ranks == (2,) and (v == "n" or v not in TUPLES)]
-    for count in range(len(matrices), 0, -1):
-        for chosen, ranks in itertools.product(itertools.combinations(matrices, count), RANKS):
-            yield replace(narrow, ranks=tuple((v, ranks if v in chosen else old) for v, old in narrow.ranks))
+    kinds = [kind for row in KINDS if (kind := [v for v in matrices if v in row])]
+    for count in range(len(kinds), 0, -1):
+        for some in itertools.combinations(kinds, count):
+            chosen = [v for kind in some for v in kind]
+            for ranks in RANKS:
+                if all(_typed_at(narrow, chosen, rank) for rank in ranks):
+                    yield replace(narrow, ranks=tuple((v, ranks if v in chosen else old) for v, old in narrow.ranks))
     yield narrow
+
+
+def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
+    """Whether the phrase can be read with all of the chosen variables at this rank, all others at their first."""
+    try:
+        read(narrow.statement, {v: rank if v in chosen else ranks[0] for v, ranks in narrow.ranks})
+    except (NotationError, ShapeError):
+        return False
+    return True
 
 
 def _reaches(rule: Rule, wide: Phrase) -> bool:

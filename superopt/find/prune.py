@@ -1,4 +1,4 @@
-"""Redundancy: an equality that rules already kept can join is not kept, and a direction that serves no search is not written."""
+"""Redundancy: no equality is kept that kept ones join, no direction written that serves no search."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ EXPANSIONS = 24
 LAUNCH = 10000.0
 HILL = 0.9
 NEUTRAL = 3
+LOW_RANK = 8
 Needs: TypeAlias = "tuple[tuple[str, ...], bool]"
 Measure: TypeAlias = "tuple[int, int, str]"
 
@@ -65,17 +66,19 @@ class Numbered:
 
 
 def distinct_numbers(universe: Universe) -> dict[str, Extent]:
-    """A number for every symbol of the universe; extents large and different, windows small."""
+    """A number for every symbol of the universe; extents large and different, windows and low ranks small."""
     numbers: dict[str, Extent] = {}
     for position, (name, values) in enumerate(universe.ranges.items()):
         small = name[0] in "sdpeijgk" and universe.family == "convolution"
         window = 5 if name[0] == "k" else 2
         numbers[name] = max(values) if name in "ae" else window + position % 3 if small else 101 + 13 * position
+    if universe.family == "matrix" and "l" in numbers:
+        numbers["l"] = LOW_RANK
     return numbers
 
 
 class Rewriter:
-    """Single-output equalities as ordered rewriting: a step is taken where it makes a term smaller, whichever side it is from."""
+    """Single-output equalities as ordered rewriting: a step from either side is taken where it makes a term smaller."""
 
     def __init__(self) -> None:
         self._patterns: dict[tuple[str, int], list[tuple[Needs, Pattern]]] = {}
@@ -152,17 +155,17 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Whether steps that never cost more than `start` does lead from it to `goal`, weights known."""
-        limit = effort([start], weights_known=True).total
-        waiting = [(0.0, start.key, start)]
+        """Whether steps that never cost more than `start` does lead from it to what costs no more than `goal`, weights known."""
+        limit, enough = (effort([t], weights_known=True).total for t in (start, goal))
+        waiting = [(limit, start.key, start)]
         seen = {start}
         for _ in range(EXPANSIONS):
             if not waiting:
                 return False
             for after in self.neighbours(heapq.heappop(waiting)[2]):
-                if after is goal:
-                    return True
                 cost = effort([after], weights_known=True).total
+                if cost <= enough:
+                    return True
                 if after not in seen and cost <= limit:
                     seen.add(after)
                     heapq.heappush(waiting, (cost, after.key, after))
@@ -281,6 +284,7 @@ class Kept:
         self.rewriter = Rewriter()
         self._texts: set[str] = set()
         self._numbered: dict[str, Numbered] = {}
+        self._joins: list[Pattern] = []
 
     def numbered(self, universe: Universe) -> Callable[[Term], Term | None]:
         """Numbers for the universe's symbols, put into its terms."""
@@ -294,6 +298,7 @@ class Kept:
         self._texts.add(rule.text)
         if news:
             self.rewriter.add(rule)
+            self._joins += [Pattern.of(e) for e in rule.equations if len(e.left) > 1]
         return news
 
     def suspect(self, rule: Rule) -> None:
@@ -307,7 +312,7 @@ class Kept:
         """
         numbered = self.numbered(candidate.universe)
         if len(candidate.left) > 1:
-            return SEARCH
+            return None if self._joined([n for t in candidate.left if (n := numbered(t)) is not None]) else SEARCH
         left, right = numbered(candidate.left[0]), numbered(candidate.right[0])
         if left is None or right is None or not variables(*candidate.left):
             return None
@@ -318,3 +323,12 @@ class Kept:
             return None
         dear, cheap = (left, right) if costs[0] > costs[1] else (right, left)
         return None if self.rewriter.descends(dear, cheap) else SEARCH
+
+    def _joined(self, left: Sequence[Term]) -> bool:
+        """Whether a join that is kept computes these outputs together already."""
+        return any(
+            match.roots == tuple(left)
+            for pattern in self._joins
+            if len(pattern.left) == len(left) and pattern.left[0].rank == left[0].rank
+            for match in pattern.matches(left[0], lambda _: left[1:])
+        )

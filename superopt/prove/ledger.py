@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from superopt.prove.arithmetic import version
 from superopt.prove.index import prove_axiom
 from superopt.prove.replay import replay
+from superopt.prove.sample import instantiations, mismatch_at
 from superopt.prove.standing import resting_on_axioms
 from superopt.prove.verify import prove
 from superopt.rule import Rule, digest, laws
 from superopt.store import Entry, entry_of, families, objection, read_family, spec_digests
-from superopt.verdict import Proved, Refuted, Unknown, Verdict
+from superopt.verdict import Counterexample, Proved, Refuted, Unknown, Verdict
 
 
 @dataclass(frozen=True)
@@ -100,3 +104,35 @@ def _replayed(rule: Rule, entry: Entry | None, seed: int) -> Verdict:
     if isinstance(verdict, Proved):
         verdict = resting_on_axioms(verdict)
     return replace(verdict, milliseconds=(time.perf_counter() - started) * 1e3)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """How a stored rule fared on random shape-legal instantiations, and where its sides differ, if anywhere."""
+
+    name: str
+    family: str
+    instances: int
+    mismatch: Counterexample | None
+
+
+def sample_store(*, instances: int, seed: int = 0, folder: Path | None = None) -> Iterator[Sampled]:
+    """Every stored rule on at least that many random instantiations, spread evenly over its choices of ranks.
+
+    Raises:
+        StoreError: the store cannot be read. InstantiationError: a rule's conditions leave no small sizes to try.
+    """
+    for family in families(folder):
+        for rule, _ in read_family(family, folder):
+            yield _sampled(family, rule, -(-instances // len(rule.equations)), seed)
+
+
+def _sampled(family: str, rule: Rule, each: int, seed: int) -> Sampled:
+    tried = 0
+    for equation in rule.equations:
+        for instance in itertools.islice(instantiations(equation, np.random.default_rng(seed)), each):
+            tried += 1
+            found = mismatch_at(equation, instance, seed + tried)
+            if found is not None:
+                return Sampled(rule.name, family, tried, found)
+    return Sampled(rule.name, family, tried, None)
