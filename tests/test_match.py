@@ -6,6 +6,7 @@ from superopt.graph import Term, subterms, variable
 from superopt.match import Pattern
 from superopt.op import apply
 from superopt.rewrite.apply import RuleSet, successors
+from superopt.rewrite.lookahead import Horizon, chains
 from superopt.rewrite.partition import windows
 from superopt.rewrite.search import Limits, search
 from superopt.rule import parse_rule
@@ -94,6 +95,23 @@ def test_search_crosses_a_hill_and_reports_the_steps() -> None:
     assert found.after < found.before
     greedy = search((start,), RuleSet([FACTOR, RIGHT]), estimate=cost, measure=cost, limits=Limits(alpha=1.0))
     assert greedy.outputs == (start,)
+
+
+def test_a_chain_is_offered_only_where_it_ends_cheaper() -> None:
+    x, w, a, b = variable("x", (8, 64)), weight("w", 64, 64), weight("a", 64, 2), weight("b", 2, 64)
+    start = (apply("add", apply("matmul", x, w), apply("matmul", apply("matmul", x, a), b)),)
+    folded = (apply("matmul", x, apply("add", w, apply("matmul", a, b))),)
+
+    def size(state: tuple[Term, ...]) -> float:
+        return float(
+            sum(t.args[1].sizes[0] * t.args[1].sizes[1] for t in subterms(*state) if t.op == "matmul" and not t.constant)
+        )
+
+    rules = RuleSet([FACTOR, RIGHT])
+    found = list(chains(start, rules, estimate=size, ceiling=3 * size(start), horizon=Horizon()))
+    assert [(c.state, [s.rule for s in c.steps]) for c in found] == [(folded, ["right", "factor"])]
+    assert not list(chains(start, rules, estimate=size, ceiling=1.2 * size(start), horizon=Horizon()))
+    assert not list(chains(folded, rules, estimate=size, ceiling=9 * size(start), horizon=Horizon()))
 
 
 def test_windows_cut_where_one_value_crosses_and_cover_every_node() -> None:
