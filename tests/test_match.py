@@ -103,7 +103,8 @@ def test_a_chain_is_offered_only_where_it_ends_cheaper() -> None:
     folded = (apply("matmul", x, apply("add", w, apply("matmul", a, b))),)
 
     def size(state: tuple[Term, ...]) -> float:
-        return float(
+        products = [t for t in subterms(*state) if t.op == "matmul" and not t.constant]
+        return float(sum(t.args[1].sizes[0] * t.args[1].sizes[1] for t in products))
             sum(t.args[1].sizes[0] * t.args[1].sizes[1] for t in subterms(*state) if t.op == "matmul" and not t.constant)
         )
 
