@@ -105,8 +105,6 @@ def test_a_chain_is_offered_only_where_it_ends_cheaper() -> None:
     def size(state: tuple[Term, ...]) -> float:
         products = [t for t in subterms(*state) if t.op == "matmul" and not t.constant]
         return float(sum(t.args[1].sizes[0] * t.args[1].sizes[1] for t in products))
-            sum(t.args[1].sizes[0] * t.args[1].sizes[1] for t in subterms(*state) if t.op == "matmul" and not t.constant)
-        )
 
     rules = RuleSet([FACTOR, RIGHT])
     found = list(chains(start, rules, estimate=size, ceiling=3 * size(start), horizon=Horizon()))
