@@ -29,7 +29,7 @@ TENSOR = z3.DeclareSort("Tensor")
 
 
 def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Whether the instances prove the rule at all of its ranks; one that does not exist at a rank is not used there."""
+    """Whether the instances prove the rule at all of its ranks and axes; each must hold at some of them."""
     started = time.perf_counter()
     used: dict[str, None] = {}
     for equation in rule.equations:
@@ -40,7 +40,10 @@ def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
         if isinstance(grounds, str):
             return Unknown(f"{_at(equation)}{grounds}", _since(started))
         used.update(dict.fromkeys(g.text for g in grounds))
-    return proved([text for text in instances if text in used], _since(started))
+    for text in instances:
+        if text not in used:
+            return Unknown(f"the conditions of {text} do not follow at any of the ranks", _since(started))
+    return proved(instances, _since(started))
 
 
 def proved(instances: Iterable[str], milliseconds: float) -> Proved:
@@ -51,7 +54,10 @@ def proved(instances: Iterable[str], milliseconds: float) -> Proved:
 
 
 def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
-    """The instances that exist at the equation's ranks, from which Z3 derives it; or why it does not."""
+    """The instances that exist, and whose conditions follow, at the equation's ranks and axes, from which Z3 derives it.
+
+    Or why it does not derive it. What does not hold there is not used there.
+    """
     objection = well_typed(assumptions)
     if objection:
         return objection
@@ -63,11 +69,10 @@ def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | 
             continue
         except (NotationError, SpecError) as error:
             return str(error)
-        if not sound(ground, assumptions):
-            return f"the conditions of {text} do not follow"
-        grounds.append(ground)
+        if sound(ground, assumptions):
+            grounds.append(ground)
     derivation = Derivation(goals_of(assumptions), grounds)
-    return grounds if derivation.follows(grounds) else "Z3 does not derive it from the instances"
+    return grounds if derivation.follows(grounds) else "Z3 does not derive it from the instances that hold there"
 
 
 def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
