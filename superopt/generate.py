@@ -15,12 +15,13 @@ from pathlib import Path
 from superopt import store
 from superopt.errors import InstantiationError
 from superopt.find.enumerate import Candidate, candidate_order, enumerate_universe
-from superopt.find.families import FAMILIES, UNIVERSES, Universe
+from superopt.find.families import FAMILIES, UNIVERSES
 from superopt.find.generalise import general_rules, specialised
 from superopt.find.join import joins
 from superopt.find.names import named
 from superopt.find.phrase import backwards
-from superopt.find.prune import Kept, useful
+from superopt.find.prune import Kept, crosses, useful
+from superopt.find.universe import Universe
 from superopt.match import Pattern
 from superopt.prove.arithmetic import version
 from superopt.prove.precondition import completed
@@ -162,18 +163,22 @@ class _Run:
             self.undecided.append((repr(candidate.left), str(verdict)))
 
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> int:
+        """Keeps the directions that serve a search, of a hill those that cross or climb it; how many they are."""
+        family, origin = candidate.universe.family, f"enumerated in {candidate.universe.name}"
         before = len(self.found)
-        origin = f"enumerated in {candidate.universe.name}"
-        numbered = self.kept.numbered(candidate.universe)
-        if useful(candidate, numbered) and Pattern.of(complete.equations[0]).usable:
-            self.found.append(Found(candidate.universe.family, complete, proof, part, origin))
+        if self._serves(candidate, part) and Pattern.of(complete.equations[0]).usable:
+            self.found.append(Found(family, complete, proof, part, origin))
         turned = replace(candidate, left=candidate.right, right=candidate.left)
-        if len(candidate.left) == 1 and useful(turned, numbered):
+        if len(candidate.left) == 1 and self._serves(turned, part):
             for other in self._backwards(turned, rule):
                 verdict = self._verdict(other)
                 if isinstance(verdict, Proved):
-                    self.found.append(Found(candidate.universe.family, other, verdict, part, origin))
+                    self.found.append(Found(family, other, verdict, part, origin))
         return len(self.found) - before
+
+    def _serves(self, candidate: Candidate, part: str) -> bool:
+        numbered = self.kept.numbered(candidate.universe)
+        return useful(candidate, numbered) and (part == store.CORE or crosses(candidate, numbered))
 
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
         """The rule from right to left; at the universe's instances where the new left side leaves attributes open."""

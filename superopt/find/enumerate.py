@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from superopt.errors import ShapeError
-from superopt.find.families import Template, Universe
 from superopt.find.fingerprint import Environment, Fingerprints, environment
+from superopt.find.universe import WEIGHTS, Template, Universe
 from superopt.graph import Attribute, Compare, Extent, Size, Term, at_least, substitute_cond, subterms, variables
 from superopt.op import apply, operator, requirements
 
 ENVIRONMENTS = 4
+COLLAPSING = frozenset({"relu", "scale"})
 Operators = frozenset[Term]
 
 
@@ -148,12 +149,12 @@ class _Enumerator:
             inside = [t for t in subterms(term) if t.args or not together]
             for other in dict.fromkeys([*self.levels[0], *inside]):
                 yield term, other
-                if other is not term and not (together == 0):
+                if other is not term and together:
                     yield other, term
         for i, j in itertools.product(range(1, together), repeat=2):
             if i + j >= together:
                 for term, other in itertools.product(self.levels[i], self.levels[j]):
-                    if i + j == together and term is not other or len(self.operators[term] | self.operators[other]) == together:
+                    if len(self.operators[term] | self.operators[other]) == together:
                         yield term, other
 
     def _applied(self, template: Template, operands: tuple[Term, ...]) -> Iterator[Term]:
@@ -165,7 +166,11 @@ class _Enumerator:
             return
         if template.beside and all(t.op != template.beside for t in operands):
             return
-        if not self.universe.repeats and len(operands) == 2 and operands[0] is operands[1]:
+        if template.weighted and not (_weights(operands[1]) and not _weights(operands[0])):
+            return
+        if not self.universe.repeats and (
+            _collapses(template, operands[0]) or (len(operands) > 1 and operands[0] is operands[1])
+        ):
             return
         if template.cut:
             for start, stop in self._parts(operands[0], template.cut):
@@ -188,7 +193,7 @@ class _Enumerator:
                 yield first, whole
 
     def _well_typed(self, op: str, operands: tuple[Term, ...], attributes: Mapping[str, Attribute]) -> Iterator[Term]:
-        """The operator applied, if it is typed wherever the universe's environments are: no equality of extents is asked for."""
+        """The operator applied, if it is typed in every environment: no equality of extents is asked for."""
         kind = (op, tuple(t.shape for t in operands), tuple(attributes.values()))
         if self.typed.get(kind) is False:
             return
@@ -227,6 +232,16 @@ def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environme
                     conditions.update(term.requires)
                     conditions.update(at_least(n, 1) for n in term.shape)
     return lambda env: all(substitute_cond(c, env.value) is True for c in conditions)
+
+
+def _weights(term: Term) -> bool:
+    """Whether no activation can reach the term."""
+    return all(v.name in WEIGHTS for v in variables(term))
+
+
+def _collapses(template: Template, operand: Term) -> bool:
+    """Whether the template is one that applied twice is applied once, and the operand is made by it already."""
+    return template.op in COLLAPSING and operand.op == template.op
 
 
 def _prefix(universe: Universe, *terms: Term) -> bool:

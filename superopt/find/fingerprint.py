@@ -1,7 +1,7 @@
 """Fingerprints: terms evaluated exactly in a few random environments, a whole batch of one kind at a time.
 
-Inputs are halves of small integers, so float64 holds every value exactly once the quotients of means and pools are cleared, and order
-is kept: relu and maxima are right. A fingerprint only suggests an equality; it never separates terms that are equal.
+Inputs are halves of small integers, so float64 holds every value exactly once the quotients of means and pools are cleared,
+and order is kept: relu and maxima are right. A fingerprint only suggests an equality; it never separates terms that are equal.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from superopt.errors import ShapeError
 from superopt.extent import floor_divide
+from superopt.find.phrase import Judge, widest, written
 from superopt.graph import (
     Atom,
     Attribute,
@@ -36,7 +37,6 @@ from superopt.graph import (
     variable,
     variables,
 )
-from superopt.find.phrase import Judge, widest, written
 from superopt.op import apply
 from superopt.rule import Rule
 from superopt.text import Equation
@@ -184,7 +184,7 @@ def _readings(sides: Sides) -> Iterator[Reading]:
                 options.setdefault(divided, []).append(floor_divide(options[known][0], size(Sym(symbol))))
     used = attribute_atoms(*sides[0], *sides[1])
     bare = {size(a) for a in used}
-    names = [e for e in options if e in bare or isinstance(e, Size) and set(e.atoms()) <= used]
+    names = [e for e in options if e in bare or (isinstance(e, Size) and set(e.atoms()) <= used)]
     fixed = {e: written[0] for e, written in options.items() if e not in names}
     for choice in itertools.islice(itertools.product(*(options[e] for e in names)), CHOICES):
         yield Reading({**fixed, **dict(zip(names, choice, strict=True))})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from superopt.errors import NotationError, ShapeError
-from superopt.graph import Cond, Sym, Term, attribute_atoms, operators, show_extent, subterms
+from superopt.graph import Sym, attribute_atoms, operators, show_extent, subterms
 from superopt.rule import Rule
 from superopt.text import Equation, Statement, equations, read, show, show_condition
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from superopt.errors import ShapeError
 from superopt.find.enumerate import Candidate, term_size, weight
-from superopt.find.families import WEIGHTS, Universe
+from superopt.find.universe import WEIGHTS, Universe
 from superopt.graph import (
     Attribute,
     Cond,
@@ -31,6 +31,7 @@ from superopt.store import CORE, SEARCH
 STEPS = 12
 EXPANSIONS = 24
 LAUNCH = 10000.0
+VECTOR = 8.0
 HILL = 0.9
 NEUTRAL = 3
 LOW_RANK = 8
@@ -71,7 +72,7 @@ def distinct_numbers(universe: Universe) -> dict[str, Extent]:
     for position, (name, values) in enumerate(universe.ranges.items()):
         small = name[0] in "sdpeijgk" and universe.family == "convolution"
         window = 5 if name[0] == "k" else 2
-        numbers[name] = max(values) if name in "ae" else window + position % 3 if small else 101 + 13 * position
+        numbers[name] = values[-1] if name in "ae" else window + position % 3 if small else 101 + 13 * position
     if universe.family == "matrix" and "l" in numbers:
         numbers["l"] = LOW_RANK
     return numbers
@@ -155,7 +156,7 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Whether steps that never cost more than `start` does lead from it to what costs no more than `goal`, weights known."""
+        """Whether steps that never cost more than `start` lead from it to what costs no more than `goal`, weights known."""
         limit, enough = (effort([t], weights_known=True).total for t in (start, goal))
         waiting = [(limit, start.key, start)]
         seen = {start}
@@ -223,12 +224,11 @@ def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
 
 
 def _work(term: Term) -> float:
-    moved = sum(_elements(t) for t in (term, *term.args))
-    if term.op == "matmul":
-        return moved + _elements(term) * float(term.args[0].shape[-1]) / 8  # type: ignore[arg-type]
-    if term.op == "conv":
-        return moved + _elements(term) * _elements(term.args[1]) / float(term.args[1].shape[0]) / 8  # type: ignore[arg-type]
-    return moved
+    moved = sum((_elements(t) for t in (term, *term.args)), 0.0)
+    if term.op not in ("matmul", "conv"):
+        return moved
+    summed = _elements(term.args[1]) / float(term.args[1].shape[-1 if term.op == "matmul" else 0])  # type: ignore[arg-type]
+    return moved + _elements(term) * summed / VECTOR
 
 
 def _elements(term: Term) -> float:
@@ -259,6 +259,16 @@ def useful(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> boo
     if any(new.operators <= old.operators or new.work < old.work for old, new in pairs):
         return True
     return len(left) > 1
+
+
+def crosses(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> bool:
+    """Whether the right side costs less than the left, weights known, or is dearer but executes no more operators.
+
+    The first is a step over a hill, the second a step up one. A join always counts: it gains in operators started.
+    """
+    before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
+    old, new = effort(before, weights_known=True), effort(after, weights_known=True)
+    return len(candidate.left) > 1 or new.total < old.total or new.operators <= old.operators
 
 
 def _renamed(candidate: Candidate) -> bool:
@@ -330,5 +340,5 @@ class Kept:
             match.roots == tuple(left)
             for pattern in self._joins
             if len(pattern.left) == len(left) and pattern.left[0].rank == left[0].rank
-            for match in pattern.matches(left[0], lambda _: left[1:])
+            for match in pattern.matches(left[0], lambda op: [t for t in left[1:] if t.op == op])
         )

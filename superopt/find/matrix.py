@@ -1,0 +1,158 @@
+"""The matrix family: elementwise operators, matrix products, pieces of tensors, reductions; all at rank 2, widened later."""
+
+from __future__ import annotations
+
+from superopt.find.universe import FACTOR, FACTORS, OTHER_FACTOR, Constant, Universe, binary, parts, symbols, unary
+from superopt.graph import Extent, variable
+from superopt.op import apply
+
+N, K, M, L = symbols("n k m l")
+SMALL: tuple[Extent, ...] = (2, 3, 4)
+
+X, Y, Z = (variable(name, (N, K)) for name in "xyz")
+
+ELEMENTWISE = Universe(
+    family="matrix",
+    name="elementwise",
+    variables=((X, Y, Z),),
+    constants=(
+        Constant(apply("zeros", shape=(N, K)), ("add", "sub", "mul", "relu", "scale")),
+        Constant(apply("ones", shape=(N, K)), ("mul",)),
+    ),
+    templates=(
+        unary("relu"),
+        unary("scale", factor=FACTOR),
+        unary("scale", factor=OTHER_FACTOR),
+        unary("scale", factor=FACTOR * OTHER_FACTOR),
+        unary("scale", factor=-1),
+        unary("scale", factor=2),
+        binary("add"),
+        binary("sub"),
+        binary("mul"),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "a": FACTORS, "e": (3, 11, 13)},
+    repeats=True,
+)
+
+PIECES = Universe(
+    family="matrix",
+    name="pieces",
+    variables=((X, Y, Z, variable("q", (N, K))),),
+    constants=(Constant(apply("zeros", shape=(N, K)), ()), Constant(apply("zeros", shape=(K, N)), ())),
+    templates=(
+        unary("relu"),
+        unary("scale", factor=FACTOR),
+        unary("scale", factor=-1),
+        unary("transpose", perm=(-1, -2)),
+        parts(-1),
+        parts(-2),
+        binary("add"),
+        binary("sub"),
+        binary("mul"),
+        binary("concat", axis=-1),
+        binary("concat", axis=-2),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "a": FACTORS},
+)
+
+W, V = variable("w", (K, M)), variable("v", (K, M))
+
+LOW_RANK = Universe(
+    family="matrix",
+    name="low rank",
+    variables=((X,), (W,), (variable("v", (K, L)),), (variable("u", (L, M)),)),
+    constants=(),
+    templates=(binary("add"), binary("matmul")),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL},
+    limit=5,
+)
+
+DIFFERENCES = Universe(
+    family="matrix",
+    name="differences",
+    variables=((X, Y), (W, V), (variable("b", (M,)), variable("c", (M,)))),
+    constants=tuple(Constant(apply("zeros", shape=shape), ()) for shape in ((N, K), (K, M), (N, M), (M,))),
+    templates=(
+        unary("transpose", perm=(-1, -2)),
+        unary("expand", shape=(N, M), axes=(-1,)),
+        parts(-1),
+        binary("sub"),
+        binary("matmul"),
+        binary("concat", axis=-1),
+        binary("concat", axis=-2),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL},
+)
+
+MATRIX = Universe(
+    family="matrix",
+    name="matrix",
+    variables=((X, Y), (W, V), (variable("u", (M, L)),), (variable("b", (M,)), variable("c", (M,))), (variable("t", (K,)),)),
+    constants=(Constant(apply("eye", n=K), ("matmul", "add")),),
+    templates=(
+        unary("relu", first=N),
+        unary("relu", first=M),
+        unary("scale", factor=FACTOR),
+        unary("transpose", perm=(-1, -2)),
+        unary("expand", shape=(N, K), axes=(-1,)),
+        unary("expand", shape=(N, M), axes=(-1,)),
+        unary("expand", shape=(K, M), axes=(-1,)),
+        unary("expand", shape=(K, M), axes=(-2,)),
+        parts(-1),
+        parts(-2),
+        unary("reduce_sum", axes=(-1,), first=N),
+        unary("reduce_sum", axes=(-2,), first=N),
+        unary("reduce_mean", axes=(-1,), first=N),
+        unary("reduce_mean", axes=(-2,), first=N),
+        unary("reshape", shape=(N * K,), first=N),
+        binary("add"),
+        binary("mul", beside="expand"),
+        binary("matmul"),
+        binary("concat", axis=-1),
+        binary("concat", axis=-2),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL, "a": FACTORS},
+    divisors=("n", "k", "m"),
+)
+
+HALVES = Universe(
+    family="matrix",
+    name="halves",
+    variables=(
+        (variable("x", (N + K, M + L)), variable("y", (N + K, M + L))),
+        (variable("w", (M + L, N)),),
+        (variable("u", (N, L)),),
+    ),
+    constants=(),
+    templates=(
+        unary("relu"),
+        unary("scale", factor=FACTOR),
+        unary("transpose", perm=(-1, -2)),
+        parts(-1),
+        parts(-2),
+        binary("add"),
+        binary("mul", beside="expand"),
+        binary("matmul"),
+        binary("concat", axis=-1),
+        binary("concat", axis=-2),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL, "a": FACTORS},
+)
+
+SQUARE = Universe(
+    family="matrix",
+    name="square",
+    variables=((X, Y), (variable("w", (K, K)), variable("v", (K, K))), (variable("t", (K,)),)),
+    constants=(Constant(apply("eye", n=K), ("add", "matmul", "mul", "scale")),),
+    templates=(
+        unary("relu", first=N),
+        unary("scale", factor=FACTOR),
+        unary("expand", shape=(N, K), axes=(-1,)),
+        unary("expand", shape=(K, K), axes=(-1,)),
+        unary("expand", shape=(K, K), axes=(-2,)),
+        binary("add"),
+        binary("mul", beside="expand"),
+        binary("matmul"),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "a": FACTORS},
+)
