@@ -52,8 +52,12 @@ class _Printer:
         self.names = names
         self.done: set[Term] = set()
         self.shapes: dict[Shape, Term] = {}
+        given: set[Term] = set()
         for term in subterms(*roots):
-            if all(name != "shape" for name, _ in term.attributes) or term.is_variable:
+            shaped = not term.is_variable and any(name == "shape" for name, _ in term.attributes)
+            if shaped or not given.isdisjoint(term.args):
+                given.add(term)
+            else:
                 self.shapes.setdefault(term.shape, term)
 
     def show(self, term: Term, precedence: int) -> str:

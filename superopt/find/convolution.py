@@ -134,6 +134,7 @@ DEPTHWISE = Universe(
 
 E0, E1, E2, E3 = symbols("e0 e1 e2 e3")
 _WIDER_PADS = (P0 + D0 * E0, P1 + D1 * E1, P2 + D0 * E2, P3 + D1 * E3)
+_PADDED_PADS = (P0 + E0, P1 + E1, P2 + E2, P3 + E3)
 _WIDE_KERNELS = _kernels(F * G, D, ROWS + E0 + E2, COLUMNS + E1 + E3)
 
 ENLARGED = Universe(
@@ -148,11 +149,12 @@ ENLARGED = Universe(
         binary("add"),
         convolution(PADS, group=G, **SLIDING),
         convolution(_WIDER_PADS, group=G, **SLIDING),
+        convolution(_PADDED_PADS, group=G, **SLIDING),
     ),
     ranges=WINDOWS | {"f": ONE_OR_TWO, "e0": (0, 1), "e1": ONE_OR_TWO, "e2": ONE_OR_TWO, "e3": (0, 1)},
 )
 
-# A convolution that keeps the shape of the image: i0 rows of its kernel are above the centre, j0 below, i1 columns left, j1 right.
+# A convolution that keeps the image's shape: i0 rows of its kernel are above the centre, j0 below, i1 columns left, j1 right.
 
 I0, I1, J0, J1 = symbols("i0 i1 j0 j1")
 _CENTRED_KERNELS = _kernels(CHANNELS, D, I0 + J0 + 1, I1 + J1 + 1)

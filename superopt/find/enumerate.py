@@ -43,7 +43,10 @@ class Enumeration:
 
     @property
     def graphs(self) -> int:
-        """How many graphs up to the limit the terms stand for: each argument may be any graph of its class."""
+        """How many graphs up to the limit the terms stand for: an argument may be any graph of its class.
+
+        Of graphs that share work between arguments, only the terms themselves are counted.
+        """
         limit = self.universe.limit
         members = {representative: [0] * (limit + 1) for representative in self.representatives}
         for operators in range(limit + 1):
@@ -51,7 +54,10 @@ class Enumeration:
                 members[representative][operators] += _graphs(
                     [members[self.class_of[a]] for a in term.args], operators - weight(term)
                 )
-        return sum(map(sum, members.values()))
+        unshared: dict[Term, int] = {}
+        for term in self.class_of:
+            unshared[term] = weight(term) + sum(unshared[a] for a in term.args)
+        return sum(map(sum, members.values())) + sum(count > limit for count in unshared.values())
 
 
 def _graphs(members: Sequence[Sequence[int]], operators: int) -> int:

@@ -1,0 +1,294 @@
+"""Rule discovery: fingerprints, enumeration, generalisation, joinability, joins and names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from superopt.errors import InstantiationError, ShapeError
+from superopt.evaluate import Floats, evaluate
+from superopt.find import convolution, matrix
+from superopt.find.enumerate import Candidate, Enumeration, candidate_order, enumerate_universe, term_size
+from superopt.find.families import FAMILIES, UNIVERSES
+from superopt.find.fingerprint import Environment, Fingerprints, environment
+from superopt.find.generalise import general_rules
+from superopt.find.join import joins
+from superopt.find.names import named
+from superopt.find.phrase import backwards
+from superopt.find.prune import Kept, Numbered, Rewriter, crosses, distinct_numbers, effort, useful
+from superopt.find.universe import FACTOR, Universe
+from superopt.graph import Attribute, Term, subterms, variables
+from superopt.op import apply
+from superopt.prove.precondition import completed
+from superopt.prove.sample import mismatch
+from superopt.rule import Rule, parse_rule
+from superopt.text import Equation, parse
+
+SMALL: tuple[Universe, ...] = (matrix.LOW_RANK, convolution.ENLARGED, convolution.RESIDUAL, convolution.DENSE)
+
+
+class Sampling:
+    """Lets pass what sampling does not refute."""
+
+    def plausible(self, equations: Sequence[Equation]) -> bool:
+        try:
+            return all(mismatch(e, instances=8, seed=3) is None for e in equations)
+        except InstantiationError:
+            return False
+
+    def completed(self, rule: Rule) -> Rule | None:
+        return completed(rule)
+
+
+@pytest.fixture(scope="module")
+def enumerations() -> Mapping[str, Enumeration]:
+    return {u.name: enumerate_universe(u, 0) for u in SMALL}
+
+
+def of(universe: Universe, text: str) -> Term:
+    """A term over the variables of a universe."""
+    return parse(text, {v.name: v for row in universe.variables for v in row})[0]
+
+
+def candidate(universe: Universe, left: str, right: str) -> Candidate:
+    return Candidate(universe, (of(universe, left),), (of(universe, right),))
+
+
+def general(universe: Universe, left: Term, right: Term, *, widen: bool) -> str:
+    rule = next(general_rules(((left,), (right,)), Sampling(), widen=widen))
+    return str(rule.statement)
+
+
+# ---------------------------------------------------------------- fingerprints
+
+
+def some_environment(universe: Universe, seed: int) -> Environment:
+    """Any environment: what is not typed there is not compared."""
+    named_variables = [v for row in universe.variables for v in row]
+    return environment(named_variables, universe.ranges, universe.divisors, lambda _: True, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("universe", UNIVERSES, ids=lambda u: u.name)
+def test_a_batch_has_the_values_that_terms_have_one_by_one(universe: Universe) -> None:
+    enumeration = enumerate_universe(universe, 1)
+    drawn = some_environment(universe, 2)
+    fingerprints = Fingerprints([drawn])
+    small = [t for t in enumeration.class_of if term_size(t) <= 1]
+    fingerprints.of([t for t in small if not t.args], remember=True)
+    fingerprints.of([t for t in small if t.args and all(a in fingerprints.values for a in t.args)], remember=True)
+    assert any(t.args for t in fingerprints.values)
+    for term, (value,) in fingerprints.values.items():
+        (expected,) = evaluate((term,), drawn.arrays, drawn.value, Floats())
+        np.testing.assert_array_equal(value, np.broadcast_to(expected, value.shape))
+
+
+def test_equal_values_of_other_shapes_have_other_digests() -> None:
+    drawn = some_environment(matrix.MATRIX, 0)
+    rows, columns = (apply("zeros", shape=shape) for shape in ((matrix.N, matrix.K), (matrix.K, matrix.N)))
+    digests = Fingerprints([drawn]).of([rows, columns], remember=False)
+    assert digests[rows] != digests[columns]
+
+
+# ---------------------------------------------------------------- enumeration
+
+
+@pytest.mark.parametrize("universe", SMALL, ids=lambda u: u.name)
+def test_both_sides_of_a_candidate_agree_where_nothing_was_fitted(universe: Universe, enumerations: Any) -> None:
+    drawn = some_environment(universe, 99)
+    compared = 0
+    for found in enumerations[universe.name].candidates:
+        try:
+            left, right = evaluate((*found.left, *found.right), drawn.arrays, drawn.value, Floats())
+        except ShapeError:
+            continue
+        np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
+        compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize("universe", SMALL, ids=lambda u: u.name)
+def test_terms_are_built_over_representatives_within_the_limit(universe: Universe, enumerations: Any) -> None:
+    enumeration = enumerations[universe.name]
+    representatives = set(enumeration.representatives)
+    assert len(representatives) == len(enumeration.representatives)
+    for term in enumeration.class_of:
+        assert term_size(term) <= universe.limit
+        assert all(a in representatives for a in term.args)
+    assert enumeration.graphs >= len(enumeration.class_of)
+
+
+def test_the_same_seed_enumerates_the_same(enumerations: Any) -> None:
+    again = enumerate_universe(convolution.RESIDUAL, 0)
+    first = enumerations["residual"]
+    assert [t.key for t in again.representatives] == [t.key for t in first.representatives]
+    assert again.candidates == first.candidates
+
+
+def test_small_and_general_candidates_come_first() -> None:
+    small = candidate(matrix.MATRIX, "relu(relu(x))", "relu(x)")
+    general_one = candidate(matrix.MATRIX, "x @ w + x @ v", "x @ (w + v)")
+    special = candidate(matrix.MATRIX, "relu(relu(x @ w))", "relu(x @ w)")
+    assert sorted([special, general_one, small], key=candidate_order) == [small, general_one, special]
+
+
+# ---------------------------------------------------------------- generalisation
+
+
+def test_extents_become_independent_and_shapes_are_named() -> None:
+    left = of(matrix.MATRIX, "(x @ w) * expand(b, shape=(x @ w).shape, axes=(-1,))")
+    right = of(matrix.MATRIX, "x @ (w * expand(b, shape=w.shape, axes=(-1,)))")
+    text = general(matrix.MATRIX, left, right, widen=True)
+    assert "shape=(x @ w).shape" in text
+    assert text.endswith("for x[2, 3, 4], w[2, 3, 4], b[1]")
+
+
+def test_a_stop_is_read_from_the_variable_that_makes_it_true() -> None:
+    whole = of(matrix.MATRIX, "x @ concat(w, v, axis=-1)")
+    first = apply("slice", whole, axis=-1, start=0, stop=matrix.M)
+    assert "stop=w.shape[-1]" in general(matrix.MATRIX, first, of(matrix.MATRIX, "x @ w"), widen=False)
+
+
+def test_an_attribute_that_nothing_fixes_becomes_a_variable() -> None:
+    x = matrix.HALVES.variables[0][0]
+    cut: dict[str, Attribute] = {"axis": -1, "start": 0, "stop": matrix.M}
+    left, right = apply("relu", apply("slice", x, **cut)), apply("slice", apply("relu", x), **cut)
+    rule = next(general_rules(((left,), (right,)), Sampling(), widen=False))
+    assert "stop=o0" in str(rule.statement)
+
+
+def test_an_axis_becomes_a_variable_where_every_axis_will_do() -> None:
+    left, right = of(matrix.PIECES, "relu(concat(x, y, axis=-1))"), of(matrix.PIECES, "concat(relu(x), relu(y), axis=-1)")
+    text = general(matrix.PIECES, left, right, widen=True)
+    assert "axis=k" in text
+    assert "x[1, 2, 3, 4]" in text
+    assert "k[-1, -2, -3, -4]" in text
+
+
+def test_a_factor_that_must_not_be_negative_is_a_condition() -> None:
+    x = matrix.X
+    left = apply("relu", apply("scale", x, factor=FACTOR))
+    right = apply("scale", apply("relu", x), factor=FACTOR)
+    assert "where a >= 0" in general(matrix.MATRIX, left, right, widen=False)
+
+
+def test_what_is_false_at_independent_extents_is_not_stated() -> None:
+    assert not list(general_rules(((matrix.X,), (apply("relu", matrix.X),)), Sampling(), widen=False))
+
+
+def test_backwards_drops_the_conditions_on_extents() -> None:
+    rule = completed(
+        parse_rule("r: reduce_sum(x, axes=(-1,)) + reduce_sum(y, axes=(-1,)) => reduce_sum(x + y, axes=(-1,)) for x[2], y[2]")
+    )
+    assert rule is not None
+    assert rule.statement.where
+    turned = backwards(rule)
+    assert turned.statement.left == rule.statement.right
+    assert not turned.statement.where
+
+
+# ---------------------------------------------------------------- redundancy and use
+
+
+FACTOR_WEIGHTS = "r: x @ v + x @ w => x @ (v + w) for x[2], w[2], v[2]"
+
+
+def numbered(universe: Universe, text: str) -> Term:
+    term = Numbered(distinct_numbers(universe)).of(of(universe, text))
+    assert term is not None
+    return term
+
+
+def test_what_a_rule_says_is_joined_in_any_context_and_in_sums_of_more() -> None:
+    rewriter = Rewriter()
+    left, right = numbered(matrix.MATRIX, "relu(y @ w + y @ v)"), numbered(matrix.MATRIX, "relu(y @ (w + v))")
+    assert not rewriter.joins(left, right)
+    rewriter.add(parse_rule(FACTOR_WEIGHTS))
+    assert rewriter.joins(left, right)
+    more = "x @ w + x @ v + expand(b, shape=(x @ w).shape, axes=(-1,))"
+    fewer = "x @ (w + v) + expand(b, shape=(x @ w).shape, axes=(-1,))"
+    assert rewriter.joins(numbered(matrix.MATRIX, more), numbered(matrix.MATRIX, fewer))
+    assert not rewriter.joins(left, numbered(matrix.MATRIX, "relu(y @ w)"))
+
+
+def test_a_step_up_and_down_joins_around() -> None:
+    rewriter = Rewriter()
+    rewriter.add(parse_rule("r: x + y - y => x for x[2], y[2]"))
+    rewriter.add(parse_rule("r: relu(relu(x)) => relu(x) for x[2]"))
+    left, right = numbered(matrix.ELEMENTWISE, "relu(x + y - y)"), numbered(matrix.ELEMENTWISE, "relu(relu(x))")
+    assert rewriter.joins_around(left, right)
+    assert not rewriter.joins_around(left, numbered(matrix.ELEMENTWISE, "relu(y)"))
+
+
+def test_an_equality_is_news_once() -> None:
+    kept = Kept()
+    found = candidate(matrix.MATRIX, "x @ w + x @ v", "x @ (w + v)")
+    assert kept.part(found) == "core"
+    assert kept.add(parse_rule(FACTOR_WEIGHTS))
+    assert kept.part(found) is None
+    assert not kept.add(parse_rule(FACTOR_WEIGHTS))
+
+
+def test_a_step_over_a_hill_is_for_the_search() -> None:
+    kept = Kept()
+    kept.add(parse_rule(FACTOR_WEIGHTS))
+    kept.add(parse_rule("r: x @ w @ u => x @ (w @ u) for x[2], w[2], u[2]"))
+    found = candidate(matrix.LOW_RANK, "x @ w + x @ v @ u", "x @ (w + v @ u)")
+    assert kept.part(found) == "search"
+    assert crosses(found, kept.numbered(matrix.LOW_RANK))
+    turned = Candidate(found.universe, found.right, found.left)
+    assert not crosses(turned, kept.numbered(matrix.LOW_RANK))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "serves"),
+    [
+        ("x @ w + x @ v", "x @ (w + v)", True),
+        ("x @ (w + v)", "x @ w + x @ v", False),
+        ("x", "relu(x)", False),
+        ("relu(x)", "relu(relu(x))", False),
+        ("relu(x)", "relu(y)", False),
+        ("relu(transpose(x, perm=(-1, -2)))", "transpose(relu(x), perm=(-1, -2))", True),
+        ("reduce_mean(concat(x, y, axis=-1), axes=(-1,))", "reduce_mean(concat(y, x, axis=-1), axes=(-1,))", False),
+    ],
+)
+def test_a_direction_serves_a_search_or_not(left: str, right: str, serves: bool) -> None:
+    assert useful(candidate(matrix.MATRIX, left, right), Kept().numbered(matrix.MATRIX)) is serves
+
+
+def test_weights_cost_nothing_once_they_are_known() -> None:
+    term = numbered(matrix.MATRIX, "x @ (w + v)")
+    known, unknown = (effort([term], weights_known=k) for k in (True, False))
+    assert (known.operators, unknown.operators) == (1, 2)
+    assert known.work < unknown.work
+
+
+# ---------------------------------------------------------------- joins and names
+
+
+def test_products_that_share_an_operand_are_joined(enumerations: Any) -> None:
+    found = list(joins(enumerations["dense"]))
+    shared = [j for j in found if all(t.op == "conv" for t in j.left) and j.left[0].args[0] is j.left[1].args[0]]
+    assert shared
+    for join in shared:
+        first, second = join.right
+        assert first.args[0] is second.args[0]
+        assert first.args[0] not in subterms(*join.left)
+
+
+def test_names_tell_the_operators_and_are_unique() -> None:
+    rules = [parse_rule(FACTOR_WEIGHTS), parse_rule("r: relu(relu(x)) => relu(x) for x[2]"), parse_rule(FACTOR_WEIGHTS)]
+    names = [r.name for r in named(rules)]
+    assert names == ["add-matmul-to-matmul-add-1", "relu-to-relu", "add-matmul-to-matmul-add-2"]
+
+
+def test_the_families_cover_the_operators_that_rules_are_wanted_for() -> None:
+    assert FAMILIES == ("matrix", "convolution")
+    operators = {t.op for u in UNIVERSES for t in u.templates} | {c.term.op for u in UNIVERSES for c in u.constants}
+    assert operators >= {
+        "matmul", "add", "sub", "mul", "scale", "relu", "concat", "slice", "transpose", "expand", "reshape", "pad", "conv",
+        "avg_pool", "max_pool", "reduce_sum", "reduce_mean", "eye", "ones", "zeros", "identity_kernel", "mean_kernel",
+    }  # fmt: skip
+    assert all(variables(*u.variables[0]) for u in UNIVERSES)
