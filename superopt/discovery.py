@@ -60,6 +60,7 @@ class Discovery:
     seed: int
     kept: Kept = field(default_factory=Kept)
     found: list[Found] = field(default_factory=list)
+    directions: dict[str, range] = field(default_factory=dict)
     rejected: list[store.Rejected] = field(default_factory=list)
     undecided: list[tuple[str, str]] = field(default_factory=list)
 
@@ -71,7 +72,7 @@ class Discovery:
             verdict = Unknown("its conditions cannot be stated") if complete is None else self._verdict(complete)
             if complete is not None and isinstance(verdict, Proved):
                 counts.proved += 1
-                if self.kept.add(complete):
+                if self.kept.add(candidate, complete, part):
                     counts.kept += self._keep(candidate, rule, complete, verdict, part)
                 return
             self.kept.suspect(rule)
@@ -93,7 +94,14 @@ class Discovery:
                 verdict = self._verdict(other)
                 if isinstance(verdict, Proved):
                     self.found.append(Found(family, other, verdict, part, origin))
+        self.directions[complete.text] = range(before, len(self.found))
         return len(self.found) - before
+
+    def settle(self) -> None:
+        """The core is minimal: what the rest of it derives after all is for the search."""
+        for rule in self.kept.derivable():
+            for position in self.directions[rule.text]:
+                self.found[position] = replace(self.found[position], part=store.SEARCH)
 
     def _serves(self, candidate: Candidate, part: str) -> bool:
         numbered = self.kept.numbered(candidate.universe)

@@ -63,6 +63,7 @@ def generate(
     for universe in (u for u in UNIVERSES if FAMILIES.index(u.family) <= last):
         counts.append(explore(universe, discovery))
         progress(counts[-1])
+    discovery.settle()
     for family in families:
         entries = [(f.rule, _entry(f)) for f in discovery.named(family)]
         store.write_family(family, ABOUT[family], entries, folder)

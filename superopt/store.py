@@ -286,7 +286,10 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], f
 
 def rules_text(about: str, rules: Sequence[tuple[Rule, Entry]]) -> str:
     """The text of a .rules file: a comment, then the rules, those of the core and those derived for the search."""
-    titles = {CORE: "Core: none follows from the others.", SEARCH: "For the search: each follows from the core."}
+    titles = {
+        CORE: "Core: none was found to follow from the others.",
+        SEARCH: "For the search: derived, and proved all the same.",
+    }
     text = "".join(f"# {line}".rstrip() + "\n" for line in about.splitlines())
     for part, title in titles.items():
         block = [rule for rule, entry in rules if entry.part == part]

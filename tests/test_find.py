@@ -226,16 +226,25 @@ def test_an_equality_is_news_once() -> None:
     kept = Kept()
     found = candidate(matrix.MATRIX, "x @ w + x @ v", "x @ (w + v)")
     assert kept.part(found) == "core"
-    assert kept.add(parse_rule(FACTOR_WEIGHTS))
+    assert kept.add(found, parse_rule(FACTOR_WEIGHTS), "core")
     assert kept.part(found) is None
-    assert not kept.add(parse_rule(FACTOR_WEIGHTS))
+    assert not kept.add(found, parse_rule(FACTOR_WEIGHTS), "core")
+
+
+def test_what_the_rest_of_the_core_derives_is_found_out_in_the_end() -> None:
+    kept = Kept()
+    special = candidate(matrix.ELEMENTWISE, "relu(relu(relu(x)))", "relu(x)")
+    plain = candidate(matrix.ELEMENTWISE, "relu(relu(x))", "relu(x)")
+    kept.add(special, parse_rule("r: relu(relu(relu(x))) => relu(x) for x[2]"), "core")
+    kept.add(plain, parse_rule("r: relu(relu(x)) => relu(x) for x[2]"), "core")
+    assert [str(r.statement) for r in kept.derivable()] == ["relu(relu(relu(x))) => relu(x) for x[2]"]
 
 
 def test_a_step_over_a_hill_is_for_the_search() -> None:
     kept = Kept()
-    kept.add(parse_rule(FACTOR_WEIGHTS))
-    kept.add(parse_rule("r: x @ w @ u => x @ (w @ u) for x[2], w[2], u[2]"))
     found = candidate(matrix.LOW_RANK, "x @ w + x @ v @ u", "x @ (w + v @ u)")
+    kept.add(found, parse_rule(FACTOR_WEIGHTS), "core")
+    kept.add(found, parse_rule("r: x @ w @ u => x @ (w @ u) for x[2], w[2], u[2]"), "core")
     assert kept.part(found) == "search"
     assert crosses(found, kept.numbered(matrix.LOW_RANK))
     turned = Candidate(found.universe, found.right, found.left)

@@ -295,6 +295,7 @@ class Kept:
         self._texts: set[str] = set()
         self._numbered: dict[str, Numbered] = {}
         self._joins: list[Pattern] = []
+        self._core: list[tuple[Candidate, Rule]] = []
 
     def numbered(self, universe: Universe) -> Callable[[Term], Term | None]:
         """Numbers for the universe's symbols, put into its terms."""
@@ -302,13 +303,15 @@ class Kept:
             self._numbered[universe.name] = Numbered(distinct_numbers(universe))
         return self._numbered[universe.name].of
 
-    def add(self, rule: Rule) -> bool:
+    def add(self, candidate: Candidate, rule: Rule, part: str) -> bool:
         """Keeps an equality that was proved; False if it is there already."""
         news = rule.text not in self._texts
         self._texts.add(rule.text)
         if news:
             self.rewriter.add(rule)
             self._joins += [Pattern.of(e) for e in rule.equations if len(e.left) > 1]
+            if part == CORE:
+                self._core.append((candidate, rule))
         return news
 
     def suspect(self, rule: Rule) -> None:
@@ -333,6 +336,20 @@ class Kept:
             return None
         dear, cheap = (left, right) if costs[0] > costs[1] else (right, left)
         return None if self.rewriter.descends(dear, cheap) else SEARCH
+
+    def derivable(self) -> list[Rule]:
+        """Core equalities that the rest of the core joins after all, the latest first; each is left out for those after it."""
+        core, found = list(self._core), list[Rule]()
+        for candidate, rule in reversed(self._core):
+            others = Rewriter()
+            for _, other in core:
+                if other is not rule:
+                    others.add(other)
+            left, right = (self.numbered(candidate.universe)(t) for t in (candidate.left[0], candidate.right[0]))
+            if left is not None and right is not None and others.joins_around(left, right):
+                core.remove((candidate, rule))
+                found.append(rule)
+        return found
 
     def _joined(self, left: Sequence[Term]) -> bool:
         """Whether a join that is kept computes these outputs together already."""
