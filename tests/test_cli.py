@@ -15,7 +15,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from superopt import cli, errors
-from superopt.generate import Counts, Generation
+from superopt.discovery import Counts
+from superopt.generate import Generation
 from superopt.prove.ledger import Row
 from superopt.report.progress import Progress
 from superopt.rule import parse_rules
