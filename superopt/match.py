@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from superopt.errors import ShapeError
 from superopt.graph import (
@@ -31,7 +30,7 @@ from superopt.graph import (
 from superopt.op import apply, operator
 from superopt.text import Equation
 
-Pending = tuple[tuple[Extent, Extent], ...]
+Pending = tuple[tuple[Size, Extent], ...]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def match_term(pattern: Term, term: Term, binding: Binding = EMPTY) -> Iterator[
     if pattern.is_variable:
         yield from _match_variable(pattern, term, binding)
     elif pattern.op == term.op:
-        bound = _match_attributes(pattern, term, binding)
+        bound = match_attributes(pattern, term, binding)
         if bound is None:
             return
         if operator(pattern.op).commutative:
@@ -94,7 +93,8 @@ def _match_args(patterns: Sequence[Term], terms: Sequence[Term], binding: Bindin
         yield from _match_args(patterns[1:], terms[1:], bound)
 
 
-def _match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
+def match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
+    """The binding under which the attributes agree; equations that are not of one bare variable are left pending."""
     symbols, pending = binding.symbols, binding.pending
     for (_, wanted), (_, found) in zip(pattern.attributes, term.attributes, strict=True):
         if isinstance(wanted, tuple):
@@ -108,7 +108,7 @@ def _match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | 
                 if want != have:
                     return None
                 continue
-            assert isinstance(have, int | float | Fraction)
+            assert not isinstance(have, str | tuple)
             name = _bare_symbol(want)
             if name is None:
                 pending = (*pending, (want, have))
@@ -178,7 +178,7 @@ def solve(binding: Binding) -> Binding | None:
     known = Binding(binding.tensors, symbols)
     waiting = list(binding.pending)
     while waiting:
-        left: list[tuple[Extent, Extent]] = []
+        left: list[tuple[Size, Extent]] = []
         for want, have in waiting:
             reduced = substitute(want, known.value)
             if not isinstance(reduced, Size):

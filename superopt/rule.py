@@ -121,8 +121,3 @@ def digest(rule: Rule) -> str:
     """The hash a proof of the rule is filed under: of its canonical text and of the spec files of its operators."""
     parts = [rule.text, *(f"{name}={registry()[name].digest}" for name in rule.operators)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def operators_of(rules: Iterable[Rule]) -> list[Operator]:
-    """The distinct operators the rules use, in alphabetical order."""
-    return [registry()[name] for name in sorted({n for r in rules for n in r.operators})]

@@ -8,13 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TypeAlias
 
 from superopt.graph import (
-    Atom,
-    Attribute,
     Cond,
-    Dim,
     Extent,
     Size,
     Sym,
@@ -25,11 +21,10 @@ from superopt.graph import (
     substitute,
     subterms,
 )
+from superopt.match import EMPTY, Binding, match_attributes
 from superopt.op import apply, operator
 from superopt.prove.closure import Closure
 from superopt.text import Equation
-
-Pending: TypeAlias = "tuple[tuple[Size, Extent], ...]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +91,6 @@ def directions(axiom: str, equation: Equation) -> list[Direction]:
     return [d for d in both if d.usable]
 
 
-@dataclass(frozen=True)
-class Found:
-    """What the variables of a pattern stand for, and attribute equations still to be solved."""
-
-    tensors: Mapping[str, Term]
-    symbols: Mapping[str, Extent]
-    pending: Pending = ()
-
-    def value(self, atom: Atom) -> Extent | None:
-        """The extent an atom of the pattern stands for, where it is known."""
-        if isinstance(atom, Dim):
-            tensor = self.tensors.get(atom.tensor)
-            return None if tensor is None else tensor.shape[atom.axis]
-        return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
-
-
-NOTHING = Found({}, {})
-
-
 class Matcher:
     """Matching against the classes of a `Closure`, which is not changed; it ends when `steps` are used up."""
 
@@ -122,36 +98,36 @@ class Matcher:
         self.closure = closure
         self.steps = steps
 
-    def matches(self, pattern: Term) -> Iterator[Found]:
+    def matches(self, pattern: Term) -> Iterator[Binding]:
         """Everything the pattern stands for anywhere, attributes solved; a sum or product may match a part of one."""
         commutative = operator(pattern.op).commutative
         for node in self.closure.by_operator.get(pattern.op, ()):
             if node.rank == pattern.rank and self.closure.canonical(node):
                 if commutative:
-                    found = self._operands(pattern, node, NOTHING, partly=True)
+                    found = self._operands(pattern, node, EMPTY, partly=True)
                 else:
-                    found = self._node(pattern, node, NOTHING)
+                    found = self._node(pattern, node, EMPTY)
                 for one in found:
                     solved = solve(one)
                     if solved is not None:
                         yield solved
 
-    def _node(self, pattern: Term, node: Term, found: Found) -> Iterator[Found]:
+    def _node(self, pattern: Term, node: Term, found: Binding) -> Iterator[Binding]:
         if operator(pattern.op).commutative:
             yield from self._operands(pattern, node, found, partly=False)
             return
-        matched = unify_attributes(pattern, node, found)
+        matched = match_attributes(pattern, node, found)
         if matched is not None:
             yield from self._all(pattern.args, node.args, matched)
 
-    def _all(self, patterns: Sequence[Term], terms: Sequence[Term], found: Found) -> Iterator[Found]:
+    def _all(self, patterns: Sequence[Term], terms: Sequence[Term], found: Binding) -> Iterator[Binding]:
         if not patterns:
             yield found
             return
         for one in self._class(patterns[0], terms[0], found):
             yield from self._all(patterns[1:], terms[1:], one)
 
-    def _class(self, pattern: Term, term: Term, found: Found) -> Iterator[Found]:
+    def _class(self, pattern: Term, term: Term, found: Binding) -> Iterator[Binding]:
         """The pattern against every term known to equal `term`."""
         self.steps -= 1
         if term.rank != pattern.rank or self.steps < 0:
@@ -169,15 +145,15 @@ class Matcher:
             if member.op == pattern.op and self.closure.canonical(member):
                 yield from self._node(pattern, member, found)
 
-    def _operands(self, pattern: Term, node: Term, found: Found, *, partly: bool) -> Iterator[Found]:
+    def _operands(self, pattern: Term, node: Term, found: Binding, *, partly: bool) -> Iterator[Binding]:
         """The operands of a sum or product, in any order and grouping, against those of the pattern."""
         if len(node.args) >= len(pattern.args):
             wanted = sorted(pattern.args, key=lambda p: p.is_variable)
             yield from self._share(pattern.op, wanted, node.args, found, partly)
 
     def _share(
-        self, op: str, wanted: Sequence[Term], operands: tuple[Term, ...], found: Found, partly: bool
-    ) -> Iterator[Found]:
+        self, op: str, wanted: Sequence[Term], operands: tuple[Term, ...], found: Binding, partly: bool
+    ) -> Iterator[Binding]:
         if not wanted:
             if partly or not operands:
                 yield found
@@ -193,47 +169,13 @@ class Matcher:
                     yield from self._share(op, others, rest, one, partly)
 
 
-def unify_attributes(pattern: Term, node: Term, found: Found) -> Found | None:
-    """The match extended so that the attributes agree, equations that are not of one bare variable left pending."""
-    symbols, pending = found.symbols, found.pending
-    for (_, wanted), (_, given) in zip(pattern.attributes, node.attributes, strict=True):
-        for want, have in _pairs(wanted, given):
-            if not isinstance(want, Size):
-                if want != have:
-                    return None
-                continue
-            name = _bare(want)
-            if name is None:
-                pending = (*pending, (want, have))
-            elif name not in symbols:
-                symbols = {**symbols, name: have}
-            elif symbols[name] != have:
-                return None
-    return Found(found.tensors, symbols, pending)
-
-
-def _pairs(wanted: Attribute, given: Attribute) -> Sequence[tuple[Extent, Extent]]:
-    if isinstance(wanted, tuple) and isinstance(given, tuple):
-        return list(zip(wanted, given, strict=True)) if len(wanted) == len(given) else [(0, 1)]
-    assert not isinstance(wanted, str | tuple)
-    assert not isinstance(given, str | tuple)
-    return [(wanted, given)]
-
-
-def _bare(extent: Size) -> str | None:
-    (monomial, coefficient), *more = extent.terms
-    if more or coefficient != 1 or len(monomial) != 1 or not isinstance(monomial[0], Sym):
-        return None
-    return monomial[0].name
-
-
-def solve(found: Found) -> Found | None:
+def solve(found: Binding) -> Binding | None:
     """The match with its pending attribute equations solved, each for the attribute variable that is its only unknown.
 
     None if one contradicts, or cannot be solved exactly.
     """
     symbols = dict(found.symbols)
-    known = Found(found.tensors, symbols)
+    known = Binding(found.tensors, symbols)
     waiting: Sequence[tuple[Size, Extent]] = found.pending
     while waiting:
         left: list[tuple[Size, Extent]] = []
@@ -252,7 +194,7 @@ def solve(found: Found) -> Found | None:
     return known
 
 
-def _solution(want: Size, have: Extent, name: str, known: Found) -> Extent | None:
+def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | None:
     """The value of the variable that makes the extents equal, where it occurs linearly and divides exactly."""
 
     def at(value: Extent) -> Extent:

@@ -12,7 +12,7 @@ from superopt.match import Binding, instantiate
 from superopt.op import apply, operator, registry
 from superopt.prove.assumptions import Assumptions
 from superopt.prove.closure import Closure, Given, Regrouping, extents_of
-from superopt.prove.ematch import Direction, Found, Matcher, directions
+from superopt.prove.ematch import Direction, Matcher, directions
 from superopt.prove.ground import write_ground, write_regrouping
 from superopt.rule import axioms
 
@@ -124,7 +124,7 @@ class Saturation:
     def _reached(self, goals: Iterable[tuple[Term, Term]]) -> bool:
         return all(self.closure.equal(one, other) for one, other in goals)
 
-    def _matches(self) -> Iterator[tuple[Direction, Found]]:
+    def _matches(self) -> Iterator[tuple[Direction, Binding]]:
         present = self.closure.by_operator
         ranks = {(t.op, t.rank): None for terms in present.values() for t in terms}
         for place in ranks:
@@ -133,7 +133,7 @@ class Saturation:
                     for found in self.matcher.matches(direction.source):
                         yield direction, found
 
-    def _instantiate(self, direction: Direction, found: Found) -> None:
+    def _instantiate(self, direction: Direction, found: Binding) -> None:
         identity = (direction, *(self.closure.find(t) for t in found.tensors.values()), *found.symbols.items())
         if identity in self._tried or self._excess.get(identity, 0) > self.growth:
             return

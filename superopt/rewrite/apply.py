@@ -29,9 +29,7 @@ class RuleSet:
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._patterns: dict[tuple[str, int], list[tuple[str, Pattern]]] = {}
         self._alone: dict[Term, tuple[tuple[str, Match], ...]] = {}
-        self.names: list[str] = []
         for rule in rules:
-            self.names.append(rule.name)
             for equation in rule.equations:
                 pattern = Pattern.of(equation)
                 if pattern.usable and not equation.left[0].is_variable:
