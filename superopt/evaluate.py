@@ -8,6 +8,7 @@ products and divisions are exact for any size, and maxima and other functions ra
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from superopt import index
 from superopt.errors import NotExactError, ShapeError
 from superopt.graph import Atom, Attribute, Cond, Extent, Term, substitute_attribute, subterms
-from superopt.op import operator
+from superopt.op import defined, operator
 
 Array = npt.NDArray[Any]
 PRIME = 2**31 - 1
@@ -59,20 +60,29 @@ class Floats:
     def max(self, array: Array) -> Array:
         return np.asarray(array.max(axis=0))
 
-    def number(self, value: Extent) -> Any:
-        return np.float64(value)  # type: ignore[arg-type]
+    def number(self, value: Any) -> Any:
+        return np.asarray(value, dtype=np.float64) if isinstance(value, np.ndarray) else np.float64(value)
 
     def lowest(self) -> Any:
         return np.float64(-np.inf)
 
-    def call(self, function: str, array: Array) -> Array:
-        return FUNCTIONS[function](array)
+    def call(self, function: str, *arrays: Array) -> Array:
+        return FUNCTIONS[function](*arrays)
 
 
-FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+FUNCTIONS: dict[str, Callable[..., Array]] = {
     "relu": lambda v: np.maximum(v, 0.0),
+    "larger": np.maximum,
     "rsqrt": lambda v: 1.0 / np.sqrt(v),
     "reciprocal": lambda v: 1.0 / v,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "power": np.power,
+    "positive": lambda v: np.where(v > 0, 1.0, 0.0),
+    "zero": lambda v: np.where(v == 0, 1.0, 0.0),
+    "choose": lambda c, v, w: np.asarray(np.where(c != 0, v, w)),
 }
 
 
@@ -94,16 +104,19 @@ class Modular:
     def max(self, array: Array) -> Array:  # noqa: ARG002
         raise NotExactError("a maximum has no meaning modulo a prime")
 
-    def number(self, value: Extent) -> Any:
-        fraction = Fraction(value)  # type: ignore[arg-type]
+    def number(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return Residues(value.astype(np.int64) % PRIME)
+        fraction = Fraction(value)
         return Residues(np.int64(fraction.numerator * pow(fraction.denominator, -1, PRIME) % PRIME))  # type: ignore[arg-type]
 
     def lowest(self) -> Any:
         raise NotExactError("minus infinity has no meaning modulo a prime")
 
-    def call(self, function: str, array: Array) -> Array:
+    def call(self, function: str, *arrays: Array) -> Array:
         if function != "reciprocal":
             raise NotExactError(f"{function} has no meaning modulo a prime")
+        (array,) = arrays
         inverses = {int(v): pow(int(v), -1, PRIME) for v in np.unique(array)}
         return np.asarray(np.vectorize(inverses.__getitem__, otypes=[np.int64])(array))
 
@@ -164,10 +177,10 @@ class Grid:
     def select(self, condition: Any, then: Any, other: Any) -> Any:
         return self.domain.wrap(np.where(condition, self.domain.array(then), self.domain.array(other)))
 
-    def call(self, function: str, argument: Any) -> Any:
-        return self.domain.wrap(self.domain.call(function, self.domain.array(argument)))
+    def call(self, function: str, *arguments: Any) -> Any:
+        return self.domain.wrap(self.domain.call(function, *map(self.domain.array, arguments)))
 
-    def number(self, value: Extent) -> Any:
+    def number(self, value: Any) -> Any:
         return self.domain.number(value)
 
     def lowest(self) -> Any:
@@ -188,15 +201,10 @@ def evaluate_operator(
     Raises:
         ShapeError: it is not defined for these shapes. NotExactError: the domain cannot express it.
     """
-    spec = operator(name)
-    assert spec.definition is not None
     grid = Grid(domain)
     operands = [grid.leaf(a) for a in arrays]
     with index.interpreted(grid):
-        if spec.commutative:
-            result = functools.reduce(spec.definition, operands)
-        else:
-            result = spec.definition(*operands, **attributes)
+        result = defined(operator(name), operands, attributes)
     return np.asarray(result.data)
 
 

@@ -31,12 +31,14 @@ __all__ = [
     "call",
     "inside",
     "interpreted",
+    "larger",
     "lowest",
     "maximum",
     "number",
     "require",
     "same",
     "select",
+    "smaller",
     "tensor",
     "total",
 ]
@@ -81,9 +83,9 @@ class Interpretation(Protocol):
 
     def select(self, condition: Condition, then: Value, other: Value) -> Value: ...
 
-    def call(self, function: str, argument: Value) -> Value: ...
+    def call(self, function: str, *arguments: Value) -> Value: ...
 
-    def number(self, value: Real) -> Value: ...
+    def number(self, value: Real | Index) -> Value: ...
 
     def lowest(self) -> Value: ...
 
@@ -111,10 +113,10 @@ class Shapes:
     def select(self, condition: Condition, then: Value, other: Value) -> Value:
         raise NotImplementedError
 
-    def call(self, function: str, argument: Value) -> Value:
+    def call(self, function: str, *arguments: Value) -> Value:
         raise NotImplementedError
 
-    def number(self, value: Real) -> Value:
+    def number(self, value: Real | Index) -> Value:
         raise NotImplementedError
 
     def lowest(self) -> Value:
@@ -159,13 +161,24 @@ def select(condition: Condition, then: Value, other: Value) -> Value:
     return _current.get().select(condition, then, other)
 
 
-def call(function: str, argument: Value) -> Value:
-    """A nonlinear function of one value: "relu", "rsqrt" or "reciprocal"."""
-    return _current.get().call(function, argument)
+def call(function: str, *arguments: Value) -> Value:
+    """A nonlinear function of values, by its name in `evaluate.FUNCTIONS`."""
+    return _current.get().call(function, *arguments)
 
 
-def number(value: Real) -> Value:
-    """The value that is this number everywhere."""
+def larger(a: Value, b: Value) -> Value:
+    """The larger of two values."""
+    return call("larger", a, b)
+
+
+def smaller(a: Value, b: Value) -> Value:
+    """The smaller of two values."""
+    zero = number(0)
+    return zero - larger(zero - a, zero - b)
+
+
+def number(value: Real | Index) -> Value:
+    """The value that is this number everywhere, or that an index is at its position."""
     return _current.get().number(value)
 
 

@@ -12,11 +12,12 @@ import functools
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import add as operator_add
 from typing import Any
 
 from superopt import index
 from superopt.graph import Cond, Extent, Term, subterms
-from superopt.op import operator
+from superopt.op import interpret
 
 NONE = math.inf
 
@@ -62,8 +63,8 @@ class _Degrees:
     def select(self, condition: Any, then: Any, other: Any) -> Any:
         return then + other
 
-    def call(self, function: str, argument: Any) -> Any:
-        return argument.through_function()
+    def call(self, function: str, *arguments: Any) -> Any:
+        return functools.reduce(operator_add, (a.through_function() for a in arguments))
 
     def number(self, value: Extent) -> Any:
         return Monomials(frozenset()) if value == 0 else self.constant
@@ -74,15 +75,10 @@ class _Degrees:
 
 def degrees(term: Term) -> frozenset[tuple[float, ...]]:
     """The degrees of the term's monomials in its operands; none at all for zeros."""
-    spec = operator(term.op)
-    assert spec.definition is not None
     interpretation = _Degrees(len(term.args))
     operands = [index.Tensor(arg.shape, _alone(position, len(term.args))) for position, arg in enumerate(term.args)]
     with index.interpreted(interpretation):
-        if spec.commutative:
-            result = functools.reduce(spec.definition, operands)
-        else:
-            result = spec.definition(*operands, **dict(term.attributes))
+        result = interpret(term, operands)
         value: Monomials = result.at(*(0,) * result.rank)
     return value.degrees
 

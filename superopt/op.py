@@ -104,15 +104,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Operator:
-    """One file of specs/. `definition` is index notation; `composite` is notation text instead, with no axioms of its own.
+    """One file of specs/. `definition` is index notation.
 
-    A composite that adds a bias to a host (a convolution, say) may have the functions `bias_axis`, the axis of a host along
-    which it takes a bias or None, and `lower_biased`, which writes host and bias as one ONNX node.
+    `composite` is notation text. Beside a definition it is what that is composed of, and gives the operator's one axiom. Alone
+    it says what an ONNX operator lifts to, and the algebra knows no such operator. One that adds a bias to a host (a
+    convolution, say) may have the functions `bias_axis`, the axis of a host along which it takes a bias or None, and
+    `lower_biased`, which writes host and bias as one ONNX node.
     """
 
     name: str
     definition: Callable[..., index.Tensor] | None
-    arity: int
+    operands: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     axioms: str
     commutative: bool
@@ -123,6 +125,11 @@ class Operator:
     exact: str
     digest: str
     module: ModuleType = field(compare=False, repr=False)
+
+    @property
+    def arity(self) -> int:
+        """How many operands it takes."""
+        return len(self.operands)
 
 
 def specs_folder() -> Path:
@@ -174,16 +181,16 @@ def _load(path: Path) -> Operator:
     composite = getattr(module, "COMPOSITE", "")
     if definition is None and not composite:
         raise SpecError(f"{path.name} defines neither a function {path.stem} nor COMPOSITE")
-    signature = inspect.signature(definition).parameters.values() if definition else ()
+    signature = tuple(inspect.signature(definition).parameters.values()) if definition else ()
     onnx = getattr(module, "ONNX", ())
     return Operator(
         name=path.stem,
         definition=definition,
-        arity=sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in signature),
+        operands=tuple(p.name for p in signature if p.kind is p.POSITIONAL_OR_KEYWORD),
         parameters=tuple(_parameter(path, p) for p in signature if p.kind is p.KEYWORD_ONLY),
-        axioms=getattr(module, "AXIOMS", ""),
+        axioms=getattr(module, "AXIOMS", "") + _definition(path.stem, signature, composite),
         commutative=getattr(module, "COMMUTATIVE", False),
-        composite=composite,
+        composite=" ".join(composite.split()),
         onnx=(onnx,) if isinstance(onnx, str) else tuple(onnx),
         lift=getattr(module, "lift", None),
         lower=getattr(module, "lower", None),
@@ -191,6 +198,14 @@ def _load(path: Path) -> Operator:
         digest=hashlib.sha256(path.read_bytes()).hexdigest()[:16],
         module=module,
     )
+
+
+def _definition(name: str, signature: Sequence[inspect.Parameter], composite: str) -> str:
+    """The axiom that a composite with a signature is what its text says."""
+    if not signature or not composite:
+        return ""
+    written = ", ".join(p.name if p.kind is p.POSITIONAL_OR_KEYWORD else f"{p.name}={p.name}" for p in signature)
+    return f"\n    definition: {name}({written}) == {' '.join(composite.split())}\n"
 
 
 def _parameter(path: Path, parameter: inspect.Parameter) -> Parameter:
@@ -274,17 +289,28 @@ def _from_end(spec: Operator, axis: object, rank: int) -> int:
 def _shape(
     spec: Operator, args: Sequence[Term], attributes: Mapping[str, Attribute]
 ) -> tuple[tuple[Any, ...], tuple[Cond, ...]]:
-    assert spec.definition is not None
     shapes = index.Shapes()
     operands = [index.Tensor(a.shape, _no_value) for a in args]
     with index.interpreted(shapes):
-        result = functools.reduce(spec.definition, operands) if spec.commutative else spec.definition(*operands, **attributes)
+        result = defined(spec, operands, attributes)
     for extent in result.shape:
         if not isinstance(extent, int) and isinstance(extent, float):
             raise ShapeError(f"{spec.name}: extent {extent} is not an integer")
         if isinstance(extent, int) and extent < 1:
             raise ShapeError(f"{spec.name}: the result would be empty")
     return result.shape, tuple(dict.fromkeys(shapes.conditions))
+
+
+def defined(spec: Operator, operands: Sequence[index.Tensor], attributes: Mapping[str, Attribute]) -> index.Tensor:
+    """What the operator makes of its operands under the interpretation in force."""
+    if spec.definition is None:
+        raise SpecError(f"{spec.name} is a composite: write it out")
+    return functools.reduce(spec.definition, operands) if spec.commutative else spec.definition(*operands, **attributes)
+
+
+def interpret(term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    """What the term's root makes of its operands under the interpretation in force."""
+    return defined(operator(term.op), operands, dict(term.attributes))
 
 
 def _no_value(*_: object) -> None:
@@ -306,3 +332,21 @@ def rebuild(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term
         args = tuple(done[a] for a in term.args)
         done[term] = term if args == term.args else apply(term.op, *args, **dict(term.attributes))
     return done[root]
+
+
+def pointwise(name: str) -> str:
+    """Axioms of an operator that works on each element alone: it trades places with what only moves elements."""
+    return f"""
+    concat:       {name}(concat(x, y, axis=k)) == concat({name}(x), {name}(y), axis=k)
+                  for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
+    slice:        {name}(slice(x, axis=k, start=a, stop=b)) == slice({name}(x), axis=k, start=a, stop=b)
+                  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
+    transpose:    {name}(transpose(x, perm=(-1, -2))) == transpose({name}(x), perm=(-1, -2))  for x[2]
+    transpose-3:  {name}(transpose(x, perm=(i, j, k))) == transpose({name}(x), perm=(i, j, k))
+                  for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    transpose-4:  {name}(transpose(x, perm=(-4, i, j, k))) == transpose({name}(x), perm=(-4, i, j, k))
+                  for x[4], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    expand:       {name}(expand(x, shape=s, axes=(k,))) == expand({name}(x), shape=s, axes=(k,))
+                  for x[1], s[2, 3, 4], k[-1, -2, -3, -4]
+    reshape:      {name}(reshape(x, shape=s)) == reshape({name}(x), shape=s)  for x[1, 2, 3, 4], s[1, 2, 3, 4]
+"""

@@ -6,6 +6,7 @@
     conv(x, w, strides=(s0, s1), ...)                  any other bare name in an attribute is an attribute variable
     slice(m := x @ concat(y, z, axis=-1), ...)         a shared subterm, named where it first stands
     expand(b, shape=(x @ w).shape, axes=(-1,))         the shape of a term
+    expand(y, shape=x.shape, axes=others(x, k))        the axes of a term but for those listed
 
 A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`: `for` lists every tensor variable with the ranks it may
 have (all combinations that are well typed are meant; left out where there is none), and several outputs are written as a
@@ -30,7 +31,6 @@ from superopt.graph import (
     Attribute,
     Cond,
     Extent,
-    Number,
     Sym,
     Term,
     at_least,
@@ -70,14 +70,14 @@ class Scope:
     variables: Mapping[str, Term]
     named: dict[str, Term] = field(default_factory=dict)
     reals: Collection[str] = ()
-    numbers: Mapping[str, Number] = field(default_factory=dict)
+    numbers: Mapping[str, Attribute] = field(default_factory=dict)
 
 
 def parse(
     text: str,
     variables: Mapping[str, Term],
     reals: Collection[str] | None = None,
-    numbers: Mapping[str, Number] | None = None,
+    numbers: Mapping[str, Attribute] | None = None,
 ) -> tuple[Term, ...]:
     """The terms that `text` denotes, one per output. `reals` names the real attribute variables (by default `real_names`),
     and `numbers` gives the attribute and axis variables whose values are known.
@@ -163,10 +163,23 @@ def _extents(node: ast.expr, scope: Scope) -> tuple[Extent, ...]:
             return tuple(_extent(e, scope) for e in elements)
         case ast.Attribute(value, "shape"):
             return _term(value, scope).shape
+        case ast.Name(name) if isinstance(scope.numbers.get(name), tuple):
+            return cast(tuple[Extent, ...], scope.numbers[name])
+        case ast.Call(ast.Name("others"), [value, *axes]):
+            rank = _term(value, scope).rank
+            named = [_axis(a, rank, scope) for a in axes]
+            return tuple(a for a in range(-rank, 0) if a not in named)
         case ast.Name(name) if name in scope.variables:
             return tuple(size(Sym(f"{name}{position}")) for position in range(scope.variables[name].rank))
         case _:
             raise _fail(node, "not a tuple of sizes")
+
+
+def _axis(node: ast.expr, rank: int, scope: Scope) -> int:
+    axis = _extent(node, scope)
+    if not isinstance(axis, int) or not -rank <= axis < 0:
+        raise ShapeError(f"no such axis: {ast.unparse(node)}")
+    return axis
 
 
 def _extent(node: ast.expr, scope: Scope) -> Extent:
@@ -174,7 +187,10 @@ def _extent(node: ast.expr, scope: Scope) -> Extent:
         case ast.Constant(int() | float() as value) if not isinstance(value, bool):
             return value
         case ast.Name(name) if name in scope.numbers:
-            return scope.numbers[name]
+            known = scope.numbers[name]
+            if isinstance(known, tuple | str):
+                raise _fail(node, "a tuple where a number is expected")
+            return known
         case ast.Name(name):
             if name in scope.variables or name in scope.named:
                 raise _fail(node, "a tensor where a number is expected")
@@ -212,7 +228,7 @@ def _arithmetic(node: ast.expr, symbol: ast.operator, a: Extent, b: Extent) -> E
 
 
 def parse_condition(
-    text: str, variables: Mapping[str, Term], reals: Collection[str], numbers: Mapping[str, Number] | None = None
+    text: str, variables: Mapping[str, Term], reals: Collection[str], numbers: Mapping[str, Attribute] | None = None
 ) -> Cond:
     """The condition on sizes and attribute variables that `text` states.
 

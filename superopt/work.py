@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from superopt import index
+from superopt.composite import unfolded
 from superopt.graph import Cond, Extent, Term, subterms
-from superopt.op import operator
+from superopt.op import interpret
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,9 @@ class _Costs:
         reads = tuple(max(a, b) for a, b in zip(then.reads, other.reads, strict=True))
         return _Cost(max(then.flops, other.flops), reads)
 
-    def call(self, function: str, argument: Any) -> Any:
-        return argument if argument.is_number else _Cost(argument.flops + 1, argument.reads)
+    def call(self, function: str, *arguments: Any) -> Any:
+        one = functools.reduce(lambda a, b: a + b, arguments)
+        return one if one.is_number else _Cost(one.flops + (len(arguments) == 1), one.reads)
 
     def number(self, value: Extent) -> Any:
         return self.free
@@ -95,18 +97,21 @@ def work(term: Term, itemsize: int = 4) -> Work:
     """
     if term.is_variable:
         return Work(0, 0)
-    spec = operator(term.op)
-    assert spec.definition is not None
+    body = unfolded(term)
+    if body is not None:
+        inside = (work(t, itemsize) for t in subterms(body) if t not in subterms(*term.args))
+        return Work(sum(w.flops for w in inside), _moved(term) * itemsize)
     operands = [index.Tensor(arg.shape, _read(position, len(term.args))) for position, arg in enumerate(term.args)]
     with index.interpreted(_Costs(len(term.args))):
-        if spec.commutative:
-            result = functools.reduce(spec.definition, operands)
-        else:
-            result = spec.definition(*operands, **dict(term.attributes))
+        result = interpret(term, operands)
         cost: _Cost = result.at(*(0,) * result.rank)
     elements = math.prod(term.sizes)
     read = sum(min(math.prod(arg.sizes), elements * r) for arg, r in zip(term.args, cost.reads, strict=True))
     return Work(elements * cost.flops, (read + elements) * itemsize)
+
+
+def _moved(term: Term) -> int:
+    return sum(math.prod(t.sizes) for t in (term, *term.args))
 
 
 def _read(position: int, operands: int) -> Callable[..., _Cost]:

@@ -20,7 +20,7 @@ from superopt import index
 from superopt.errors import NotExactError, ShapeError
 from superopt.evaluate import Floats
 from superopt.graph import Atom, Attribute, Extent, Shape, Sym, Term, substitute, substitute_attribute, substitute_cond
-from superopt.op import operator
+from superopt.op import defined, operator
 
 Array = npt.NDArray[np.float64]
 LARGEST = 2.0**52
@@ -77,11 +77,12 @@ class Stacked:
     def select(self, condition: Any, then: Any, other: Any) -> Any:
         return np.where(np.asarray(condition)[..., None], then, other)
 
-    def call(self, function: str, argument: Any) -> Any:
-        return self.domain.call(function, np.asarray(argument))
+    def call(self, function: str, *arguments: Any) -> Any:
+        return self.domain.call(function, *map(np.asarray, arguments))
 
-    def number(self, value: Extent) -> Any:
-        return self.domain.number(value)
+    def number(self, value: Any) -> Any:
+        number = self.domain.number(value)
+        return number[..., None] if isinstance(value, np.ndarray) else number
 
     def lowest(self) -> Any:
         return self.domain.lowest()
@@ -175,18 +176,13 @@ class Fingerprints:
         if any(substitute_cond(c, environment_.value) is not True for c in first.requires):
             raise ShapeError("not typed in this environment")
         attributes: dict[str, Attribute] = {k: substitute_attribute(v, environment_.value) for k, v in first.attributes}
-        spec = operator(first.op)
-        assert spec.definition is not None
         grid = Stacked()
         operands = [
             grid.leaf(np.stack([self.values[t.args[position]][number] for t in group], axis=-1))
             for position in range(len(first.args))
         ]
         with index.interpreted(grid):
-            if spec.commutative:
-                result = functools.reduce(spec.definition, operands)
-            else:
-                result = spec.definition(*operands, **attributes)
+            result = defined(operator(first.op), operands, attributes)
         return np.asarray(result.data)
 
     def _digest(self, term: Term, arrays: tuple[Array, ...]) -> bytes:

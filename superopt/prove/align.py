@@ -24,8 +24,8 @@ def head(factor: Factor) -> tuple[str, ...]:
     match factor:
         case Read(name, indices):
             return "read", name, str(len(indices))
-        case Call(function, _):
-            return "call", function
+        case Call(function, arguments):
+            return "call", function, str(len(arguments))
         case Largest():
             return ("largest",)
 
@@ -97,7 +97,8 @@ def _pairs(a: Factor, b: Factor) -> Iterator[list[Pair]]:
         case Read(_, here), Read(_, there):
             yield list(zip(here, there, strict=True))
         case Call(_, here), Call(_, there):
-            yield from _inner_pairs(here, there)
+            for inner in itertools.product(*(list(_inner_pairs(h, t)) for h, t in zip(here, there, strict=True))):
+                yield [pair for pairs in inner for pair in pairs]
         case Largest(here), Largest(there):
             first = next((c.value for c in here if c.value), ())
             found = False

@@ -123,7 +123,7 @@ class Cancellation:
             case Read(_, here), Read(_, there):
                 return all(valid(facts, same(i, j), Effort.PRODUCTS) for i, j in zip(here, there, strict=True))
             case Call(_, here), Call(_, there):
-                return self._quietly(facts, here + times(there, -1))
+                return all(self._quietly(facts, h + times(t, -1)) for h, t in zip(here, there, strict=True))
             case Largest(), Largest():
                 return a == b or (self._covers(facts, a, b) and self._covers(facts, b, a))
             case _:

@@ -7,7 +7,7 @@ multiplied out and relu(v) is the largest of v and 0.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -177,14 +177,24 @@ class Normal:
             return then if condition else other
         return Value(Choice(condition, then.tree, other.tree), self)
 
-    def call(self, function: str, argument: Value) -> Value:
-        return Value(each_leaf(argument.tree, lambda leaf: called(function, leaf)), self)
+    def call(self, function: str, *arguments: Value) -> Value:
+        return Value(_called(function, [a.tree for a in arguments], ()), self)
 
     def number(self, value: Extent) -> Value:
         return Value((Summand(split_inverses(value)),) if value != 0 else ZERO, self)
 
     def lowest(self) -> Value:
         return Value((Summand(1, factors=(Largest(()),)),), self)
+
+
+def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:
+    """The function at every leaf that the trees have together; a choice that was made on the way is not made again."""
+    if not trees:
+        return called(function, *sums)
+    first, *rest = trees
+    if isinstance(first, Choice):
+        return _branch(first, lambda part, path: _called(function, [part, *rest], sums, path), known)
+    return _called(function, rest, (*sums, first), known)
 
 
 def _range(k: Sym, extent: Extent) -> Guard:

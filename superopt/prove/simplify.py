@@ -226,9 +226,11 @@ def _slope(condition: Cond, k: Sym) -> int:
 def _factor(facts: Guard, factor: Factor, notation: Normal) -> tuple[Extent, tuple[Factor, ...]]:
     """The factor as a coefficient and simpler factors."""
     match factor:
-        case Call(function, argument):
-            inner = simplified_sum(facts, argument, notation)
-            number = constant_of(_guards_dropped(facts, inner))
+        case Call(function, arguments):
+            inner = tuple(simplified_sum(facts, a, notation) for a in arguments)
+            if len(inner) > 1:
+                return 1, (Call(function, inner),)
+            number = constant_of(_guards_dropped(facts, inner[0]))
             if number is not None:
                 return _only(called(function, (Summand(number),) if number != 0 else ()))
             return 1, (Call(function, inner),)

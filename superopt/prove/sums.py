@@ -6,6 +6,7 @@ variable, is the largest of several values, or is a function of a sum.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -41,10 +42,10 @@ class Read:
 
 @dataclass(frozen=True)
 class Call:
-    """A nonlinear function of a sum."""
+    """A nonlinear function of sums."""
 
     function: str
-    argument: Sum
+    arguments: tuple[Sum, ...]
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ def substitute_factor(factor: Factor, value: Lookup) -> Factor:
     match factor:
         case Read(name, indices):
             return Read(name, tuple(substitute(i, value) for i in indices))
-        case Call(function, argument):
-            return Call(function, substitute_sum(argument, value))
+        case Call(function, arguments):
+            return Call(function, tuple(substitute_sum(a, value) for a in arguments))
         case Largest(candidates):
             return Largest(
                 tuple(
@@ -133,8 +134,8 @@ def extents_of(factor: Factor) -> Iterator[Extent]:
     match factor:
         case Read(_, indices):
             yield from indices
-        case Call(_, argument):
-            yield from (e for s in argument for e in extents_in(s))
+        case Call(_, arguments):
+            yield from (e for a in arguments for s in a for e in extents_in(s))
         case Largest(candidates):
             for candidate in candidates:
                 yield from (e for c in candidate.guard for e in sides(c))
@@ -156,8 +157,8 @@ def mentions(condition: Cond, symbol: Sym) -> bool:
 def nested(factor: Factor) -> Iterator[Sym]:
     """The indices bound inside the factor."""
     match factor:
-        case Call(_, argument):
-            for summand in argument:
+        case Call(_, arguments):
+            for summand in itertools.chain(*arguments):
                 yield from bound_in(summand)
         case Largest(candidates):
             for candidate in candidates:
@@ -191,8 +192,13 @@ def candidates_of(value: Sum) -> tuple[Candidate, ...]:
     return (Candidate((), (), value),)
 
 
-def called(function: str, argument: Sum) -> Sum:
-    """The function of a sum: relu as a maximum, and known numbers worked out."""
+def called(function: str, *arguments: Sum) -> Sum:
+    """The function of sums: relu and the larger of two as a maximum, and known numbers worked out."""
+    if function == "larger":
+        return (Summand(1, factors=(Largest(tuple(c for a in arguments for c in candidates_of(a))),)),)
+    if len(arguments) > 1:
+        return (Summand(1, factors=(Call(function, arguments),)),)
+    (argument,) = arguments
     number = constant_of(argument)
     if function == "relu":
         if isinstance(number, int | Fraction):
@@ -200,7 +206,7 @@ def called(function: str, argument: Sum) -> Sum:
         return (Summand(1, factors=(Largest((*candidates_of(argument), Candidate((), (), ZERO))),)),)
     if function == "reciprocal" and number is not None and number != 0:
         return (Summand(split_inverses(inverse(number))),)
-    return (Summand(1, factors=(Call(function, argument),)),)
+    return (Summand(1, factors=(Call(function, arguments),)),)
 
 
 def constant_of(value: Sum) -> Extent | None:

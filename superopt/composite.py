@@ -1,0 +1,44 @@
+"""Composite operators: defined as a term of smaller ones, which is their one axiom and all that interpretations need."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from superopt.graph import Attribute, Shape, Term, subterms, variable
+from superopt.index import Tensor
+from superopt.op import interpret, operator
+from superopt.text import parse
+
+
+def composed(text: str, operands: Mapping[str, Tensor], **attributes: Attribute) -> Tensor:
+    """What the term that `text` denotes is under the interpretation in force: the body of a composite's definition.
+
+    What follows " for " in the text is for its axiom and not read.
+    """
+    shapes = tuple((name, operand.shape) for name, operand in operands.items())
+    body, leaves = _body(text.partition(" for ")[0], shapes, tuple(attributes.items()))
+    known = dict(zip(leaves, operands.values(), strict=True))
+    for term in subterms(body):
+        if term not in known:
+            known[term] = interpret(term, [known[a] for a in term.args])
+    return known[body]
+
+
+@functools.lru_cache(maxsize=65536)
+def _body(
+    text: str, shapes: tuple[tuple[str, Shape], ...], attributes: tuple[tuple[str, Attribute], ...]
+) -> tuple[Term, tuple[Term, ...]]:
+    terms = {name: variable(name, shape) for name, shape in shapes}
+    (body,) = parse(text, terms, numbers=dict(attributes))
+    return body, tuple(terms.values())
+
+
+def unfolded(term: Term) -> Term | None:
+    """The term with its root written out by the composite's definition; None where the root is no composite."""
+    spec = operator(term.op) if term.args else None
+    if spec is None or spec.definition is None or not spec.composite:
+        return None
+    operands = dict(zip(spec.operands, term.args, strict=True))
+    (body,) = parse(spec.composite.partition(" for ")[0], operands, numbers=dict(term.attributes))
+    return body
