@@ -16,16 +16,17 @@ from typing import TypeAlias
 
 from rich.console import Console
 from rich.markup import escape
-from rich.text import Text
 
 import superopt
 from superopt.errors import StoreError, SuperoptError, UnprovedError
 from superopt.model.save import save_text, writable
+from superopt.report.drawing import drawing
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
 from superopt.report.progress import Listener, Progress
 from superopt.report.proof import verdicts
-from superopt.store import load_rules, write_axioms
+from superopt.report.reading import listed, shown, told
+from superopt.store import CORE, SEARCH, load, named, selected, write_axioms
 
 INTERRUPTED = 130
 INTERNAL = 70
@@ -130,7 +131,15 @@ def _add_rules(commands: Commands) -> None:
     command = commands.add_parser("rules", help="look at the rules", description="Look at the stored rules.")
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
     listing = actions.add_parser("list", help="every rule that optimization uses, one a line")
+    listing.add_argument("--family", metavar="F", help="those of one family")
+    listing.add_argument("--part", choices=(CORE, SEARCH), help="those of the minimal core, or those derived for the search")
+    listing.add_argument("--operator", action="append", default=[], metavar="OP", help="those that mention the operator")
     listing.set_defaults(run=run_rules_list)
+    for name, detail in (("show", "the mathematics of one rule, and a drawing"), ("explain", "its proof and an example as well")):
+        reading = actions.add_parser(name, help=detail)
+        reading.add_argument("name", metavar="NAME", help="a rule's name, as `rules list` prints it")
+        reading.add_argument("--svg", type=Path, metavar="FILE", help="draw both sides there")
+        reading.set_defaults(run=run_rules_show, whole=name == "explain")
 
 
 def seconds(text: str) -> float:
@@ -246,10 +255,23 @@ def run_samples(options: argparse.Namespace) -> int:
     return 0
 
 
-def run_rules_list(_options: argparse.Namespace) -> int:
+def run_rules_list(options: argparse.Namespace) -> int:
     """`superopt rules list`: one rule a line, as the files have it."""
-    for rule in load_rules():
-        out.print(Text(str(rule)), soft_wrap=True)
+    for line in listed(selected(load(), family=options.family, part=options.part, operators=options.operator)):
+        out.print(line, soft_wrap=True)
+    return 0
+
+
+def run_rules_show(options: argparse.Namespace) -> int:
+    """`superopt rules show|explain NAME`: what is known about the rule; with --svg, a drawing of it is in the file."""
+    from superopt.explain import explained
+
+    stored = named(load(), options.name)
+    if options.svg is not None:
+        writable(options.svg)
+        equation = stored.rule.equations[0]
+        save_text(drawing(equation.left, equation.right), options.svg)
+    out.print((told if options.whole else shown)(explained(stored)), soft_wrap=True)
     return 0
 
 

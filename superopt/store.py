@@ -7,6 +7,7 @@ its axioms come from. What a clock says is never stored, so the same rules alway
 
 from __future__ import annotations
 
+import difflib
 import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -187,6 +188,30 @@ def load(folder: Path | None = None) -> list[Stored]:
         more = f"; and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
         raise StoreError(f"{'; '.join(refused[:SHOWN])}{more} (superopt generate writes them anew)")
     return found
+
+
+def named(rules: Sequence[Stored], name: str) -> Stored:
+    """The rule of this name.
+
+    Raises:
+        StoreError: there is none; it says which names come near.
+    """
+    found = next((stored for stored in rules if stored.rule.name == name), None)
+    if found is None:
+        near = difflib.get_close_matches(name, [stored.rule.name for stored in rules], n=3, cutoff=0.4)
+        raise StoreError(f"no rule is called {name!r}" + (f"; near it are {', '.join(near)}" if near else ""))
+    return found
+
+
+def selected(
+    rules: Sequence[Stored], *, family: str | None = None, part: str | None = None, operators: Sequence[str] = ()
+) -> list[Stored]:
+    """The rules of the family and part that mention all of these operators."""
+    return [
+        stored
+        for stored in rules
+        if family in (None, stored.family) and part in (None, stored.entry.part) and {*operators} <= {*stored.rule.operators}
+    ]
 
 
 def load_rules(folder: Path | None = None) -> list[Rule]:

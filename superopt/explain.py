@@ -1,0 +1,106 @@
+"""A stored rule as people read it: its mathematics, what it asks for, why it holds, where it was found, and an example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.errors import InstantiationError
+from superopt.evaluate import Floats, evaluate
+from superopt.graph import Term, substitute_attribute, subterms, variable
+from superopt.op import apply, requirements
+from superopt.prove.instance import Instance, instantiations
+from superopt.prove.sample import inputs
+from superopt.rule import laws
+from superopt.store import Stored
+from superopt.text import Equation, show, show_condition
+from superopt.work import total_work
+
+SEED = 0
+TRIED = 12
+
+
+@dataclass(frozen=True)
+class Step:
+    """A ground instance of an axiom that the proof rests on: `values` stand for the axiom's variables."""
+
+    axiom: str
+    statement: str
+    values: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """The rule at numbers: both sides as text, floating-point operations, and how far apart their float64 values are."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    attributes: Mapping[str, str]
+    left: str
+    right: str
+    flops: tuple[int, int]
+    difference: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that is known about one rule. `typing` is what the left side's being well typed means."""
+
+    stored: Stored
+    typing: tuple[str, ...]
+    conditions: tuple[str, ...]
+    steps: tuple[Step, ...]
+    example: Example | None
+
+
+def explained(stored: Stored) -> Explanation:
+    """What is known about the rule, with an example at the first of its ranks."""
+    equation = stored.rule.equations[0]
+    typing = tuple(show_condition(c) for c in requirements(*equation.left) if c is not True)
+    return Explanation(
+        stored, typing, stored.rule.statement.where, tuple(map(_step, stored.entry.instances)), example(equation)
+    )
+
+
+def _step(instance: str) -> Step:
+    axiom, _, inside = instance.partition("(")
+    stated = laws().get(axiom)
+    return Step(axiom, str(stated.statement) if stated else "", re.sub(r"\)$", "", inside))
+
+
+def example(equation: Equation) -> Example | None:
+    """The smallest in work of a few random instances; None where the conditions leave no small sizes."""
+    rng = np.random.default_rng(SEED)
+    try:
+        drawn = [instance for instance, _ in zip(instantiations(equation, rng), range(TRIED), strict=False)]
+    except InstantiationError:
+        return None
+    return min((_at(equation, instance) for instance in drawn), key=lambda e: (e.flops[0] == 0, sum(e.flops)))
+
+
+def _at(equation: Equation, instance: Instance) -> Example:
+    cache: dict[Term, Term] = {}
+    left, right = (tuple(_numeric(t, instance, cache) for t in side) for side in (equation.left, equation.right))
+    arrays = {name: array.astype(np.float64) for name, array in inputs(equation, instance, SEED).items()}
+    if any(np.abs(a).max(initial=0) > TRIED for a in arrays.values()):
+        rng = np.random.default_rng(SEED)
+        arrays = {name: rng.integers(-4, 5, a.shape) / 2.0 for name, a in sorted(arrays.items())}
+    with np.errstate(all="ignore"):
+        values = evaluate(equation.left + equation.right, arrays, instance.value(), Floats())
+    half = len(left)
+    gaps = [float(np.nan_to_num(np.abs(a - b)).max(initial=0.0)) for a, b in zip(values[:half], values[half:], strict=True)]
+    flops = total_work(left).flops, total_work(right).flops
+    return Example(instance.shapes, dict(instance.shown()), show(*left), show(*right), flops, max(gaps))
+
+
+def _numeric(root: Term, instance: Instance, done: dict[Term, Term]) -> Term:
+    for term in subterms(root):
+        if term not in done:
+            if term.is_variable:
+                done[term] = variable(term.name, instance.shapes[term.name])
+            else:
+                attributes = {k: substitute_attribute(v, instance.value()) for k, v in term.attributes}
+                done[term] = apply(term.op, *(done[a] for a in term.args), **attributes)
+    return done[root]

@@ -1,0 +1,143 @@
+"""Rules on the terminal: a line each, or one with all that is known about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from superopt.store import Stored
+
+
+class Step(Protocol):
+    """An axiom instance of a proof."""
+
+    @property
+    def axiom(self) -> str: ...
+
+    @property
+    def statement(self) -> str: ...
+
+    @property
+    def values(self) -> str: ...
+
+
+class Example(Protocol):
+    """A rule at numbers."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
+
+    @property
+    def attributes(self) -> Mapping[str, str]: ...
+
+    @property
+    def left(self) -> str: ...
+
+    @property
+    def right(self) -> str: ...
+
+    @property
+    def flops(self) -> tuple[int, int]: ...
+
+    @property
+    def difference(self) -> float: ...
+
+
+class Explanation(Protocol):
+    """What is known about a rule."""
+
+    @property
+    def stored(self) -> Stored: ...
+
+    @property
+    def typing(self) -> Sequence[str]: ...
+
+    @property
+    def conditions(self) -> Sequence[str]: ...
+
+    @property
+    def steps(self) -> Sequence[Step]: ...
+
+    @property
+    def example(self) -> Example | None: ...
+
+
+def listed(rules: Sequence[Stored]) -> Iterable[Text]:
+    """One rule a line, as the files have it."""
+    for stored in rules:
+        yield Text.assemble((f"{stored.rule.name}: ", "bold"), str(stored.rule.statement))
+
+
+def counted(rules: Sequence[Stored]) -> str:
+    """How many rules there are, by family and part."""
+    families = Counter(stored.family for stored in rules)
+    core = sum(stored.core for stored in rules)
+    by_family = ", ".join(f"{family} {count}" for family, count in sorted(families.items()))
+    return f"{len(rules)} rules ({by_family}): {core} core, {len(rules) - core} for the search"
+
+
+def shown(explanation: Explanation) -> RenderableType:
+    """The mathematics, what the rule asks for, and where it comes from."""
+    stored = explanation.stored
+    rule, entry = stored.rule, stored.entry
+    statement = rule.statement
+    outside = [f"{name}[{', '.join(map(str, ranks))}]" for name, ranks in statement.ranks]
+    rows = [
+        ("for", ", ".join(outside)),
+        ("where", "; ".join(explanation.conditions)),
+        ("typed where", "; ".join(explanation.typing)),
+        (
+            "part",
+            f"{entry.part} ({'derived, it crosses a hill of cost' if not stored.core else 'not derived from other rules'})",
+        ),
+        ("found", entry.origin),
+        ("proved", f"for {'; '.join(entry.bounded) or entry.status}, from {_grounds(entry.kind, entry.axioms)}"),
+        ("sampled", f"{entry.samples} random instantiations, no difference" if entry.samples else ""),
+        ("ranks", f"{len(entry.ranks)}: {'; '.join(entry.ranks[:6])}{' …' if len(entry.ranks) > 6 else ''}"),
+    ]
+    lines = [Text.assemble((f"{name:<12}", "cyan"), text) for name, text in rows if text]
+    return Group(
+        Text(rule.name, style="bold"),
+        Padding(Group(Text(statement.left), Text.assemble(("=>  ", "bold green"), statement.right)), (0, 0, 0, 4)),
+        *lines,
+    )
+
+
+def _grounds(kind: str, axioms: Sequence[str]) -> str:
+    if kind != "axioms":
+        return "the definitions of its operators, by the index prover"
+    return f"{len(axioms)} axiom{'s' * (len(axioms) != 1)}"
+
+
+def told(explanation: Explanation) -> RenderableType:
+    """As `shown`, with the proof step by step and an example with numbers."""
+    parts: list[RenderableType] = [shown(explanation)]
+    if explanation.steps:
+        parts.append(Text(f"proof: {len(explanation.steps)} instances of axioms", style="bold"))
+        parts += [_step(number, step) for number, step in enumerate(explanation.steps, 1)]
+    if explanation.example is not None:
+        parts += _example(explanation.example)
+    return Group(*parts)
+
+
+def _step(number: int, step: Step) -> RenderableType:
+    head = Text.assemble(f"{number:>3}. ", (step.axiom, "cyan"), f"  {step.statement}")
+    return Group(head, Padding(Text(f"with {step.values}", style="dim"), (0, 0, 0, 9)))
+
+
+def _example(example: Example) -> list[RenderableType]:
+    shapes = ", ".join(f"{name}{list(shape)}" for name, shape in example.shapes.items())
+    attributes = "".join(f", {name} = {value}" for name, value in example.attributes.items())
+    before, after = example.flops
+    return [
+        Text(f"example: {shapes}{attributes}", style="bold"),
+        Padding(Group(Text(example.left), Text.assemble(("=>  ", "bold green"), example.right)), (0, 0, 0, 4)),
+        Text(
+            f"    {before} floating-point operations become {after}; float64 values differ by at most {example.difference:.1g}"
+        ),
+    ]
