@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -120,6 +121,11 @@ class Term:
         return str(self["name"])
 
     @property
+    def condition(self) -> bool:
+        """Whether the term is a variable that a model keeps as booleans."""
+        return self.op == VARIABLE and self.attributes[-1][0] == "condition"
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """The shape of a term of a model, where every extent is a number."""
         return tuple(map(_number, self.shape))
@@ -176,11 +182,22 @@ def intern_term(
     return term
 
 
-def variable(name: str, shape: int | Shape, *, constant: bool = False) -> Term:
-    """A variable; a rank instead of a shape gives symbolic extents `name.shape[axis]`."""
+def variable(name: str, shape: int | Shape, *, constant: bool = False, condition: bool = False) -> Term:
+    """A variable; a rank instead of a shape gives symbolic extents `name.shape[axis]`.
+
+    One that is a `condition` holds 0 and 1 alone, and a model keeps it as booleans.
+    """
     if isinstance(shape, int):
-        shape = tuple(size(Dim(name, axis)) for axis in range(-shape, 0))
-    return intern_term(VARIABLE, (), (("name", name), ("shape", shape)), shape, constant=constant)
+        shape = _symbolic(name, shape)
+    attributes: tuple[tuple[str, Attribute], ...] = (("name", name), ("shape", shape))
+    if condition:
+        attributes = (*attributes, ("condition", True))
+    return intern_term(VARIABLE, (), attributes, shape, constant=constant)
+
+
+@functools.lru_cache(maxsize=4096)
+def _symbolic(name: str, rank: int) -> Shape:
+    return tuple(size(Dim(name, axis)) for axis in range(-rank, 0))
 
 
 def subterms(*roots: Term) -> list[Term]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from superopt.errors import NotationError
 from superopt.graph import Term, intern_term, subterms, variable
 from superopt.op import Operator, apply, registry
+from superopt.outline import operators_of
 from superopt.text import Equation, Statement, equations, parse_statement
 
 REGROUP = "regroup"
@@ -19,11 +21,23 @@ RANKS = (1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Rule:
-    """A rewrite `left => right` (or an axiom `left == right`): one line of mathematics, typed at each of its rank choices."""
+    """A rewrite `left => right` (or an axiom `left == right`): one line of mathematics, typed at each of its rank choices.
+
+    It is read when its equations are first asked for, unless they are `given`.
+    """
 
     name: str
     statement: Statement
-    equations: tuple[Equation, ...]
+    given: tuple[Equation, ...] | None = field(default=None, compare=False, repr=False)
+
+    @functools.cached_property
+    def equations(self) -> tuple[Equation, ...]:
+        """The rule at every choice of ranks at which it is well typed.
+
+        Raises:
+            NotationError: it cannot be read, or is well typed at none.
+        """
+        return tuple(equations(self.statement)) if self.given is None else self.given
 
     @property
     def text(self) -> str:
@@ -36,9 +50,15 @@ class Rule:
         first = self.equations[0]
         return first.left + first.right
 
-    @property
+    @functools.cached_property
     def operators(self) -> tuple[str, ...]:
-        """Names of the operators in the rule, sorted."""
+        """Names of the operators in the rule, sorted.
+
+        Raises:
+            NotationError: it cannot be read.
+        """
+        if self.given is None:
+            return operators_of(self.statement)
         return tuple(sorted({t.op for t in subterms(*self.terms) if not t.is_variable}))
 
     def __str__(self) -> str:
@@ -51,10 +71,8 @@ def parse_rule(line: str) -> Rule:
     Raises:
         NotationError: the line cannot be read, has no name, or is well typed at no choice of ranks.
     """
-    statement = parse_statement(line)
-    if not statement.name:
-        raise NotationError(f"a rule needs a name: {line.strip()}")
-    return Rule(statement.name, statement, tuple(equations(statement)))
+    rule = _stated(line)
+    return replace(rule, given=rule.equations)
 
 
 def parse_rules(text: str) -> list[Rule]:
@@ -63,12 +81,27 @@ def parse_rules(text: str) -> list[Rule]:
     Raises:
         NotationError: a line cannot be read, or two rules share a name.
     """
-    rules = [parse_rule(line) for line in _joined(text.splitlines())]
-    names = [r.name for r in rules]
-    for name in names:
-        if names.count(name) > 1:
+    return [replace(rule, given=rule.equations) for rule in stated_rules(text)]
+
+
+def stated_rules(text: str) -> list[Rule]:
+    """As `parse_rules`, but each rule is read when its equations are first asked for.
+
+    Raises:
+        NotationError: a line is not of the form of a rule, or two rules share a name.
+    """
+    rules = [_stated(line) for line in _joined(text.splitlines())]
+    for name, count in Counter(rule.name for rule in rules).items():
+        if count > 1:
             raise NotationError(f"two rules are called {name}")
     return rules
+
+
+def _stated(line: str) -> Rule:
+    statement = parse_statement(line)
+    if not statement.name:
+        raise NotationError(f"a rule needs a name: {line.strip()}")
+    return Rule(statement.name, statement)
 
 
 def _joined(lines: Iterable[str]) -> list[str]:
@@ -87,9 +120,9 @@ def _joined(lines: Iterable[str]) -> list[str]:
 def axioms() -> Mapping[str, Rule]:
     """Every axiom of specs/ by its full name `operator.name`."""
     return {
-        f"{spec.name}.{rule.name}": Rule(f"{spec.name}.{rule.name}", rule.statement, rule.equations)
+        f"{spec.name}.{rule.name}": replace(rule, name=f"{spec.name}.{rule.name}")
         for spec in registry().values()
-        for rule in parse_rules(spec.axioms)
+        for rule in stated_rules(spec.axioms)
     }
 
 

@@ -13,9 +13,10 @@ from superopt.model.measure import Clock, Measured
 from superopt.model.splice import Replacement
 from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite import roofline
-from superopt.rewrite.apply import RuleSet, State
+from superopt.rewrite.apply import State
 from superopt.rewrite.canonical import Canonical, canonical
 from superopt.rewrite.partition import windows
+from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import gains, search_all, weight_elements
 from superopt.rewrite.search import Cost, Found
 from superopt.rule import Rule

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from superopt.errors import NotationError, ShapeError, StoreError
 from superopt.op import registry, substitutions_folder
-from superopt.rule import Rule, digest, laws, parse_rules
+from superopt.rule import Rule, digest, laws, parse_rules, stated_rules
 from superopt.verdict import Counterexample, Proved
 
 AXIOMS = "axioms"
@@ -146,17 +146,23 @@ def families(folder: Path | None = None) -> tuple[str, ...]:
 def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, Entry | None]]:
     """The rules of a family with their ledger lines, whether or not those still hold.
 
+    A rule that the ledger knows was read when it was proved, and is read again only where its equations are asked for.
+
     Raises:
         StoreError: a file cannot be read.
     """
     where = substitutions_folder() if folder is None else folder
     path = where / f"{family}.rules"
+    ledger = {entry.key: entry for entry in read_ledger(family, where)}
     try:
-        rules = parse_rules(path.read_text(encoding="utf-8"))
+        rules = stated_rules(path.read_text(encoding="utf-8"))
+        found = [(rule, ledger.get(digest(rule))) for rule in rules]
+        for rule, entry in found:
+            if entry is None:
+                _ = rule.equations
     except (NotationError, ShapeError, UnicodeDecodeError, OSError) as error:
         raise StoreError(f"{path.name}: {error}") from None
-    ledger = {entry.key: entry for entry in read_ledger(family, where)}
-    return [(rule, ledger.get(digest(rule))) for rule in rules]
+    return found
 
 
 def read_ledger(family: str, folder: Path | None = None) -> list[Entry]:

@@ -50,6 +50,7 @@ __all__ = [
     "Equation",
     "Statement",
     "equations",
+    "expression",
     "parse",
     "parse_condition",
     "parse_extent",
@@ -87,7 +88,7 @@ def parse(
         SpecError: no file of specs/ defines an operator.
     """
     scope = Scope(variables, reals=real_names(text) if reals is None else reals, numbers=numbers or {})
-    tree = _expression(text)
+    tree = expression(text)
     nodes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     return tuple(_term(node, scope) for node in nodes)
 
@@ -98,7 +99,7 @@ def real_names(*texts: str) -> frozenset[str]:
     reals: set[str] = set()
     integers: set[str] = set()
     tuples: set[str] = set()
-    for call in (node for text in texts for node in ast.walk(_expression(text)) if isinstance(node, ast.Call)):
+    for call in (node for text in texts for node in ast.walk(expression(text)) if isinstance(node, ast.Call)):
         spec = registry().get(ast.unparse(call.func))
         kinds = {p.name: p.kind for p in spec.parameters} if spec else {}
         for keyword in call.keywords:
@@ -114,7 +115,12 @@ def real_names(*texts: str) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _expression(text: str) -> ast.expr:
+def expression(text: str) -> ast.expr:
+    """The syntax of notation text.
+
+    Raises:
+        NotationError: it is no expression.
+    """
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
@@ -235,7 +241,7 @@ def parse_condition(
     Raises:
         NotationError: the text is not a condition.
     """
-    return _condition(_expression(text), Scope(variables, reals=reals, numbers=numbers or {}))
+    return _condition(expression(text), Scope(variables, reals=reals, numbers=numbers or {}))
 
 
 def parse_extent(text: str, variables: Mapping[str, Term], reals: Collection[str]) -> Extent:
@@ -244,7 +250,7 @@ def parse_extent(text: str, variables: Mapping[str, Term], reals: Collection[str
     Raises:
         NotationError: the text is not a size.
     """
-    return _extent(_expression(text), Scope(variables, reals=reals))
+    return _extent(expression(text), Scope(variables, reals=reals))
 
 
 def _condition(node: ast.expr, scope: Scope) -> Cond:
@@ -332,7 +338,7 @@ def parse_statement(line: str) -> Statement:
 
 
 def _tuple(text: str) -> Sequence[ast.expr]:
-    tree = _expression(f"({text.strip()},)")
+    tree = expression(f"({text.strip()},)")
     return cast(ast.Tuple, tree).elts
 
 

@@ -5,9 +5,10 @@ import pytest
 from superopt.graph import Term, subterms, variable
 from superopt.match import Pattern
 from superopt.op import apply
-from superopt.rewrite.apply import RuleSet, successors
+from superopt.rewrite.apply import successors
 from superopt.rewrite.lookahead import Horizon, chains
 from superopt.rewrite.partition import windows
+from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Limits, search
 from superopt.rule import parse_rule
 

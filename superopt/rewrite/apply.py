@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, subterms
-from superopt.match import Match, Pattern
+from superopt.match import Match
 from superopt.op import apply
-from superopt.rule import Rule
+from superopt.rewrite.ruleset import RuleSet
 
 State = tuple[Term, ...]
 
@@ -21,40 +21,6 @@ class Step:
     rule: str
     roots: tuple[Term, ...]
     replacements: tuple[Term, ...]
-
-
-class RuleSet:
-    """Rules prepared for matching: their usable patterns by the operator and rank at the first root."""
-
-    def __init__(self, rules: Iterable[Rule]) -> None:
-        self._patterns: dict[tuple[str, int], list[tuple[str, Pattern]]] = {}
-        self._alone: dict[Term, tuple[tuple[str, Match], ...]] = {}
-        for rule in rules:
-            for equation in rule.equations:
-                pattern = Pattern.of(equation)
-                if pattern.usable and not equation.left[0].is_variable:
-                    key = equation.left[0].op, equation.left[0].rank
-                    self._patterns.setdefault(key, []).append((rule.name, pattern))
-
-    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[tuple[str, Match]]:
-        """Every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`.
-
-        Matches of rules with one output depend on the term alone and are remembered.
-        """
-        patterns = self._patterns.get((term.op, term.rank), ())
-        known = self._alone.get(term)
-        if known is None:
-            distinct: dict[tuple[Term, ...], tuple[str, Match]] = {}
-            for name, pattern in patterns:
-                if len(pattern.left) == 1:
-                    for match in pattern.matches(term, candidates):
-                        distinct.setdefault(match.replacements, (name, match))
-            known = self._alone[term] = tuple(distinct.values())
-        yield from known
-        for name, pattern in patterns:
-            if len(pattern.left) > 1:
-                for match in pattern.matches(term, candidates):
-                    yield name, match
 
 
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from superopt.graph import Term
-from superopt.rewrite.apply import RuleSet, State, Step, neighbourhood, successors
+from superopt.rewrite.apply import State, Step, neighbourhood, successors
+from superopt.rewrite.ruleset import RuleSet
 
 GAIN = 2e-3
 """The relative fall of the estimate that makes the end of a chain worth measuring."""

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from superopt.graph import subterms
 from superopt.op import rebuild
-from superopt.rewrite.apply import RuleSet, State, Step
+from superopt.rewrite.apply import State, Step
+from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Cost, Found, Limits, search
 
 

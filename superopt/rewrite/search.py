@@ -17,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from superopt.graph import Term
-from superopt.rewrite.apply import RuleSet, State, Step, neighbourhood, successors
+from superopt.rewrite.apply import State, Step, neighbourhood, successors
 from superopt.rewrite.lookahead import Horizon, chains
+from superopt.rewrite.ruleset import RuleSet
 
 Cost = Callable[[State], float]
 

@@ -1,0 +1,117 @@
+"""Rules prepared for matching, however many there are: which of them are worth trying at a term is read off outlines.
+
+A term's view is its operator and those of its operands and of their operands. All terms of one view have the same candidates,
+found once: the rules whose left sides, as outlines, fit into the view. A rule is read, at all its ranks, when it first becomes
+a candidate, so a model pays for the rules of its own operators and for no others.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from superopt.graph import Term
+from superopt.match import Match, Pattern
+from superopt.op import operator
+from superopt.outline import Outline, outlines
+from superopt.rule import Rule
+
+DEPTH = 2
+View: TypeAlias = "tuple[str, tuple[View, ...] | None]"
+"""An operator and its operands' views; None in place of those that are too deep to see."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A rule, the outlines of its left side, and its patterns once they are needed."""
+
+    rule: Rule
+    left: tuple[Outline, ...]
+
+    def patterns(self, rank: int) -> Sequence[Pattern]:
+        """The usable patterns whose first output has this rank."""
+        return self._by_rank.get(rank, ())
+
+    @functools.cached_property
+    def _by_rank(self) -> dict[int, list[Pattern]]:
+        found: dict[int, list[Pattern]] = {}
+        for equation in self.rule.equations:
+            pattern = Pattern.of(equation)
+            if pattern.usable:
+                found.setdefault(equation.left[0].rank, []).append(pattern)
+        return found
+
+
+class RuleSet:
+    """Rules to match terms with; rules whose first output is a bare variable are left out."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        prepared = [Prepared(rule, outlines(rule.statement.left)) for rule in rules]
+        self._by_operator: dict[str, list[Prepared]] = {}
+        for one in prepared:
+            if one.left[0].op:
+                self._by_operator.setdefault(one.left[0].op, []).append(one)
+        self._views: dict[Term, View] = {}
+        self._candidates: dict[View, tuple[tuple[Prepared, ...], tuple[Prepared, ...]]] = {}
+        self._alone: dict[Term, tuple[tuple[str, Match], ...]] = {}
+
+    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[tuple[str, Match]]:
+        """Every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`.
+
+        Matches of rules with one output depend on the term alone and are remembered.
+        """
+        single, several = self._of_view(self._view(term))
+        known = self._alone.get(term)
+        if known is None:
+            distinct: dict[tuple[Term, ...], tuple[str, Match]] = {}
+            for prepared in single:
+                for pattern in prepared.patterns(term.rank):
+                    for match in pattern.matches(term, candidates):
+                        distinct.setdefault(match.replacements, (prepared.rule.name, match))
+            known = self._alone[term] = tuple(distinct.values())
+        yield from known
+        for prepared in several:
+            if all(candidates(outline.op) for outline in prepared.left[1:]):
+                for pattern in prepared.patterns(term.rank):
+                    for match in pattern.matches(term, candidates):
+                        yield prepared.rule.name, match
+
+    def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
+        """The rules of one output and those of several whose first left side fits into the view, in the order given."""
+        known = self._candidates.get(view)
+        if known is None:
+            fitting = [p for p in self._by_operator.get(view[0], ()) if fits(p.left[0], view)]
+            known = tuple(p for p in fitting if len(p.left) == 1), tuple(p for p in fitting if len(p.left) > 1)
+            self._candidates[view] = known
+        return known
+
+    def _view(self, term: Term) -> View:
+        known = self._views.get(term)
+        if known is None:
+            known = self._views[term] = view(term)
+        return known
+
+
+def view(term: Term, depth: int = DEPTH) -> View:
+    """What is seen of the term down to this depth; operands of sums and products in alphabetical order."""
+    if term.is_variable or not depth:
+        return term.op, None
+    seen = [view(a, depth - 1) for a in term.args]
+    return term.op, tuple(sorted(seen, key=repr) if operator(term.op).commutative else seen)
+
+
+def fits(outline: Outline, seen: View) -> bool:
+    """Whether a term with this view may be an instance of the outline, or of part of a longer sum or product."""
+    if not outline.op:
+        return True
+    op, operands = seen
+    if op != outline.op:
+        return False
+    if operands is None:
+        return True
+    if operator(op).commutative:
+        wanted = [o for o in outline.args if o.op]
+        return len(outline.args) <= len(operands) and all(any(fits(o, s) for s in operands) for o in wanted)
+    return all(fits(o, s) for o, s in zip(outline.args, operands, strict=True))
