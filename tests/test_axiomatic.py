@@ -258,10 +258,10 @@ def test_congruence_is_explained_by_what_was_given() -> None:
     a, b, c, d = (variable(name, 2) for name in "abcd")
     left = closure.add(apply("relu", apply("add", a, b)))
     right = closure.add(apply("relu", apply("add", c, d)))
-    closure.merge(a, d, Given("first"))
+    closure.merge(a, d, Given("first", a, d))
     assert not closure.equal(left, right)
-    closure.merge(c, b, Given("second"))
-    closure.merge(a, closure.add(apply("relu", d)), Given("third"))
+    closure.merge(c, b, Given("second", c, b))
+    closure.merge(a, closure.add(apply("relu", d)), Given("third", a, apply("relu", d)))
     assert closure.equal(left, right)
     given, regrouped = closure.explain(((left, right),))
     assert {g.text for g in given} == {"first", "second"}

@@ -34,9 +34,11 @@ class Regrouping:
 
 @dataclass(frozen=True)
 class Given:
-    """An equation asserted from outside, known by its text."""
+    """An equation asserted from outside, known by its text: the two sides of the instance it is."""
 
     text: str
+    left: Term
+    right: Term
 
 
 Reason: TypeAlias = Congruence | Regrouping | Given
@@ -230,7 +232,18 @@ class Closure:
         return list(given), list(regrouped)
 
     def _path(self, one: Term, other: Term) -> Iterator[Reason]:
-        """The reasons along the only path between the two terms in the proof forest."""
+        """The reasons along the only path between the two terms in the proof forest, those of the far half first."""
+        above, below = self._halves(one, other)
+        yield from (reason for _, _, reason in below)
+        yield from (reason for _, _, reason in above)
+
+    def path(self, one: Term, other: Term) -> list[tuple[Term, Term, Reason]]:
+        """The only path from one term to the other in the proof forest, edge by edge, each with its reason."""
+        above, below = self._halves(one, other)
+        return [*above, *((there, here, reason) for here, there, reason in reversed(below))]
+
+    def _halves(self, one: Term, other: Term) -> tuple[list[tuple[Term, Term, Reason]], list[tuple[Term, Term, Reason]]]:
+        """The edges from either term up to where their ways to the root of the proof forest meet."""
         above = {one: None}
         walk = one
         while walk in self._edges:
@@ -238,8 +251,13 @@ class Closure:
             above[walk] = None
         meet = other
         while meet not in above:
-            yield self._edges[meet][1]
             meet = self._edges[meet][0]
-        while one is not meet:
-            yield self._edges[one][1]
-            one = self._edges[one][0]
+        return self._climb(one, meet), self._climb(other, meet)
+
+    def _climb(self, term: Term, top: Term) -> list[tuple[Term, Term, Reason]]:
+        edges: list[tuple[Term, Term, Reason]] = []
+        while term is not top:
+            parent, reason = self._edges[term]
+            edges.append((term, parent, reason))
+            term = parent
+        return edges

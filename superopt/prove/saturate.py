@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, substitute_cond, subterms
@@ -17,6 +18,7 @@ from superopt.prove.ground import write_ground, write_regrouping
 from superopt.rule import axioms
 
 SUMMANDS = 6
+Readings: TypeAlias = "Mapping[tuple[str, int], Sequence[Direction]]"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Limits:
 
 
 @functools.cache
-def every_direction() -> Mapping[tuple[str, int], Sequence[Direction]]:
+def every_direction() -> Readings:
     """Every usable reading of every axiom, by the operator and the rank of the side that is matched."""
     found: dict[tuple[str, int], list[Direction]] = {}
     for name, axiom in axioms().items():
@@ -70,9 +72,13 @@ def derive(assumptions: Assumptions, limits: Limits) -> list[str] | None:
 
 
 class Saturation:
-    """A congruence closure that grows by axiom instances; operators outside `allowed` are not introduced."""
+    """A congruence closure that grows by instances of laws (the axioms, where none are given).
 
-    def __init__(self, assumptions: Assumptions, allowed: frozenset[str], limits: Limits) -> None:
+    Operators outside `allowed` are not introduced.
+    """
+
+    def __init__(self, assumptions: Assumptions, allowed: frozenset[str], limits: Limits, laws: Readings | None = None) -> None:
+        self.laws = every_direction() if laws is None else laws
         self.assumptions = assumptions
         self.allowed = allowed
         self.limits = limits
@@ -128,7 +134,7 @@ class Saturation:
         present = self.closure.by_operator
         ranks = {(t.op, t.rank): None for terms in present.values() for t in terms}
         for place in ranks:
-            for direction in every_direction().get(place, ()):
+            for direction in self.laws.get(place, ()):
                 if direction.inner <= present.keys() and direction.target_operators <= self.allowed:
                     for found in self.matcher.matches(direction.source):
                         yield direction, found
@@ -159,7 +165,8 @@ class Saturation:
         typed = self.assumptions.typed(source) and self.assumptions.typed(target)
         if typed and self.assumptions.alike(source, target) and not self._known(source, target):
             text = write_ground(direction.axiom, direction.equation, tensors, found.symbols)
-            self.closure.merge(self.closure.add(source), self.closure.add(target), Given(text))
+            sides = (source, target) if direction.source is direction.equation.left[0] else (target, source)
+            self.closure.merge(self.closure.add(source), self.closure.add(target), Given(text, *sides))
 
     def _known(self, one: Term, other: Term) -> bool:
         here, there = self.closure.lookup(one), self.closure.lookup(other)
