@@ -1,0 +1,159 @@
+"""What a congruence closure knows, as a chain: one rule instance after the other, from one term to another equal to it.
+
+Congruence disappears (a step below the root is a step of the whole term), and so do the associativity and commutativity of
+sums and products, which the terms have by construction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from superopt.errors import ShapeError
+from superopt.graph import Term
+from superopt.op import apply
+from superopt.prove.closure import Closure, Congruence, Given, Reason, Regrouping
+from superopt.show import show
+
+LONGEST = 400
+
+
+@dataclass(frozen=True)
+class Step:
+    """One use of a rule: its instance, whether it was read from left to right, and the whole term after it."""
+
+    rule: str
+    instance: str
+    forwards: bool
+    term: str
+
+    def __str__(self) -> str:
+        return f"== {self.term}    by {self.instance}{'' if self.forwards else ', backwards'}"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A derivation of one equation, one output after the other: where each starts, and the steps that lead on from there.
+
+    An output without steps is the same term on both sides.
+    """
+
+    ranks: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, tuple[Step, ...]], ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Every step of every output."""
+        return tuple(step for _, steps in self.outputs for step in steps)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The names of the rules that are used, each once, in alphabetical order."""
+        return tuple(sorted({step.rule for step in self.steps}))
+
+    def lines(self) -> Iterator[str]:
+        """The chain as text, a line for each term."""
+        for start, steps in self.outputs:
+            yield start
+            yield from map(str, steps)
+
+
+Move = tuple[Term, Given | None, Term]
+
+
+def linear(closure: Closure, start: Term, goal: Term) -> tuple[Step, ...]:
+    """The steps from one term to another that the closure holds equal.
+
+    Raises:
+        ShapeError: there are more than `LONGEST`.
+    """
+    steps: list[Step] = []
+    for before, given, after in _Walk(closure).between(start, goal):
+        if given is not None and before is not after:
+            forwards = _forwards(given, before, after)
+            steps.append(Step(given.text.partition("(")[0], given.text, forwards, show(after)))
+        if len(steps) > LONGEST:
+            raise ShapeError(f"the chain has more than {LONGEST} steps")
+    return tuple(steps)
+
+
+def _forwards(given: Given, before: Term, after: Term) -> bool:
+    """Whether the left side of the instance is what the step takes away."""
+    if given.left is given.right or before is after:
+        return True
+    count = _occurrences(before, given.left) - _occurrences(after, given.left)
+    return count > 0 or (count == 0 and _occurrences(after, given.right) >= _occurrences(before, given.right))
+
+
+def _occurrences(term: Term, part: Term) -> int:
+    if term is part:
+        return 1
+    if term.op == part.op and len(term.args) > len(part.args) and not Counter(part.args) - Counter(term.args):
+        return 1
+    return sum(_occurrences(a, part) for a in term.args)
+
+
+class _Walk:
+    """Ways through the proof forest of a closure."""
+
+    def __init__(self, closure: Closure) -> None:
+        self.closure = closure
+
+    def between(self, one: Term, other: Term) -> Iterator[Move]:
+        """Every move from one term to the other."""
+        for here, there, reason in self.closure.path(one, other):
+            yield from self._edge(here, there, reason)
+
+    def _edge(self, here: Term, there: Term, reason: Reason) -> Iterator[Move]:
+        match reason:
+            case Given():
+                yield here, reason, there
+            case Congruence(pairs):
+                if Counter(p for p, _ in pairs) != Counter(here.args):
+                    pairs = tuple((q, p) for p, q in pairs)
+                yield from self._operands(here, pairs)
+            case Regrouping((node, _, new), pairs):
+                moves = self._regrouped(node, pairs)
+                yield from moves if here is node else _reversed(tuple(moves))
+                assert {here, there} == {node, new}
+
+    def _operands(self, term: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
+        """The operands replaced one after the other, each by its partner."""
+        args = list(term.args)
+        for old, new in pairs:
+            place = args.index(old)
+
+            def around(operand: Term, place: int = place) -> Term:
+                return apply(term.op, *args[:place], operand, *args[place + 1 :], **dict(term.attributes))
+
+            yield from self._inside(old, new, around)
+            args[place] = new
+
+    def _regrouped(self, node: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
+        """A sum with operands replaced by their partners, and then the part that they are by what it equals."""
+        rest = list(node.args)
+        for old, new in pairs:
+            for operand in old.args if old not in rest and old.op == node.op else (old,):
+                rest.remove(operand)
+
+            def around(operand: Term) -> Term:
+                return apply(node.op, operand, *rest) if rest else operand
+
+            yield from self._inside(old, new, around)
+            rest += new.args if new.op == node.op else (new,)
+
+    def _inside(self, old: Term, new: Term, around: Callable[[Term], Term]) -> Iterator[Move]:
+        for before, given, after in self.between(old, new):
+            yield around(before), given, around(after)
+
+
+def _reversed(moves: Sequence[Move]) -> Iterator[Move]:
+    for before, given, after in reversed(moves):
+        yield after, given, before
+
+
+def connected(moves: Sequence[Move]) -> bool:
+    """Whether every move starts where the one before it ends."""
+    return all(one[2] is other[0] for one, other in pairwise(moves))
