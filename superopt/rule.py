@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from superopt.choices import equations
 from superopt.errors import NotationError
 from superopt.graph import Term, intern_term, subterms, variable
 from superopt.op import Operator, apply, registry
 from superopt.outline import operators_of
-from superopt.text import Equation, Statement, equations, parse_statement
+from superopt.text import Equation, Statement, parse_statement
 
 REGROUP = "regroup"
 RANKS = (1, 2, 3, 4)

@@ -49,7 +49,6 @@ from superopt.show import show, show_condition
 __all__ = [
     "Equation",
     "Statement",
-    "equations",
     "expression",
     "parse",
     "parse_condition",
@@ -371,21 +370,3 @@ def read(statement: Statement, ranks: Mapping[str, int]) -> Equation:
     if where is False:
         raise ShapeError(f"{statement.name}: its conditions exclude these ranks and axes")
     return Equation(left, right, where, tuple(ranks.items()))
-
-
-def equations(statement: Statement) -> list[Equation]:
-    """The statement at every choice of ranks at which it is well typed.
-
-    Raises:
-        NotationError: it cannot be read, or is well typed at none.
-    """
-    found: list[Equation] = []
-    why: ShapeError | None = None
-    for ranks in statement.rank_choices():
-        try:
-            found.append(read(statement, ranks))
-        except ShapeError as error:
-            why = error
-    if not found:
-        raise NotationError(f"{statement.name}: not well typed at any of its ranks ({why})")
-    return found

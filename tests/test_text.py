@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from superopt.choices import equations
 from superopt.errors import NotationError, ShapeError, SpecError
 from superopt.graph import (
     Atom,
@@ -30,7 +31,7 @@ from superopt.graph import (
 )
 from superopt.op import Operator, Parameter, apply, registry
 from superopt.rule import Rule, axioms
-from superopt.text import equations, parse, parse_condition, parse_statement, show, show_condition
+from superopt.text import parse, parse_condition, parse_statement, show, show_condition
 
 T = TypeVar("T")
 VARIABLES = {name: variable(name, rank) for name, rank in (("x", 2), ("y", 2), ("b", 1), ("c", 3), ("u", 4), ("w", 4))}

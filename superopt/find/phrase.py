@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from superopt.choices import equations
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import Sym, attribute_atoms, operators, show_extent, subterms
 from superopt.rule import Rule
-from superopt.text import Equation, Statement, equations, read, show, show_condition
+from superopt.text import Equation, Statement, read, show, show_condition
 
 Ranks = tuple[tuple[str, tuple[int, ...]], ...]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from superopt.choices import equations
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import Compare, Cond, at_least, same, subterms
 from superopt.prove.assumptions import Assumptions
 from superopt.rule import Rule
-from superopt.text import equations, show_condition
+from superopt.text import show_condition
 
 MOST = 12
 

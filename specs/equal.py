@@ -1,0 +1,35 @@
+"""1 where x and y are the same number and 0 elsewhere, shapes equal: a condition (ONNX Equal)."""
+
+from __future__ import annotations
+
+from superopt.elementwise import pairwise
+from superopt.graph import Term
+from superopt.index import Tensor, call, require, same, tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Equal"
+EXACT = "order"
+
+AXIOMS = (
+    pairwise("equal", fixes_zero=False)
+    + """
+    reflexive:    equal(x, x) == ones(shape=x.shape)  for x[1, 2, 3, 4]
+    commute:      equal(x, y) == equal(y, x)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    shift:        equal(x + z, y + z) == equal(x, y)  for x[1, 2, 3, 4], y[1, 2, 3, 4], z[1, 2, 3, 4]
+"""
+)
+
+
+def equal(x: Tensor, y: Tensor) -> Tensor:
+    require(x.rank == y.rank, "equal: ranks agree")
+    for here, there in zip(x.shape, y.shape, strict=True):
+        require(same(here, there), "equal: shapes agree")
+    return tensor(x.shape, lambda *i: call("zero", x[i] - y[i]))
+
+
+def lift(node: Node) -> Term | None:
+    return apply("equal", *node.broadcast())
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit.chain("Equal", term)

@@ -1,0 +1,37 @@
+"""1 where x < y and 0 elsewhere, shapes equal: a condition (ONNX Less, Greater)."""
+
+from __future__ import annotations
+
+from superopt.elementwise import pairwise
+from superopt.graph import Term
+from superopt.index import Tensor, call, require, same, tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = ("Less", "Greater")
+EXACT = "order"
+
+AXIOMS = (
+    pairwise("less")
+    + """
+    irreflexive:  less(x, x) == zeros(shape=x.shape)  for x[1, 2, 3, 4]
+    shift:        less(x + z, y + z) == less(x, y)  for x[1, 2, 3, 4], y[1, 2, 3, 4], z[1, 2, 3, 4]
+    scale:        less(scale(x, factor=a), scale(y, factor=a)) == less(x, y)  for x[1, 2, 3, 4], y[1, 2, 3, 4] where a >= 1
+    negate:       less(scale(x, factor=-1), scale(y, factor=-1)) == less(y, x)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+"""
+)
+
+
+def less(x: Tensor, y: Tensor) -> Tensor:
+    require(x.rank == y.rank, "less: ranks agree")
+    for here, there in zip(x.shape, y.shape, strict=True):
+        require(same(here, there), "less: shapes agree")
+    return tensor(x.shape, lambda *i: call("positive", y[i] - x[i]))
+
+
+def lift(node: Node) -> Term | None:
+    x, y = node.broadcast()
+    return apply("less", x, y) if node.op_type == "Less" else apply("less", y, x)
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit.chain("Less", term)

@@ -1,0 +1,29 @@
+"""1 where x <= y and 0 elsewhere, shapes equal: a condition (ONNX LessOrEqual, GreaterOrEqual)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = ("LessOrEqual", "GreaterOrEqual")
+EXACT = "order"
+
+COMPOSITE = """
+    logical_not(less(y, x))
+    for x[1, 2, 3, 4], y[1, 2, 3, 4]
+"""
+
+
+def less_equal(x: Tensor, y: Tensor) -> Tensor:
+    return composed(COMPOSITE, {"x": x, "y": y})
+
+
+def lift(node: Node) -> Term | None:
+    x, y = node.broadcast()
+    return apply("less_equal", x, y) if node.op_type == "LessOrEqual" else apply("less_equal", y, x)
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit.chain("LessOrEqual", term)

@@ -1,0 +1,28 @@
+"""1 where not both conditions are 0, and 0 elsewhere, shapes equal (ONNX Or)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Or"
+EXACT = "order"
+
+COMPOSITE = """
+    logical_not(logical_and(logical_not(c), logical_not(d)))
+    for c[1, 2, 3, 4], d[1, 2, 3, 4]
+"""
+
+
+def logical_or(c: Tensor, d: Tensor) -> Tensor:
+    return composed(COMPOSITE, {"c": c, "d": d})
+
+
+def lift(node: Node) -> Term | None:
+    return apply("logical_or", *node.broadcast())
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit.chain("Or", term)
