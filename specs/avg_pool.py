@@ -1,4 +1,4 @@
-"""Two-dimensional average pooling (ONNX AveragePool).
+"""Two-dimensional average pooling (ONNX AveragePool; along one axis it is `avg_pool1d`).
 
 A window's sum is divided by its area where `include_pads` is 1, and by how many of its positions lie inside the image where
 it is 0. Every window holds such a position, since pads are smaller than the window.
@@ -86,11 +86,15 @@ def avg_pool(x: Tensor, *, kernel: Extents, strides: Extents, pads: Extents, inc
 
 
 def lift(node: Node) -> Term | None:
-    kernel = node.attribute("kernel_shape")
-    window = dict(node.window(kernel))
-    if any(d != 1 for d in window.pop("dilations")):
+    x, kernel = node.operand(0), node.attribute("kernel_shape")
+    window, counted = dict(node.window(kernel)), node.attribute("count_include_pad", 0)
+    asked = node.attribute("pads", window["pads"]) if node.attribute("auto_pad", "NOTSET") == "NOTSET" else window["pads"]
+    if any(d != 1 for d in window.pop("dilations")) or (counted and asked != window["pads"]):
         return None
-    return apply("avg_pool", node.operand(0), kernel=kernel, include_pads=node.attribute("count_include_pad", 0), **window)
+    if x.rank != 3:
+        return apply("avg_pool", x, kernel=kernel, include_pads=counted, **window)
+    (stride,), (before, after) = window["strides"], window["pads"]
+    return apply("avg_pool1d", x, kernel=kernel[0], stride=stride, before=before, after=after, include_pads=counted)
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -1,15 +1,17 @@
-"""Two-dimensional max pooling (ONNX MaxPool); what lies outside the image is ignored.
+"""Two-dimensional max pooling (ONNX MaxPool and GlobalMaxPool; along one axis it is `max_pool1d`).
 
-Every window holds a position inside, since pads are smaller than the window and dilations no larger than the image.
+What lies outside the image is ignored. Every window holds a position inside, since pads are smaller than the window and dilations no larger than the image.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from superopt.graph import Extent, Term
 from superopt.index import Extents, Tensor, inside, lowest, maximum, require, select, tensor
 from superopt.op import Emit, Node, apply
 
-ONNX = "MaxPool"
+ONNX = ("MaxPool", "GlobalMaxPool")
 
 EXACT = "order"
 
@@ -61,12 +63,25 @@ def max_pool(x: Tensor, *, kernel: Extents, strides: Extents, pads: Extents, dil
 
 
 def lift(node: Node) -> Term | None:
-    kernel = node.attribute("kernel_shape")
-    return apply("max_pool", node.operand(0), kernel=kernel, **node.window(kernel))
+    x = node.operand(0)
+    if node.op_type == "GlobalMaxPool":
+        kernel: tuple[int, ...] = x.sizes[2:]
+        once = (1,) * len(kernel)
+        window: Mapping[str, tuple[int, ...]] = {"strides": once, "dilations": once, "pads": (0,) * (2 * len(kernel))}
+    else:
+        kernel = node.attribute("kernel_shape")
+        window = node.window(kernel)
+    if x.rank != 3:
+        return apply("max_pool", x, kernel=kernel, **window)
+    (stride,), (dilation,), (before, after) = window["strides"], window["dilations"], window["pads"]
+    return apply("max_pool1d", x, kernel=kernel[0], stride=stride, before=before, after=after, dilation=dilation)
 
 
 def lower(term: Term, emit: Emit) -> str:
+    x = term.args[0]
     window = {name: term.integers(name) for name in ("strides", "pads", "dilations")}
     if window["dilations"] == (1, 1):
         del window["dilations"]
-    return emit("MaxPool", *term.args, kernel_shape=term.integers("kernel"), **window)
+        if term.integers("kernel") == x.sizes[2:] and not any(window["pads"]) and window["strides"] == (1, 1):
+            return emit("GlobalMaxPool", x)
+    return emit("MaxPool", x, kernel_shape=term.integers("kernel"), **window)

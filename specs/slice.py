@@ -1,4 +1,8 @@
-"""The part of a tensor between two positions of an axis (ONNX Slice with step 1; ONNX Split lifts to several)."""
+"""The part of a tensor between two positions of an axis (ONNX Slice; ONNX Split lifts to several).
+
+The step of ONNX Slice is an operator of its own, `stride`, and so is the order that a negative one turns about, `reverse`:
+every law of `slice` is about two bounds alone, and cuts that stand on each other are lowered to one node again.
+"""
 
 from __future__ import annotations
 
@@ -70,12 +74,13 @@ def _sliced(node: Node) -> Term | None:
     x = node.operand(0)
     starts, ends = node.attribute("starts"), node.attribute("ends")
     axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))
-    if any(step != 1 for step in steps):
-        return None
-    for axis, first, last in zip(axes, starts, ends, strict=True):
+    for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
         n = x.sizes[axis]
-        start, stop = (min(max(v + n if v < 0 else v, 0), n) for v in (first, last))
+        begin, end = (v + n if v < 0 else v for v in (first, last))
+        start, stop = (min(max(v, 0), n) for v in ((begin, end) if step > 0 else (end + 1, begin + 1)))
         x = apply("slice", x, axis=axis, start=start, stop=stop) if (start, stop) != (0, n) else x
+        x = apply("reverse", x, axis=axis) if step < 0 else x
+        x = apply("stride", x, axis=axis, step=abs(step)) if abs(step) > 1 else x
     return x
 
 
@@ -88,5 +93,30 @@ def _split(node: Node) -> tuple[Term, ...]:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    axis = term.integer("axis") + term.rank
-    return emit("Slice", *term.args, starts=(term.integer("start"),), ends=(term.integer("stop"),), axes=(axis,))
+    """One node for all cuts that stand on each other; `stride` and `reverse` are such too."""
+    cuts: dict[int, tuple[int, int]] = {}
+    x = term
+    while x.op in ("slice", "stride", "reverse"):
+        axis = x.integer("axis")
+        start, step = cuts.get(axis, (0, 1))
+        match x.op:
+            case "slice":
+                cuts[axis] = start + x.integer("start"), step
+            case "stride":
+                cuts[axis] = start * x.integer("step"), step * x.integer("step")
+            case _:
+                cuts[axis] = x.sizes[axis] - 1 - start, -step
+        x = x.args[0]
+    axes = sorted(cuts)
+    starts, steps = ([cuts[a][part] for a in axes] for part in (0, 1))
+    ends = [_end(start, step, term.sizes[a], x.sizes[a]) for a, start, step in zip(axes, starts, steps, strict=True)]
+    stepped = {"steps": tuple(steps)} if any(step != 1 for step in steps) else {}
+    return emit("Slice", x, starts=tuple(starts), ends=tuple(ends), axes=tuple(a + x.rank for a in axes), **stepped)
+
+
+def _end(start: int, step: int, count: int, extent: int) -> int:
+    """Where to stop for `count` positions: at the end of the axis, if there are no more before it."""
+    end = start + step * count
+    if step > 0:
+        return min(end, extent)
+    return end if end >= 0 else -extent - 1

@@ -142,19 +142,19 @@ class _Node:
         return apply("expand", apply("reshape", x, shape=kept) if x.shape != kept else x, shape=shape, axes=tuple(axes))
 
     def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
-        strides, dilations = self.attribute("strides", (1, 1)), self.attribute("dilations", (1, 1))
-        pads = self.attribute("pads", (0, 0, 0, 0))
+        once = (1,) * len(kernel)
+        strides, dilations = self.attribute("strides", once), self.attribute("dilations", once)
+        pads = self.attribute("pads", (0,) * (2 * len(kernel)))
         auto_pad = self.attribute("auto_pad", "NOTSET")
         image = self.operand(0).sizes[2:]
-        if not len(image) == len(kernel) == len(strides) == len(dilations) == 2:
-            raise ShapeError(f"{self.op_type}: not two-dimensional")
+        if not len(image) == len(kernel) == len(strides) == len(dilations) == len(pads) / 2:
+            raise ShapeError(f"{self.op_type}: not a window of as many axes as the image")
         if auto_pad == "VALID":
-            pads = (0, 0, 0, 0)
+            pads = (0,) * len(pads)
         elif auto_pad != "NOTSET":
             pads = _same_pads(image, kernel, strides, dilations, more_before=auto_pad == "SAME_LOWER")
-        reach = [n + p + q - (k - 1) * d - 1 for n, p, q, k, d in zip(image, pads, pads[2:], kernel, dilations, strict=False)]
-        if self.attribute("ceil_mode", 0) and any(r % s for r, s in zip(reach, strides, strict=True)):
-            raise ShapeError(f"{self.op_type}: the last window is not whole")
+        if self.attribute("ceil_mode", 0):
+            pads = _ceil_pads(image, kernel, strides, dilations, pads)
         return {"strides": strides, "dilations": dilations, "pads": pads}
 
     def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
@@ -171,3 +171,16 @@ def _same_pads(
     ]
     less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]
     return (*more, *less) if more_before else (*less, *more)
+
+
+def _ceil_pads(
+    image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
+) -> tuple[int, ...]:
+    """Pads that make room for a last window that is not whole, where it begins within the image or the pads before it."""
+    before, after = pads[: len(image)], list(pads[len(image) :])
+    for axis, (n, k, s, d, p) in enumerate(zip(image, kernel, strides, dilations, before, strict=True)):
+        reach = n + p + after[axis] - (k - 1) * d - 1
+        missing = -reach % s
+        if missing and reach + missing < n + p:
+            after[axis] += missing
+    return (*before, *after)

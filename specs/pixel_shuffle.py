@@ -1,0 +1,32 @@
+"""Blocks of channels laid out in the image, the block's position being the fast part of a channel (ONNX DepthToSpace, CRD)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.errors import ShapeError
+from superopt.graph import Extent, Term
+from superopt.index import Tensor, require, same
+from superopt.op import Emit
+
+COMPOSITE = """
+    reshape(transpose(reshape(transpose(
+                reshape(x, shape=(x.shape[-4] * (x.shape[-3] // (block * block)), block * block, x.shape[-2], x.shape[-1])),
+                perm=(-4, -2, -3, -1)),
+            shape=(x.shape[-4] * (x.shape[-3] // (block * block)) * x.shape[-2] * block, block, x.shape[-1])),
+        perm=(-3, -1, -2)),
+        shape=(x.shape[-4], x.shape[-3] // (block * block), x.shape[-2] * block, x.shape[-1] * block))
+    for x[4]
+"""
+
+
+def pixel_shuffle(x: Tensor, *, block: Extent) -> Tensor:
+    require(x.rank == 4, "pixel_shuffle takes an image batch of rank 4")
+    require(block >= 1, "pixel_shuffle: the block is not empty")
+    require(same(x.shape[-3] % (block * block), 0), "pixel_shuffle: the channels are whole blocks")
+    return composed(COMPOSITE, {"x": x}, block=block)
+
+
+def lower(term: Term, emit: Emit) -> str:
+    if emit.opset < 11:
+        raise ShapeError(f"opset {emit.opset} has no DepthToSpace with mode CRD")
+    return emit("DepthToSpace", *term.args, blocksize=term.integer("block"), mode="CRD")

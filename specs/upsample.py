@@ -1,0 +1,20 @@
+"""The last two axes made longer by whole factors, every pixel repeated (ONNX Resize, which `repeat` lifts and lowers)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.graph import Extent, Term
+from superopt.index import Tensor
+from superopt.op import Emit, operator
+
+COMPOSITE = "repeat(repeat(x, axis=-2, times=rows), axis=-1, times=columns) for x[2, 3, 4]"
+
+
+def upsample(x: Tensor, *, rows: Extent, columns: Extent) -> Tensor:
+    return composed(COMPOSITE, {"x": x}, rows=rows, columns=columns)
+
+
+def lower(term: Term, emit: Emit) -> str:
+    repeated = operator("repeat").lower
+    assert repeated is not None
+    return repeated(term, emit)
