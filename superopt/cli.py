@@ -131,11 +131,22 @@ def _add_rules(commands: Commands) -> None:
     command = commands.add_parser("rules", help="look at the rules", description="Look at the stored rules.")
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
     listing = actions.add_parser("list", help="every rule that optimization uses, one a line")
-    listing.add_argument("--family", metavar="F", help="those of one family")
-    listing.add_argument("--part", choices=(CORE, SEARCH), help="those of the minimal core, or those derived for the search")
-    listing.add_argument("--operator", action="append", default=[], metavar="OP", help="those that mention the operator")
     listing.set_defaults(run=run_rules_list)
-    for name, detail in (("show", "the mathematics of one rule, and a drawing"), ("explain", "its proof and an example as well")):
+    about = "Write the rules as a Python module for onnxscript.rewriter, or as a model of function pairs for onnxsim."
+    export = actions.add_parser("export", help="the rules for other tools", description=about)
+    export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="the tool's form")
+    export.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write them")
+    export.set_defaults(run=run_rules_export)
+    for several in (listing, export):
+        several.add_argument("--family", metavar="F", help="those of one family")
+        several.add_argument(
+            "--part", choices=(CORE, SEARCH), help="those of the minimal core, or those derived for the search"
+        )
+        several.add_argument("--operator", action="append", default=[], metavar="OP", help="those that mention the operator")
+    for name, detail in (
+        ("show", "the mathematics of one rule, and a drawing"),
+        ("explain", "its proof and an example as well"),
+    ):
         reading = actions.add_parser(name, help=detail)
         reading.add_argument("name", metavar="NAME", help="a rule's name, as `rules list` prints it")
         reading.add_argument("--svg", type=Path, metavar="FILE", help="draw both sides there")
@@ -259,6 +270,20 @@ def run_rules_list(options: argparse.Namespace) -> int:
     """`superopt rules list`: one rule a line, as the files have it."""
     for line in listed(selected(load(), family=options.family, part=options.part, operators=options.operator)):
         out.print(line, soft_wrap=True)
+    return 0
+
+
+def run_rules_export(options: argparse.Namespace) -> int:
+    """`superopt rules export`: the file holds the rules in the form asked for; a line says how many, and why others are not."""
+    from superopt.export import export, reasons
+
+    writable(options.output)
+    chosen = selected(load(), family=options.family, part=options.part, operators=options.operator)
+    exported = export([stored.rule for stored in chosen], options.format)
+    exported.save(options.output)
+    out.print(f"{len(exported.written)} of {len(chosen)} rules are in {options.output}", soft_wrap=True)
+    for reason, count in reasons(exported):
+        out.print(f"{count:>5} left out: {reason}", soft_wrap=True)
     return 0
 
 

@@ -69,9 +69,18 @@ def save_text(text: str, path: str | os.PathLike[str]) -> None:
     Raises:
         TargetError: it cannot be written; a file that was there is as it was.
     """
+    save_bytes(text.encode(), path)
+
+
+def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
+    """The file at `path` holds `data`.
+
+    Raises:
+        TargetError: it cannot be written; a file that was there is as it was.
+    """
     target = writable(path)
     with _staging(target) as folder:
-        (folder / target.name).write_text(text, encoding="utf-8")
+        (folder / target.name).write_bytes(data)
         _publish([folder / target.name], target.parent)
 
 

@@ -78,7 +78,7 @@ def drawing(left: Sequence[Term], right: Sequence[Term]) -> str:
 
 def laid_out(roots: tuple[Term, ...]) -> Side:
     """The graph in rows, each term below all of its operands and near the middle of them."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[Term] = nx.DiGraph()
     for term in subterms(*roots):
         graph.add_node(term)
         graph.add_edges_from((operand, term) for operand in term.args)

@@ -1,0 +1,147 @@
+"""What exported rules do when another tool runs them: matched nodes are lifted, the rule applied, the other side lowered.
+
+A module that `superopt rules export --format onnxscript` wrote calls `improvement` from each rule's `check`. A step is taken
+only where the rule's preconditions hold at the nodes' own shapes and attributes, and where it executes no more nodes and
+arithmetic than before and less of one of them, or as much with less memory traffic: any set of rules comes to an end.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
+
+from superopt.errors import ShapeError
+from superopt.graph import Term
+from superopt.match import Pattern
+from superopt.model.lift import leaf_of, lift_node
+from superopt.model.lower import lower
+from superopt.model.nodes import Lowered
+from superopt.rule import parse_rule
+from superopt.work import total_work
+
+OUTPUT = "superopt.output."
+PASSES = 64
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """The nodes that replace a match, over the values by their names; `outputs` are the names of its results."""
+
+    lowered: Lowered
+    values: Mapping[str, ir.Value]
+    outputs: tuple[str, ...]
+
+
+@functools.cache
+def patterns(statement: str) -> tuple[Pattern, ...]:
+    """The rule that the text states, ready to match at every choice of its ranks."""
+    return tuple(Pattern.of(equation) for equation in parse_rule(f"rule: {statement}").equations)
+
+
+def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir.Value], opset: int) -> Improvement | None:
+    """What the rule makes of the nodes between `leaves` and `outputs`; None where it does not apply or does not pay."""
+    graph = _Lifting({id(leaf) for leaf in leaves}, opset)
+    roots = tuple(graph.term(value) for value in outputs)
+    if any(root is None or root.is_variable for root in roots):
+        return None
+    terms = tuple(root for root in roots if root is not None)
+    for pattern in patterns(statement):
+        if len(pattern.left) != len(terms) or pattern.left[0].op != terms[0].op:
+            continue
+        for match in pattern.matches(terms[0], lambda op: [t for t in terms[1:] if t.op == op]):
+            if match.roots == terms:
+                found = _paying(terms, match.replacements, opset, outputs)
+                if found is not None:
+                    return Improvement(found, graph.values, tuple(f"{OUTPUT}{n}" for n in range(len(terms))))
+    return None
+
+
+def _paying(before: Sequence[Term], after: Sequence[Term], opset: int, outputs: Sequence[ir.Value]) -> Lowered | None:
+    """The lowered right side, if it pays."""
+    kind = outputs[0].dtype
+    dtype = np.dtype(np.float32) if kind is None else kind.numpy()
+    try:
+        old, new = _executed(before, opset), _executed(after, opset)
+        lowered = lower(_titled(after), opset, dtype=dtype)
+    except ShapeError:
+        return None
+    known, made = total_work(before), total_work(after)
+    no_more = new <= old and made.flops <= known.flops
+    pays = new < old or made.flops < known.flops or made.bytes < known.bytes
+    return lowered if no_more and pays else None
+
+
+def _titled(terms: Sequence[Term]) -> dict[str, Term]:
+    return {f"{OUTPUT}{number}": term for number, term in enumerate(terms)}
+
+
+def _executed(terms: Sequence[Term], opset: int) -> int:
+    """How many nodes a run executes: what depends on weights alone is folded before."""
+    return len(lower(_titled(terms), opset, constant=lambda t: np.broadcast_to(np.float32(0), t.sizes)).nodes)
+
+
+@dataclass
+class _Lifting:
+    """Terms of values, made from the nodes that compute them up to the leaves of a match."""
+
+    leaves: set[int]
+    opset: int
+
+    def __post_init__(self) -> None:
+        self.values: dict[str, ir.Value] = {}
+        self.terms: dict[ir.Value, Term | None] = {}
+
+    def term(self, value: ir.Value | None) -> Term | None:
+        if value is None:
+            return None
+        if value not in self.terms:
+            self.terms[value] = self._lifted(value)
+        return self.terms[value]
+
+    def _lifted(self, value: ir.Value) -> Term | None:
+        node = value.producer()
+        if id(value) in self.leaves or node is None or ir.convenience.get_const_tensor(value) is not None:
+            return self._leaf(value)
+        terms = lift_node(node, [self.term(v) for v in node.inputs], self.opset)
+        return terms[node.outputs.index(value)] if terms is not None else None
+
+    def _leaf(self, value: ir.Value) -> Term | None:
+        if value.name is None:
+            value.name = f"superopt.value.{len(self.values)}"
+        leaf = leaf_of(value)
+        if leaf is not None:
+            self.values[leaf.name] = value
+        return leaf
+
+
+def emitted(op: Any, found: Improvement) -> list[ir.Value]:
+    """The nodes added through an onnxscript rewriter context; the values that replace the match's outputs."""
+    known: dict[str, ir.Value] = dict(found.values)
+    for name, array in found.lowered.initializers.items():
+        known[name] = op.call_op("Constant", [], {"value": ir.tensor(array)})
+    for node in found.lowered.nodes:
+        inputs = [known[name] if name else None for name in node.inputs]
+        attributes = {name: list(v) if isinstance(v, tuple) else v for name, v in node.attributes}
+        made = op.call_op(node.op_type, inputs, attributes, outputs=len(node.outputs))
+        known.update(zip(node.outputs, [made] if isinstance(made, ir.Value) else made, strict=True))
+    return [known[name] for name in found.outputs]
+
+
+def applied(rules: Any, model: ir.Model) -> int:
+    """How often rules of an onnxscript `RewriteRuleSet` were applied until none pays; the nodes stand in topological order."""
+    total = 0
+    infer_shapes = ShapeInferencePass()
+    for _ in range(PASSES):
+        infer_shapes(model)
+        count = rules.apply_to_model(model)
+        model.graph.sort()
+        total += count
+        if not count:
+            break
+    return total

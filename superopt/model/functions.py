@@ -1,0 +1,178 @@
+"""A rule as a pair of ONNX functions: a pattern, and what may stand in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx.helper
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
+
+from superopt.errors import InvalidModelError
+from superopt.model.nodes import AttributeValue, Lowered, NodeText
+from superopt.model.session import Device, Session
+
+DOMAIN = "superopt.rules"
+FUNCTIONS_IR = 8  # the first in which a model holds functions
+TRIALS = 120
+FEWEST = 8
+MOST_AXES = 5
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two functions of the same inputs and outputs; a match of the first may be replaced by the second."""
+
+    name: str
+    pattern: FunctionProto
+    replacement: FunctionProto
+
+
+def pair(
+    name: str, left: Sequence[Lowered], right: Sequence[Lowered], inputs: Sequence[str], outputs: int, opset: int
+) -> Pair | str:
+    """The pair that a rule's sides are at several instances, or why it is none.
+
+    An attribute that differs between instances is a wildcard on the left; on the right it has to be one of those.
+    """
+    if any(lowered.initializers for lowered in (*left, *right)):
+        return "it has constants, whose values a pattern cannot ask for"
+    if any(_shape(side[0]) != _shape(lowered) for side in (left, right) for lowered in side):
+        return "its form depends on sizes"
+    if len(right[0].nodes) > len(left[0].nodes):
+        return "its right side has more nodes"
+    varying = _varying(left)
+    wildcards: dict[tuple[AttributeValue, ...], str] = {}
+    for values in varying.values():
+        wildcards.setdefault(values, f"a{len(wildcards)}")
+    if any(values not in wildcards for values in _varying(right).values()):
+        return "an attribute of its right side has to be computed"
+    used = {name for node in left[0].nodes for name in node.inputs}
+    taken = [x for x in inputs if x in used]
+    titles = [f"out{n}" for n in range(outputs)]
+    functions = [
+        _function(f"{name}-{part}", lowered, varying_, wildcards, taken, titles, opset)
+        for part, lowered, varying_ in (("pattern", left[0], varying), ("replacement", right[0], _varying(right)))
+    ]
+    return Pair(name, functions[0], functions[1])
+
+
+def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
+    return tuple((n.op_type, n.inputs, n.outputs, tuple(name for name, _ in n.attributes)) for n in lowered.nodes)
+
+
+def _varying(side: Sequence[Lowered]) -> dict[tuple[int, str], tuple[AttributeValue, ...]]:
+    """The attributes that are not the same at all instances: their values by node and name."""
+    found = {}
+    for position, node in enumerate(side[0].nodes):
+        for number, (name, _) in enumerate(node.attributes):
+            values = tuple(lowered.nodes[position].attributes[number][1] for lowered in side)
+            if len(set(values)) > 1:
+                found[position, name] = values
+    return found
+
+
+def _function(
+    name: str,
+    lowered: Lowered,
+    varying: dict[tuple[int, str], tuple[AttributeValue, ...]],
+    wildcards: dict[tuple[AttributeValue, ...], str],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int,
+) -> FunctionProto:
+    nodes = []
+    for position, text in enumerate(lowered.nodes):
+        node = _node(text)
+        for attribute in node.attribute:
+            values = varying.get((position, attribute.name))
+            if values is not None:
+                attribute.CopyFrom(AttributeProto(name=attribute.name, type=attribute.type, ref_attr_name=wildcards[values]))
+        nodes.append(node)
+    return onnx.helper.make_function(
+        DOMAIN, name, list(inputs), list(outputs), nodes, [onnx.helper.make_opsetid("", opset)], sorted(wildcards.values())
+    )
+
+
+def _node(text: NodeText) -> NodeProto:
+    node = onnx.helper.make_node(text.op_type, text.inputs, text.outputs)
+    for name, value in text.attributes:
+        kind = AttributeProto.INTS if isinstance(value, tuple) else None
+        node.attribute.append(onnx.helper.make_attribute(name, value, attr_type=kind))
+    return node
+
+
+def library(pairs: Sequence[Pair], opset: int) -> ModelProto:
+    """A model without nodes that holds the functions, each pattern followed by its replacement."""
+    imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid(DOMAIN, 1)]
+    functions = [function for found in pairs for function in (found.pattern, found.replacement)]
+    version = onnx.helper.find_min_ir_version_for(imports[:1])
+    return onnx.helper.make_model(
+        onnx.helper.make_graph([], "rules", [], []),
+        functions=functions,
+        opset_imports=imports,
+        ir_version=max(version, FUNCTIONS_IR),
+        producer_name="superopt",
+    )
+
+
+# ---------------------------------------------------------------- what a pattern matches without being asked
+
+
+def agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int, ...]]], opset: int, seed: int) -> bool:
+    """Whether both sides compute the same wherever the left one runs at all: other ranks and broadcast operands included.
+
+    `drawn` are shapes at which the rule is typed; ranks and extents of some operands are changed at random.
+    """
+    rng = np.random.default_rng(seed)
+    names = list(drawn[0])
+    sessions = [Session(_model(side, names, opset), Device("cpu"), optimize=False) for side in sides]
+    ran = 0
+    for trial in range(TRIALS):
+        shapes = drawn[trial % len(drawn)]
+        feeds = {n: rng.integers(-3, 4, _changed(shapes[n], rng)).astype(np.float32) for n in names}
+        try:
+            before = sessions[0].run(feeds)
+        except InvalidModelError:
+            continue
+        ran += 1
+        try:
+            after = sessions[1].run(feeds)
+        except InvalidModelError:
+            return False
+        if not all(a.shape == b.shape and np.allclose(a, b, TOLERANCE, TOLERANCE) for a, b in zip(before, after, strict=True)):
+            return False
+    return ran >= FEWEST
+
+
+def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...]:
+    """The shape, or with unit extents, fewer or more axes, or axes in another order."""
+    changed = list(shape)
+    for _ in range(int(rng.integers(3))):
+        kind = int(rng.integers(4))
+        if kind == 0 and changed:
+            changed[int(rng.integers(len(changed)))] = 1
+        elif kind == 1 and len(changed) > 1:
+            changed.pop(0)
+        elif kind == 2 and len(changed) < MOST_AXES:
+            changed.insert(0, int(rng.integers(1, 4)))
+        elif kind == 3:
+            changed = [changed[i] for i in rng.permutation(len(changed))]
+    return tuple(changed)
+
+
+def _model(side: Lowered, inputs: Sequence[str], opset: int) -> ModelProto:
+    """The nodes as a model whose inputs may have any shape."""
+    kind = onnx.TensorProto.FLOAT
+    outputs = sorted({n for node in side.nodes for n in node.outputs if n.startswith("out")})
+    graph = onnx.helper.make_graph(
+        [_node(n) for n in side.nodes],
+        "side",
+        [onnx.helper.make_tensor_value_info(name, kind, None) for name in inputs],
+        [onnx.helper.make_tensor_value_info(name, kind, None) for name in outputs],
+    )
+    imports = [onnx.helper.make_opsetid("", opset)]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=onnx.helper.find_min_ir_version_for(imports))
