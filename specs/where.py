@@ -70,4 +70,4 @@ def lift(node: Node) -> Term | None:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit.chain("Where", term)
+    return emit("Where", *emit.inputs(term))

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import inspect
 import math
+import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from superopt.errors import ShapeError, SpecError
 from superopt.graph import Attribute, Cond, Term, integral, intern_term, subterms
 
 SHORT = 1 << 16
+SMALLEST_PART = 1000
+REAL, POSITIVE = "real", "positive"
 KINDS = {"Axis": "axis", "Axes": "axes", "Extent": "extent", "Extents": "extents", "Real": "real"}
 
 
@@ -56,6 +59,12 @@ class Node(Protocol):
     def scalar(self, position: int) -> float | None:
         """The number that a constant input of one element holds; None for any other input."""
 
+    def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The numbers that a constant input of integers holds, in row-major order, and its shape."""
+
+    def constant(self, position: int) -> Term:
+        """A constant input of integers as an operand. What `Emit.integers` makes of it is that input again."""
+
     def broadcast(self) -> list[Term]:
         """The inputs, each expanded (ONNX broadcasting made explicit) to their common shape."""
 
@@ -63,7 +72,7 @@ class Node(Protocol):
         """`x` broadcast to `shape` as ONNX does: the last axes aligned, unit axes repeated."""
 
     def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
-        """strides, dilations and pads of a two-dimensional window that slides over input 0, with auto_pad worked out."""
+        """strides, dilations and pads of a window that slides over input 0, with auto_pad and ceil_mode worked out."""
 
     def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
         """The term that notation text denotes, given its tensors and its attribute and axis variables."""
@@ -84,12 +93,26 @@ class Emit(Protocol):
     def aligned(self, term: Term) -> Term:
         """What stands under an `expand`, reshaped to its rank with an extent of 1 along the new axes."""
 
+    def alone(self, term: Term) -> bool:
+        """Whether nodes compute the term, and one other term and no output needs it: so one node may compute both."""
+
+    def inputs(self, term: Term) -> list[Term]:
+        """The operands without any `expand` that ONNX broadcasting makes superfluous."""
+
+    def integers(self, term: Term, extent: int) -> str:
+        """A term that holds positions of an axis of this extent, as int64.
+
+        Raises:
+            ShapeError: it is a constant that holds something else.
+        """
+
     def nested(self, term: Term) -> list[Term]:
         """The operands of a term that nests to the right in terms of the same operator and attributes."""
 
-    def chain(self, op_type: str, term: Term) -> str:
-        """A term as a chain of binary nodes: parts of it that are wanted anyway first, then the other operands from left to
-        right, without any `expand` that ONNX broadcasting makes superfluous.
+    def chain(self, op_type: str, term: Term, inverse: tuple[str, Callable[[Term], Term | None]] | None = None) -> str:
+        """A term as a chain of binary nodes (one node if the ONNX operator takes any number of inputs): parts of it that are
+        wanted anyway first, then the other operands from left to right, without any `expand` that ONNX broadcasting makes
+        superfluous. `inverse` is the ONNX operator that undoes this one, and what an operand is the inverse of, if anything.
         """
 
 
@@ -109,7 +132,8 @@ class Operator:
     `composite` is notation text. Beside a definition it is what that is composed of, and gives the operator's one axiom. Alone
     it says what an ONNX operator lifts to, and the algebra knows no such operator. One that adds a bias to a host (a
     convolution, say) may have the functions `bias_axis`, the axis of a host along which it takes a bias or None, and
-    `lower_biased`, which writes host and bias as one ONNX node.
+    `lower_biased`, which writes host and bias as one ONNX node. `domain` says which inputs show what the operator does: real
+    ones, or positive ones where it is not a number for others.
     """
 
     name: str
@@ -123,6 +147,7 @@ class Operator:
     lift: Callable[[Node], Term | tuple[Term, ...] | None] | None = field(compare=False)
     lower: Callable[..., str] | None = field(compare=False)
     exact: str
+    domain: str
     digest: str
     module: ModuleType = field(compare=False, repr=False)
 
@@ -195,6 +220,7 @@ def _load(path: Path) -> Operator:
         lift=getattr(module, "lift", None),
         lower=getattr(module, "lower", None),
         exact=getattr(module, "EXACT", "ring"),
+        domain=getattr(module, "DOMAIN", REAL),
         digest=hashlib.sha256(path.read_bytes()).hexdigest()[:16],
         module=module,
     )
@@ -280,6 +306,16 @@ def _canonical(value: Attribute) -> Attribute:
     return integral(value) if isinstance(value, Fraction) else value
 
 
+def fraction_of(number: float) -> Attribute:
+    """The number, or the fraction of small terms (1/6, 1/100) that float32 rounds to it: an attribute says that one exactly."""
+    near = Fraction(number).limit_denominator(SMALLEST_PART) if math.isfinite(number) else Fraction(0)
+    return integral(near) if math.isfinite(number) and _float32(float(near)) == _float32(number) else number
+
+
+def _float32(number: float) -> bytes:
+    return struct.pack("f", number)
+
+
 def _from_end(spec: Operator, axis: object, rank: int) -> int:
     if not isinstance(axis, int) or not -rank <= axis < rank:
         raise ShapeError(f"{spec.name}: axis {axis} does not exist at rank {rank}")
@@ -332,21 +368,3 @@ def rebuild(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term
         args = tuple(done[a] for a in term.args)
         done[term] = term if args == term.args else apply(term.op, *args, **dict(term.attributes))
     return done[root]
-
-
-def pointwise(name: str) -> str:
-    """Axioms of an operator that works on each element alone: it trades places with what only moves elements."""
-    return f"""
-    concat:       {name}(concat(x, y, axis=k)) == concat({name}(x), {name}(y), axis=k)
-                  for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    slice:        {name}(slice(x, axis=k, start=a, stop=b)) == slice({name}(x), axis=k, start=a, stop=b)
-                  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
-    transpose:    {name}(transpose(x, perm=(-1, -2))) == transpose({name}(x), perm=(-1, -2))  for x[2]
-    transpose-3:  {name}(transpose(x, perm=(i, j, k))) == transpose({name}(x), perm=(i, j, k))
-                  for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    transpose-4:  {name}(transpose(x, perm=(-4, i, j, k))) == transpose({name}(x), perm=(-4, i, j, k))
-                  for x[4], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    expand:       {name}(expand(x, shape=s, axes=(k,))) == expand({name}(x), shape=s, axes=(k,))
-                  for x[1], s[2, 3, 4], k[-1, -2, -3, -4]
-    reshape:      {name}(reshape(x, shape=s)) == reshape({name}(x), shape=s)  for x[1, 2, 3, 4], s[1, 2, 3, 4]
-"""

@@ -60,7 +60,8 @@ class Gain:
         """What to compute the copies' outputs by."""
         for segment in self.copies:
             terms = segment.form.restored(self.found.outputs)
-            yield Replacement(dict(zip(segment.island.outputs, terms, strict=True)), segment.island.dtype)
+            island = segment.island
+            yield Replacement(dict(zip(island.outputs, terms, strict=True)), island.dtype, island.conditions)
 
 
 def segments(chart: Chart, offset: int) -> list[Segment]:

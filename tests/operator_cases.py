@@ -16,9 +16,9 @@ from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
 from superopt.graph import Attribute, Sym, Term, size, substitute_attribute, subterms, variable, variables
 from superopt.model.lift import leaf_of, lift_node
-from superopt.model.lower import Lowered, model_of
+from superopt.model.nodes import Lowered, model_of
 from superopt.model.session import Device, Session
-from superopt.op import Parameter, apply, operator, registry
+from superopt.op import POSITIVE, Parameter, apply, operator, registry
 from superopt.prove.instance import instantiations
 from superopt.text import Equation
 
@@ -78,10 +78,10 @@ def applications(name: str) -> st.SearchStrategy[Term]:
 
 
 def arrays_for(*terms: Term, seed: int = 0) -> dict[str, Array]:
-    """A float32 array for every variable: standard normal, or at least a half where a root is taken."""
+    """A float32 array for every variable: standard normal, or at least a half where an operator asks for positive inputs."""
     rng = np.random.default_rng(seed)
     arrays = {v.name: rng.standard_normal(v.sizes).astype(np.float32) for v in variables(*terms)}
-    if any(t.op == "rsqrt" for t in subterms(*terms)):
+    if any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*terms)):
         return {name: np.asarray(np.abs(a) + 0.5, dtype=np.float32) for name, a in arrays.items()}
     return arrays
 

@@ -16,7 +16,8 @@ from onnx import helper, numpy_helper
 from superopt.errors import ShapeError
 from superopt.graph import Term, subterms, variable
 from superopt.model.fold import fold
-from superopt.model.lower import Lowered, lower, model_of
+from superopt.model.lower import lower
+from superopt.model.nodes import Lowered, model_of
 from superopt.model.session import Device, Session
 from superopt.op import apply, operator
 from tests.operator_cases import WITH_OPERANDS, Array, applications, arrays_for, evaluated, lifted, ran

@@ -15,7 +15,8 @@ from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate_operator
 from superopt.graph import Term, variable
 from superopt.linearity import NONE, degree, degrees, linear_in
-from superopt.model.lower import lower, model_of
+from superopt.model.lower import lower
+from superopt.model.nodes import model_of
 from superopt.op import apply, operator, registry
 from superopt.rule import axioms
 from superopt.work import Work, total_work, work

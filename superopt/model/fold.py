@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from superopt.errors import InvalidModelError
 from superopt.graph import Term, variables
-from superopt.model.lower import Array, lower, model_of
+from superopt.model.lower import Array, lower
+from superopt.model.nodes import model_of
 from superopt.model.session import Device, Session
 
 OPSET = 18
@@ -18,18 +19,19 @@ OPSET = 18
 def fold(terms: Iterable[Term], values: Mapping[str, Array]) -> dict[Term, Array]:
     """The value of each term, rounded once to the type of the arrays in `values`, which has every variable of the terms.
 
-    The arithmetic is float64, or float32 where ONNX Runtime has no float64 kernel.
+    What ONNX keeps as booleans is boolean. The arithmetic is float64, or float32 where ONNX Runtime has no float64 kernel.
     """
     wanted = {f"folded.{position}": term for position, term in enumerate(dict.fromkeys(terms))}
     if not wanted:
         return {}
     inputs = variables(*wanted.values())
-    dtype = np.result_type(*(values[x.name].dtype for x in inputs)) if inputs else np.dtype(np.float32)
+    numbers = [values[x.name].dtype for x in inputs if not x.condition]
+    dtype = np.result_type(*numbers) if numbers else np.dtype(np.float32)
     try:
         arrays = _computed(wanted, inputs, values, np.float64)
     except InvalidModelError:
         arrays = _computed(wanted, inputs, values, np.float32)
-    return {term: array.astype(dtype) for term, array in zip(wanted.values(), arrays, strict=True)}
+    return {t: a if a.dtype == np.bool_ else a.astype(dtype) for t, a in zip(wanted.values(), arrays, strict=True)}
 
 
 def _computed(
@@ -37,4 +39,4 @@ def _computed(
 ) -> list[Array]:
     lowered = lower(wanted, OPSET, dtype=dtype)
     session = Session(model_of(lowered, inputs, wanted, OPSET, dtype).SerializeToString(), Device(), optimize=False)
-    return session.run({x.name: np.asarray(values[x.name], dtype=dtype) for x in inputs})
+    return session.run({x.name: values[x.name] if x.condition else values[x.name].astype(dtype) for x in inputs})

@@ -23,13 +23,15 @@ class Island:
     """Nodes of the top graph in topological order, and what they compute.
 
     `values` has the term of every value that the nodes produce; `outputs`, of those that are used elsewhere, are graph outputs
-    or are captured by a subgraph. A variable of the terms is a value from outside; it is constant if it is a weight.
+    or are captured by a subgraph; `conditions` names those of them that are booleans. A variable of the terms is a value from
+    outside; it is constant if it is a weight, and a condition if it is boolean. All others are numbers of type `dtype`.
     """
 
     nodes: tuple[ir.Node, ...]
     values: Mapping[str, Term]
     outputs: Mapping[str, Term]
     dtype: ir.DataType
+    conditions: frozenset[str] = frozenset()
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node, ...]]:
@@ -45,6 +47,7 @@ class Chart:
     def __init__(self, model: Model) -> None:
         self.model = charted(model)
         self.opset = opset_of(model)
+        self._only = _float_type([v for node in self.model.graph for v in node.outputs])
         self._captured = {name for node in self.model.graph for name in _captures(node)}
         self._weights: dict[ir.Value, Term] = {}
         self._levels: dict[ir.Node, int] = {}
@@ -73,10 +76,12 @@ class Chart:
             assert lifted is not None, "a node of an island lifts"
             terms.update(lifted)
         inside = set(nodes)
-        dtype = _float_type(nodes[0].outputs)
-        assert dtype is not None, "a node of an island has floating-point results"
-        outputs = {_name(v): t for v, t in terms.items() if self._used_outside(v, inside)}
-        return Island(tuple(nodes), {_name(v): t for v, t in terms.items()}, outputs, dtype)
+        dtype = self._float_type(nodes[0])
+        assert dtype is not None, "a node of an island has a floating-point type"
+        outputs = {v: t for v, t in terms.items() if self._used_outside(v, inside)}
+        conditions = frozenset(_name(v) for v in outputs if v.dtype == ir.DataType.BOOL)
+        values, wanted = ({_name(v): t for v, t in found.items()} for found in (terms, outputs))
+        return Island(tuple(nodes), values, wanted, dtype, conditions)
 
     def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
         return value.is_graph_output() or value.name in self._captured or any(u.node not in inside for u in value.uses())
@@ -103,16 +108,24 @@ class Chart:
     def _lifted(self, node: ir.Node, terms: Mapping[ir.Value, Term]) -> dict[ir.Value, Term] | None:
         """The terms of the node's results over `terms` and variables, or None if it does not lift.
 
-        A node lifts if a spec binds it, its results' shapes are known, and all its floating-point values are of one type.
+        A node lifts if a spec binds it, its results' shapes are known, and all its floating-point values are of one type; one
+        with boolean results, only where that is the type of the whole model.
         """
         results = [v for v in node.outputs if v.name]
-        if node.op_identifier() in self.model.functions or _float_type([*results, *node.inputs]) is None:
+        if node.op_identifier() in self.model.functions or self._float_type(node) is None:
             return None
         operands = [None if v is None else terms.get(v) or self._weights.get(v) or leaf_of(v) for v in node.inputs]
         lifted = lift_node(node, operands, self.opset)
         if lifted is None or any(v.shape is None or tuple(v.shape) != t.shape for v, t in zip(results, lifted, strict=True)):
             return None
         return dict(zip(results, lifted, strict=True))
+
+    def _float_type(self, node: ir.Node) -> ir.DataType | None:
+        """The floating-point type that the node computes with or, where it has booleans alone, that the whole model has."""
+        own = _float_type([*node.outputs, *node.inputs])
+        if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
+            return self._only if own in (None, self._only) else None
+        return own
 
 
 class _Partition:

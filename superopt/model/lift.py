@@ -25,12 +25,12 @@ SMALLEST_OPSET = 7
 def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple[Term, ...] | None:
     """The terms of the node's outputs, or None where no spec binds the node.
 
-    `inputs` has a term for every input of the node: None for one that is left out or that is no floating-point tensor of
-    known shape. Constant operands (axes, shapes, numbers) are read from the node itself.
+    `inputs` has a term for every input of the node: None for one that is left out or that is no floating-point or boolean
+    tensor of known shape. Constant operands (axes, shapes, numbers) are read from the node itself.
     """
     if opset < SMALLEST_OPSET or node.domain not in ("", "ai.onnx") or node.overload:
         return None
-    if node.op_type == "Identity" or _is_inactive_dropout(node):
+    if node.op_type == "Identity" or _is_inactive_dropout(node) or _is_number_of_condition(node):
         return None if inputs[0] is None else (inputs[0],)
     lifted = _Node(node, inputs, opset)
     for spec in _bindings(node.op_type):
@@ -46,14 +46,16 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
 
 
 def leaf_of(value: ir.Value) -> Term | None:
-    """The variable named after a floating-point value of known, nonempty shape, constant if it is a weight; else None."""
-    shape = value.shape
-    if value.name is None or value.dtype not in FLOATS or shape is None:
+    """The variable named after a floating-point or boolean value of known, nonempty shape, constant if it is a weight, a
+    condition if it is boolean; None for any other value.
+    """
+    shape, condition = value.shape, value.dtype == ir.DataType.BOOL
+    if value.name is None or shape is None or not (condition or value.dtype in FLOATS):
         return None
     extents = tuple(d for d in shape if isinstance(d, int) and d > 0)
     if len(extents) != len(shape):
         return None
-    return variable(value.name, extents, constant=_constant(value) is not None)
+    return variable(value.name, extents, constant=_constant(value) is not None, condition=condition)
 
 
 def constant_array(value: ir.Value) -> Array | None:
@@ -76,6 +78,13 @@ def _is_inactive_dropout(node: ir.Node) -> bool:
     mode = constant_array(training) if training is not None else np.False_
     wanted = [v for v in node.outputs if v.name]
     return node.op_type == "Dropout" and mode is not None and not mode.any() and len(wanted) == 1
+
+
+def _is_number_of_condition(node: ir.Node) -> bool:
+    """Whether the node makes numbers of booleans, 0 and 1, which the algebra does not tell apart."""
+    source, result = node.inputs[0] if node.inputs else None, node.outputs[0] if node.outputs else None
+    cast = node.op_type == "Cast" and source is not None and result is not None
+    return cast and source.dtype == ir.DataType.BOOL and result.dtype in FLOATS
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,19 @@ class _Node:
         value = self.node.inputs[position]
         tensor = None if value is None else _constant(value)
         return float(tensor.numpy().item()) if tensor is not None and tensor.size == 1 else None
+
+    def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        value = self.node.inputs[position]
+        array = None if value is None else constant_array(value)
+        if array is None or array.dtype.kind != "i":
+            raise ShapeError(f"{self.op_type}: input {position} is no constant of integers")
+        return tuple(array.ravel().tolist()), array.shape
+
+    def constant(self, position: int) -> Term:
+        value = self.node.inputs[position]
+        assert value is not None
+        assert value.name
+        return variable(value.name, self.integers(position)[1], constant=True)
 
     def broadcast(self) -> list[Term]:
         operands = [self.operand(position) for position in range(len(self.inputs))]

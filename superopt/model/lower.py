@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -19,37 +19,23 @@ import numpy.typing as npt
 import onnx.defs
 import onnx.helper
 import onnx.numpy_helper
-from onnx import AttributeProto, ModelProto, NodeProto
+from onnx import TensorProto
 from onnx.defs import OpSchema
 
+from superopt.composite import unfolded
 from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
-from superopt.graph import Term
-from superopt.op import Operator, apply, operator, registry
+from superopt.graph import Term, subterms
+from superopt.model.booleans import resolved
+from superopt.model.hosts import ROLES, taken, written
+from superopt.model.nodes import AttributeValue, Lowered, NodeText, needed, renamed
+from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
+from superopt.op import apply, operator, registry
 
 SMALL = 64
-IR_VERSION = 4  # the first in which an initializer need not be an input
 Array: TypeAlias = "npt.NDArray[Any]"
-AttributeValue: TypeAlias = "int | float | str | tuple[int, ...]"
 Constants: TypeAlias = "Callable[[Term], Array]"
-
-
-@dataclass(frozen=True)
-class NodeText:
-    """One ONNX node: what stands in a NodeProto, as plain values. An absent optional input is the empty string."""
-
-    op_type: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: tuple[tuple[str, AttributeValue], ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Lowered:
-    """Nodes in topological order, and the arrays of the initializers they need beyond the variables of the terms."""
-
-    nodes: tuple[NodeText, ...]
-    initializers: Mapping[str, Array]
+Inverse: TypeAlias = "tuple[str, Callable[[Term], Term | None]]"
 
 
 def lower(
@@ -59,17 +45,39 @@ def lower(
     constant: Constants | None = None,
     dtype: npt.DTypeLike = np.float32,
     prefix: str = "superopt.",
+    conditions: Collection[str] | None = None,
 ) -> Lowered:
     """ONNX nodes that compute each term under its name.
 
     A variable stands for the value of its name. `constant` computes a weight-only term that is no variable; it becomes an
     initializer (without `constant`, only terms that have no variables do, and the rest are computed by nodes). Numbers are
-    stored as `dtype`. Every new name begins with `prefix`.
+    stored as `dtype`. Every new name begins with `prefix`. The outputs named in `conditions` are booleans and all others
+    numbers; without it, each is what its term is by itself (see `model.booleans`).
 
     Raises:
         ShapeError: the opset cannot express a term.
     """
-    return _Lowering(outputs, opset, constant, np.dtype(dtype), prefix).run()
+    return _Lowering(outputs, opset, constant, np.dtype(dtype), prefix, conditions).run()
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def is_boolean(term: Term) -> bool:
+    """Whether ONNX keeps the term as booleans: a condition, or what only moves the elements of conditions."""
+    if term.is_variable:
+        return term.condition
+    if not any(t.condition or t.op in _comparisons() for t in subterms(term)):
+        return False
+    try:
+        return bool(lower({"term": term}, onnx.defs.onnx_opset_version()).booleans)
+    except ShapeError:
+        return False
+
+
+@functools.cache
+def _comparisons() -> frozenset[str]:
+    """The operators of the algebra whose ONNX operators yield booleans, whatever they are given."""
+    yields = {s.name: resolved(s, [], 1)[1] for s in onnx.defs.get_all_schemas() if s.domain == "" and s.outputs}
+    return frozenset(n for n, o in registry().items() if o.definition and any(yields.get(t) == [True] for t in o.onnx))
 
 
 def literal(term: Term, dtype: npt.DTypeLike) -> Array:
@@ -87,6 +95,9 @@ class _Lowering:
     constant: Constants | None
     dtype: np.dtype[Any]
     prefix: str
+    conditions: Collection[str] | None = None
+    booleans: set[str] = field(default_factory=set)
+    casts: dict[str, str] = field(default_factory=dict)
     nodes: list[NodeText] = field(default_factory=list)
     initializers: dict[str, Array] = field(default_factory=dict)
     names: dict[Term, str] = field(default_factory=dict)
@@ -95,11 +106,11 @@ class _Lowering:
     def __post_init__(self) -> None:
         self.numbers = itertools.count()
         self.live = self._live()
-        self.operands = {term: _parts(term, self.live) for term in self.live}
+        self.operands = {term: parts(term, self.live) for term in self.live}
         self.uses = Counter(x for operands in self.operands.values() for x in operands)
         self.uses.update(self.wanted.values())
         self.hosts = {term: host for term in self.live if (host := self._host(term)) is not None}
-        self.splits = _splits(self.live)
+        self.splits = tilings(self.live)
 
     def run(self) -> Lowered:
         inside = set(self.hosts.values())
@@ -107,14 +118,20 @@ class _Lowering:
             if term.op != "expand" and term not in inside:
                 self.name_of(term)
         titles: dict[str, str] = {}
+        booleans: set[str] = set()
         for name, term in self.wanted.items():
-            if self._ready(term) or self.name_of(term) in titles:
-                self.nodes.append(NodeText("Identity", (self.name_of(term),), (name,)))
+            found = self.name_of(term)
+            boolean = found in self.booleans if self.conditions is None else name in self.conditions
+            value = self._cast(found, boolean=boolean)
+            if value in titles or value in self.initializers or (self._ready(term) and value == found):
+                self.nodes.append(NodeText("Identity", (value,), (name,)))
             else:
-                titles[self.name_of(term)] = name
-        nodes = _needed([_renamed(node, titles) for node in self.nodes], self.wanted)
+                titles[value] = name
+            booleans.update([name] if boolean else [])
+        nodes = needed([renamed(node, titles) for node in self.nodes], self.wanted)
         read = {name for node in nodes for name in node.inputs}
-        return Lowered(tuple(nodes), {name: array for name, array in self.initializers.items() if name in read})
+        stored = {name: array for name, array in self.initializers.items() if name in read}
+        return Lowered(tuple(nodes), stored, frozenset(booleans))
 
     # ------------------------------------------------------------ what is computed by nodes
 
@@ -143,17 +160,24 @@ class _Lowering:
 
     def _computed(self, term: Term) -> str:
         if term.is_variable:
+            self.booleans.update([term.name] if term.condition else [])
             return term.name
         if self._ready(term):
             return self._initializer(literal(term, self.dtype) if self.constant is None else self.constant(term))
         if term in self.splits:
             return self._split(term)
         if term in self.hosts:
-            return self._with_bias(term, self.hosts[term])
+            return self._with_host(term, self.hosts[term])
         spec = operator(term.op)
         if spec.lower is None:
             raise ShapeError(f"{term.op} has no lowering")
-        return spec.lower(term, self)
+        try:
+            return spec.lower(term, self)
+        except ShapeError:
+            body = unfolded(term)
+            if body is None:
+                raise
+            return self.name_of(body)
 
     # ------------------------------------------------------------ op.Emit
 
@@ -166,6 +190,21 @@ class _Lowering:
         new = next((position for position in range(term.rank) if position - term.rank in axes), term.rank)
         return apply("reshape", x, shape=tuple(shape[new:])) if tuple(shape[new:]) != x.shape else x
 
+    def alone(self, term: Term) -> bool:
+        return self.uses[term] == 1 and not self._ready(term)
+
+    def inputs(self, term: Term) -> list[Term]:
+        given = [self._broadcast(x) for x in term.args]
+        return given if np.broadcast_shapes(*(x.sizes for x in given)) == term.shape else [term.args[0], *given[1:]]
+
+    def integers(self, term: Term, extent: int) -> str:
+        if self.constant is None or not term.constant:
+            return self("Cast", term, to=TensorProto.INT64)
+        key = ("positions", term, extent)
+        if key not in self.stored:
+            self.stored[key] = self._initializer(positions(self.constant(term), extent))
+        return self.stored[key]
+
     def nested(self, term: Term) -> list[Term]:
         operands = [term.args[0]]
         rest = term.args[1]
@@ -174,38 +213,59 @@ class _Lowering:
             rest = rest.args[1]
         return [*operands, rest]
 
-    def chain(self, op_type: str, term: Term) -> str:
-        return self._chained(op_type, term, self.operands.get(term, term.args), None)
+    def chain(self, op_type: str, term: Term, inverse: Inverse | None = None) -> str:
+        return self._chained(op_type, term, self.operands.get(term, term.args), None, inverse)
 
     # ------------------------------------------------------------ sums, products and biases
 
-    def _chained(self, op_type: str, term: Term, operands: Iterable[Term], first: str | None) -> str:
+    def _chained(
+        self, op_type: str, term: Term, operands: Iterable[Term], first: str | None, inverse: Inverse | None = None
+    ) -> str:
         """The operands combined from left to right, after `first`, a value of the term's shape, where there is one."""
         if operator(term.op).commutative and self.constant is not None:
-            operands = _with_constants_merged(term.op, operands)
-        operands = list(operands)
-        inputs = [self.aligned(x) if x.op == "expand" and x not in self.names else x for x in operands]
+            operands = with_constants_merged(term.op, operands)
+        steps = self._steps(op_type, list(operands), inverse)
+        inputs = [self._broadcast(x) for _, x in steps]
         if first is None and np.broadcast_shapes(*(x.sizes for x in inputs)) != term.shape:
-            inputs[0] = operands[0]
+            inputs[0] = steps[0][1]
         names = [*([] if first is None else [first]), *map(self.name_of, inputs)]
-        return functools.reduce(lambda result, name: self(op_type, result, name), names)
+        if _schema(op_type, self.opset).inputs[-1].option == OpSchema.FormalParameterOption.Variadic:
+            return self(op_type, *names)
+        types = [step for step, _ in steps][first is None :]
+        return functools.reduce(
+            lambda result, step: self(step[0], result, step[1]), zip(types, names[1:], strict=True), names[0]
+        )
+
+    def _steps(self, op_type: str, operands: list[Term], inverse: Inverse | None) -> list[tuple[str, Term]]:
+        """ONNX operators and what each combines the result so far with: the first the term's own, others its inverse too."""
+        steps: list[tuple[str, Term]] = []
+        for x in operands:
+            under = x.args[0] if x.op == "expand" else x
+            what = inverse[1](under) if inverse and self.alone(under) and (under is x or self.alone(x)) else None
+            if inverse is None or what is None:
+                steps.append((op_type, x))
+            else:
+                steps.append((inverse[0], what if under is x else apply("expand", what, **dict(x.attributes))))
+        plain = next((step for step in steps if step[0] == op_type), (op_type, operands[0]))
+        return [plain, *(step for step in (steps if plain in steps else steps[1:]) if step is not plain)]
+
+    def _broadcast(self, x: Term) -> Term:
+        """What ONNX broadcasts to the term: what stands under an `expand`, or one element of what is the same everywhere."""
+        if x.op == "expand" and x not in self.names:
+            return self.aligned(x)
+        return everywhere(x) or x
 
     def _host(self, term: Term) -> Term | None:
-        """An operand that nothing else uses and that one node computes together with the sum's biases (see `op.Operator`)."""
-        if term.op == "add":
-            for host in self.operands[term]:
-                if self.uses[host] == 1 and not self._ready(host) and _biases(host, self.operands[term]):
-                    return host
-        return None
+        """An operand that nothing else uses and that one node computes together with others (see `model.hosts`)."""
+        hosts = self.operands[term] if term.op in ROLES else ()
+        return next((x for x in hosts if self.alone(x) and taken(term.op, x, self.operands[term])), None)
 
-    def _with_bias(self, term: Term, host: Term) -> str:
-        biases = _biases(host, self.operands[term])
-        rest = list((Counter(self.operands[term]) - Counter([host, *biases])).elements())
-        rows = [b.args[0] for b in biases]
-        composite = _taking_bias(host)
-        assert composite is not None
-        name: str = composite.module.lower_biased(host, apply("add", *rows) if len(rows) > 1 else rows[0], self)
-        return self._chained("Add", term, rest, name) if rest else name
+    def _with_host(self, term: Term, host: Term) -> str:
+        rows = taken(term.op, host, self.operands[term])
+        rest = list((Counter(self.operands[term]) - Counter([host, *rows])).elements())
+        under = [x.args[0] for x in rows]
+        name = written(term.op, host, apply(term.op, *under) if len(under) > 1 else under[0], self)
+        return self._chained(ROLES[term.op][2], term, rest, name) if rest else name
 
     # ------------------------------------------------------------ nodes and initializers
 
@@ -220,6 +280,8 @@ class _Lowering:
     def _emit(self, op_type: str, inputs: Iterable[Any], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
         schema = _schema(op_type, self.opset)
         names = [self._input(x) for x in inputs]
+        wanted, yielded = resolved(schema, [self._kind(name) for name in names], outputs)
+        names = [name if kind is None else self._cast(name, boolean=kind) for name, kind in zip(names, wanted, strict=True)]
         written: list[tuple[str, AttributeValue]] = []
         for name, value in attributes.items():
             if name in schema.attributes:
@@ -230,7 +292,29 @@ class _Lowering:
                 names[position] = self._initializer(np.asarray(value, dtype=np.int64))
         results = tuple(self._fresh(op_type) for _ in range(outputs))
         self.nodes.append(NodeText(op_type, tuple(names), results, tuple(written)))
+        self.booleans.update(itertools.compress(results, yielded))
         return results
+
+    def _kind(self, name: str) -> bool | None:
+        """Whether the value is boolean; None if it is neither that nor a floating-point number, or there is none."""
+        stored = self.initializers.get(name)
+        return name in self.booleans if name and (stored is None or stored.dtype.kind in "fb") else None
+
+    def _cast(self, name: str, *, boolean: bool) -> str:
+        """The value as booleans, or as numbers."""
+        if (name in self.booleans) == boolean:
+            return name
+        if name not in self.casts:
+            stored = self.initializers.get(name)
+            dtype = np.dtype(np.bool_) if boolean else self.dtype
+            if stored is not None:
+                self.casts[name] = self._initializer(stored.astype(dtype))
+            else:
+                self.casts[name] = self._fresh("Cast")
+                element = onnx.helper.np_dtype_to_tensor_dtype(dtype)
+                self.nodes.append(NodeText("Cast", (name,), (self.casts[name],), (("to", element),)))
+                self.booleans.update([self.casts[name]] if boolean else [])
+        return self.casts[name]
 
     def _input(self, given: Any) -> str:
         match given:
@@ -251,63 +335,11 @@ class _Lowering:
         if key not in self.stored:
             self.stored[key] = self._fresh("constant")
             self.initializers[self.stored[key]] = array
+            self.booleans.update([self.stored[key]] if array.dtype == np.bool_ else [])
         return self.stored[key]
 
     def _fresh(self, stem: str) -> str:
         return f"{self.prefix}{stem}.{next(self.numbers)}"
-
-
-def _parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
-    """What to combine for a term: of a sum or product, parts that are wanted anyway, the longest first, then what is left."""
-    if not operator(term.op).commutative or len(term.args) == 2:
-        return term.args
-    left = Counter(term.args)
-    chosen: list[Term] = []
-    for part in sorted((p for p in live if p.op == term.op and p is not term), key=lambda p: -len(p.args)):
-        if not Counter(part.args) - left:
-            left -= Counter(part.args)
-            chosen.append(part)
-    return (*chosen, *left.elements())
-
-
-def _with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
-    """The operands with those that are constant combined, at the end: under one `expand` where all have the same."""
-    given = list(operands)
-    others, constants = [x for x in given if not x.constant], [x for x in given if x.constant]
-    if len(constants) < 2:
-        return [*others, *constants]
-    if all(x.op == "expand" and x.attributes == constants[0].attributes for x in constants):
-        inner = apply(op, *(x.args[0] for x in constants))
-        return [*others, apply("expand", inner, **dict(constants[0].attributes))]
-    return [*others, apply(op, *constants)]
-
-
-def _biases(host: Term, operands: Iterable[Term]) -> list[Term]:
-    """Those of the operands that one ONNX node can add to what the host computes."""
-    composite = _taking_bias(host)
-    axes = () if composite is None else (composite.module.bias_axis(host),)
-    return [x for x in operands if x.constant and x.op == "expand" and x.integers("axes") == axes != ()]
-
-
-def _taking_bias(host: Term) -> Operator | None:
-    """The composite that is the host with a bias."""
-    composites = (spec for spec in registry().values() if hasattr(spec.module, "bias_axis"))
-    return next((spec for spec in composites if spec.module.bias_axis(host) is not None), None)
-
-
-def _splits(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
-    """For each slice that belongs to a set of slices which tile an axis of their operand: that set, in order."""
-    groups: dict[tuple[Term, int], list[Term]] = {}
-    for term in live:
-        if term.op == "slice":
-            groups.setdefault((term.args[0], term.integer("axis")), []).append(term)
-    tiled: dict[Term, tuple[Term, ...]] = {}
-    for (x, axis), slices in groups.items():
-        slices.sort(key=lambda s: s.integer("start"))
-        stops = [s.integer("stop") for s in slices]
-        if [0, *stops[:-1]] == [s.integer("start") for s in slices] and stops[-1] == x.sizes[axis]:
-            tiled.update(dict.fromkeys(slices, tuple(slices)))
-    return tiled
 
 
 def _schema(op_type: str, opset: int) -> OpSchema:
@@ -322,48 +354,3 @@ def _input_position(schema: OpSchema, name: str, opset: int) -> int:
         if formal.name == name:
             return position
     raise ShapeError(f"{schema.name} has no {name} at opset {opset}")
-
-
-def _renamed(node: NodeText, titles: Mapping[str, str]) -> NodeText:
-    inputs, outputs = (tuple(titles.get(name, name) for name in names) for names in (node.inputs, node.outputs))
-    return replace(node, inputs=inputs, outputs=outputs)
-
-
-def _needed(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[NodeText]:
-    """The nodes that the outputs depend on."""
-    wanted = set(outputs)
-    kept: list[NodeText] = []
-    for node in reversed(nodes):
-        if wanted.intersection(node.outputs):
-            wanted.update(node.inputs)
-            kept.append(node)
-    return kept[::-1]
-
-
-# ---------------------------------------------------------------- a model of its own
-
-
-def model_of(
-    lowered: Lowered, inputs: Iterable[Term], outputs: Mapping[str, Term], opset: int, dtype: npt.DTypeLike = np.float32
-) -> ModelProto:
-    """A model that takes the variables `inputs` and returns the terms that `lowered` computes under the names in `outputs`."""
-    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    info = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [_node(n) for n in lowered.nodes],
-        "terms",
-        [info(x.name, kind, x.sizes) for x in inputs],
-        [info(name, kind, term.sizes) for name, term in outputs.items()],
-        [onnx.numpy_helper.from_array(np.asarray(a, order="C"), name) for name, a in lowered.initializers.items()],
-    )
-    imports = [onnx.helper.make_opsetid("", opset)]
-    version = max(IR_VERSION, onnx.helper.find_min_ir_version_for(imports))
-    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=version)
-
-
-def _node(text: NodeText) -> NodeProto:
-    node = onnx.helper.make_node(text.op_type, text.inputs, text.outputs)
-    for name, value in text.attributes:
-        kind = AttributeProto.INTS if isinstance(value, tuple) else None
-        node.attribute.append(onnx.helper.make_attribute(name, value, attr_type=kind))
-    return node

@@ -17,7 +17,8 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from superopt.graph import Term, variables
 from superopt.model.cache import Cache, digest_of
 from superopt.model.kernel import SMALL, Kernel, Operand, Timing, attribute_value, least_seconds, random_values
-from superopt.model.lower import lower, model_of
+from superopt.model.lower import is_boolean, lower
+from superopt.model.nodes import model_of
 from superopt.model.session import Array, Device, Session, last_level_cache
 
 Json: TypeAlias = "Any"
@@ -163,7 +164,8 @@ class Measured:
         salts = itertools.count()
 
         def constant(term: Term) -> Array:
-            return random_values(self._element, term.sizes, next(salts))
+            element = TensorProto.BOOL if is_boolean(term) else self._element
+            return random_values(element, term.sizes, next(salts))
 
         lowered = lower(wanted, self.opset, constant=constant, dtype=self.dtype)
         read = {name for node in lowered.nodes for name in node.inputs}

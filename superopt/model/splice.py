@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import CheckerPass
 
@@ -14,15 +15,20 @@ from superopt.graph import Term, variables
 from superopt.model.fold import fold
 from superopt.model.lift import constant_array
 from superopt.model.load import OVERRIDABLE_SINCE, Model, first_line, opset_of
-from superopt.model.lower import Array, NodeText, lower
+from superopt.model.lower import Array, lower
+from superopt.model.nodes import NodeText
 
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """Terms to compute values of the top graph by; their variables are names of values, and `dtype` is the type of all."""
+    """Terms to compute values of the top graph by; their variables are names of values, and `dtype` is the type of all.
+
+    The outputs named in `conditions`, and variables that are conditions, are booleans instead.
+    """
 
     outputs: Mapping[str, Term]
     dtype: ir.DataType
+    conditions: frozenset[str] = frozenset()
 
 
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
@@ -87,7 +93,8 @@ class _Splicing:
         def constant(term: Term) -> Array:
             return self._folded(term, dtype)
 
-        lowered = lower(replacement.outputs, self.opset, constant=constant, dtype=dtype.numpy(), prefix=prefix)
+        outputs, conditions = replacement.outputs, replacement.conditions
+        lowered = lower(outputs, self.opset, constant=constant, dtype=dtype.numpy(), prefix=prefix, conditions=conditions)
         known = {t.name: self.values[t.name] for t in variables(*replacement.outputs.values())}
         known.update((name, self._initializer(name, array)) for name, array in lowered.initializers.items())
         for position, text in enumerate(lowered.nodes):
@@ -143,10 +150,13 @@ class _Splicing:
 
     def _folded(self, term: Term, dtype: ir.DataType) -> Array:
         """The array of a weight-only term; the same array for the same term."""
+        if term.is_variable:
+            return _array(self.values[term.name])
         key = term, dtype
         if key not in self.folded:
             weights = {t.name: _array(self.values[t.name]) for t in variables(term)}
-            self.folded[key] = fold([term], weights)[term].astype(dtype.numpy(), copy=False)
+            value = fold([term], weights)[term]
+            self.folded[key] = value if value.dtype == np.bool_ else value.astype(dtype.numpy(), copy=False)
         return self.folded[key]
 
     def _initializer(self, name: str, array: Array) -> ir.Value:

@@ -48,7 +48,8 @@ def canonical(outputs: State) -> Canonical:
     counts = {"x": 0, "w": 0}
     for term in order:
         kind = "w" if term.constant else "x"
-        numbered[term] = variable(f"{kind}{counts[kind]}", term.shape, constant=term.constant)
+        name = f"{kind}{counts[kind]}"
+        numbered[term] = variable(name, term.shape, constant=term.constant, condition=term.condition)
         counts[kind] += 1
     return Canonical(_renamed(outputs, numbered), {new.name: old for old, new in numbered.items()})
 
@@ -67,7 +68,7 @@ def _colours(outputs: State) -> dict[Term, str]:
     order = subterms(*outputs)
     colours: dict[Term, str] = {}
     for term in order:
-        shown = (term.shape, term.constant) if term.is_variable else term.attributes
+        shown = (term.shape, term.constant, term.condition) if term.is_variable else term.attributes
         colours[term] = _hash(term.op, shown, _operands(term, colours))
     for _ in range(ROUNDS):
         uses: dict[Term, list[str]] = {term: [] for term in order}

@@ -1,0 +1,84 @@
+"""Lowered terms: ONNX nodes as plain values, and the model that they make by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx.helper
+import onnx.numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
+
+from superopt.graph import Term
+
+IR_VERSION = 4  # the first in which an initializer need not be an input
+Array: TypeAlias = "npt.NDArray[Any]"
+AttributeValue: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
+
+
+@dataclass(frozen=True)
+class NodeText:
+    """One ONNX node: what stands in a NodeProto, as plain values. An absent optional input is the empty string."""
+
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """Nodes in topological order, and the arrays of the initializers they need beyond the variables of the terms.
+
+    `booleans` names the outputs whose values are booleans; all others are floating-point numbers.
+    """
+
+    nodes: tuple[NodeText, ...]
+    initializers: Mapping[str, Array]
+    booleans: frozenset[str] = frozenset()
+
+
+def renamed(node: NodeText, titles: Mapping[str, str]) -> NodeText:
+    inputs, outputs = (tuple(titles.get(name, name) for name in names) for names in (node.inputs, node.outputs))
+    return replace(node, inputs=inputs, outputs=outputs)
+
+
+def needed(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[NodeText]:
+    """The nodes that the outputs depend on."""
+    wanted = set(outputs)
+    kept: list[NodeText] = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.outputs):
+            wanted.update(node.inputs)
+            kept.append(node)
+    return kept[::-1]
+
+
+def model_of(
+    lowered: Lowered, inputs: Iterable[Term], outputs: Mapping[str, Term], opset: int, dtype: npt.DTypeLike = np.float32
+) -> ModelProto:
+    """A model that takes the variables `inputs` and returns the terms that `lowered` computes under the names in `outputs`."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [_node(n) for n in lowered.nodes],
+        "terms",
+        [info(x.name, TensorProto.BOOL if x.condition else kind, x.sizes) for x in inputs],
+        [info(name, TensorProto.BOOL if name in lowered.booleans else kind, term.sizes) for name, term in outputs.items()],
+        [onnx.numpy_helper.from_array(np.asarray(a, order="C"), name) for name, a in lowered.initializers.items()],
+    )
+    imports = [onnx.helper.make_opsetid("", opset)]
+    version = max(IR_VERSION, onnx.helper.find_min_ir_version_for(imports))
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=version)
+
+
+def _node(text: NodeText) -> NodeProto:
+    node = onnx.helper.make_node(text.op_type, text.inputs, text.outputs)
+    for name, value in text.attributes:
+        whole = isinstance(value, tuple) and all(isinstance(v, int) for v in value)
+        kind = AttributeProto.INTS if whole else None
+        node.attribute.append(onnx.helper.make_attribute(name, value, attr_type=kind))
+    return node

@@ -1,0 +1,75 @@
+"""What the operands of a sum, a product or another commutative operator are combined from when they become ONNX nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.errors import ShapeError
+from superopt.graph import Term
+from superopt.op import apply, operator
+
+
+def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
+    """What to combine for a term: of a sum or product, parts that are wanted anyway, the longest first, then what is left."""
+    if not operator(term.op).commutative or len(term.args) == 2:
+        return term.args
+    left = Counter(term.args)
+    chosen: list[Term] = []
+    for part in sorted((p for p in live if p.op == term.op and p is not term), key=lambda p: -len(p.args)):
+        if not Counter(part.args) - left:
+            left -= Counter(part.args)
+            chosen.append(part)
+    return (*chosen, *left.elements())
+
+
+def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
+    """The operands with those that are constant combined, at the end: under one `expand` where all have the same."""
+    given = list(operands)
+    others, constants = [x for x in given if not x.constant], [x for x in given if x.constant]
+    if len(constants) < 2:
+        return [*others, *constants]
+    if all(x.op == "expand" and x.attributes == constants[0].attributes for x in constants):
+        inner = apply(op, *(x.args[0] for x in constants))
+        return [*others, apply("expand", inner, **dict(constants[0].attributes))]
+    return [*others, apply(op, *constants)]
+
+
+def everywhere(x: Term) -> Term | None:
+    """The term of rank 0 whose value a term has at every position, where that shows: for numbers times `ones`, say."""
+    if x.op in ("ones", "zeros"):
+        return apply(x.op, shape=())
+    inner = everywhere(x.args[0]) if len(x.args) == 1 and x.op == "scale" else None
+    return None if inner is None else apply(x.op, inner, **dict(x.attributes))
+
+
+def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
+    """For each slice that belongs to a set of slices which tile an axis of their operand: that set, in order."""
+    groups: dict[tuple[Term, int], list[Term]] = {}
+    for term in live:
+        if term.op == "slice":
+            groups.setdefault((term.args[0], term.integer("axis")), []).append(term)
+    tiled: dict[Term, tuple[Term, ...]] = {}
+    for (x, axis), slices in groups.items():
+        slices.sort(key=lambda s: s.integer("start"))
+        stops = [s.integer("stop") for s in slices]
+        if [0, *stops[:-1]] == [s.integer("start") for s in slices] and stops[-1] == x.sizes[axis]:
+            tiled.update(dict.fromkeys(slices, tuple(slices)))
+    return tiled
+
+
+def positions(array: npt.NDArray[Any], extent: int) -> npt.NDArray[np.int64]:
+    """The positions of an axis of this extent that the array holds, counted from the start.
+
+    Raises:
+        ShapeError: a number in it is no such position, or its type cannot hold every position.
+    """
+    exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1
+    whole = np.trunc(array)
+    if not exact or (whole < -extent).any() or (whole >= extent).any():
+        raise ShapeError(f"not positions of an axis of {extent}")
+    return whole.astype(np.int64) % extent
