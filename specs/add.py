@@ -47,4 +47,8 @@ def lift(node: Node) -> Term | None:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit.chain("Add", term)
+    return emit.chain("Add", term, inverse=("Sub", _subtrahend))
+
+
+def _subtrahend(summand: Term) -> Term | None:
+    return summand.args[0] if summand.op == "scale" and summand["factor"] == -1 else None

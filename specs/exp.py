@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from superopt.elementwise import increasing, pointwise
 from superopt.graph import Term
 from superopt.index import Tensor, call, tensor
-from superopt.op import Emit, Node, apply, pointwise
+from superopt.op import Emit, Node, apply
 
 ONNX = "Exp"
 EXACT = "uninterpreted"
 
 AXIOMS = (
     pointwise("exp")
+    + increasing("exp")
     + """
-    add:          exp(x + y) == exp(x) * exp(y)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    add:           exp(x + y) == exp(x) * exp(y)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    negate:        exp(scale(x, factor=-1)) == reciprocal(exp(x))  for x[1, 2, 3, 4]
+    zeros:         exp(zeros(shape=s)) == ones(shape=s)  for s[1, 2, 3, 4]
 """
 )
 

@@ -49,4 +49,8 @@ def lift(node: Node) -> Term | None:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit.chain("Mul", term)
+    return emit.chain("Mul", term, inverse=("Div", _divisor))
+
+
+def _divisor(factor: Term) -> Term | None:
+    return factor.args[0] if factor.op == "reciprocal" else None

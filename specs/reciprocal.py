@@ -1,15 +1,24 @@
-"""1 / x, elementwise (ONNX Reciprocal)."""
+"""1 / x, elementwise (ONNX Reciprocal); infinite at 0. ONNX Div is a product with it: see div."""
 
 from __future__ import annotations
 
+from superopt.elementwise import pointwise
 from superopt.graph import Term
 from superopt.index import Tensor, call, tensor
-from superopt.op import Emit, Node, apply, pointwise
+from superopt.op import Emit, Node, apply
 
 ONNX = "Reciprocal"
 EXACT = "uninterpreted"
 
-AXIOMS = pointwise("reciprocal")
+AXIOMS = (
+    pointwise("reciprocal")
+    + """
+    twice:         reciprocal(reciprocal(x)) == x  for x[1, 2, 3, 4]
+    product:       reciprocal(x * y) == reciprocal(x) * reciprocal(y)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    scale:         reciprocal(scale(x, factor=a)) == scale(reciprocal(x), factor=1 / a)  for x[1, 2, 3, 4] where a != 0
+    ones:          reciprocal(ones(shape=s)) == ones(shape=s)  for s[1, 2, 3, 4]
+"""
+)
 
 
 def reciprocal(x: Tensor) -> Tensor:

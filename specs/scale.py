@@ -1,8 +1,12 @@
-"""Every element times one number (ONNX Mul and Div by a scalar constant, Neg)."""
+"""Every element times one number (ONNX Mul and Div by a scalar constant, Div of one, Neg).
+
+A factor that float32 rounds, while it holds what the factor is one over, is lowered as a division: so Div by 3 comes back.
+"""
 
 from __future__ import annotations
 
 from math import isfinite
+from struct import pack, unpack
 
 from superopt.graph import Term
 from superopt.index import Real, Tensor, number, tensor
@@ -63,4 +67,15 @@ def _scaled(node: Node, position: int, factor: float) -> Term | None:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit("Mul", term.args[0], term["factor"])
+    x, factor = term.args[0], term["factor"]
+    if factor == -1:
+        return emit("Neg", x)
+    if x.op == "reciprocal" and emit.alone(x):
+        return emit("Div", factor, *x.args)
+    if isinstance(factor, float) and not _is_float32(factor) and _is_float32(1 / factor):
+        return emit("Div", x, 1 / factor)
+    return emit("Mul", x, factor)
+
+
+def _is_float32(number: float) -> bool:
+    return bool(unpack("f", pack("f", number))[0] == number)

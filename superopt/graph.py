@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from superopt.extent import (
     AllOf,
@@ -92,7 +93,7 @@ class Term:
     in every process.
     """
 
-    __slots__ = ("args", "attributes", "constant", "key", "op", "requires", "shape")
+    __slots__ = ("__weakref__", "args", "attributes", "constant", "key", "op", "requires", "shape")
     op: str
     args: tuple[Term, ...]
     attributes: tuple[tuple[str, Attribute], ...]
@@ -140,12 +141,22 @@ class Term:
         assert isinstance(value, tuple)
         return tuple(map(_number, value))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """A term that another process sends is the one term here with its operator, arguments and attributes."""
+        return intern_term, (self.op, self.args, self.attributes, self.shape, self.requires, self.constant)
+
+    def real(self, attribute: str) -> float:
+        """The value of an attribute that is a number, rounded to a float."""
+        value = self[attribute]
+        assert isinstance(value, int | float | Fraction), f"{value} is not a number"
+        return float(value)
+
     def __repr__(self) -> str:
         inside = ", ".join([*map(repr, self.args), *(f"{k}={v}" for k, v in self.attributes if k != "shape")])
         return self.name if self.is_variable else f"{self.op}({inside})"
 
 
-_interned: dict[tuple[object, ...], Term] = {}
+_interned: WeakValueDictionary[tuple[object, ...], Term] = WeakValueDictionary()
 
 
 def _number(value: Attribute) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from superopt.evaluate import PRIME, Array, Floats, Modular, evaluate
 from superopt.graph import Extent, Term, subterms
-from superopt.op import operator
+from superopt.op import POSITIVE, operator
 from superopt.prove.instance import Instance, instantiations
 from superopt.text import Equation
 from superopt.verdict import Counterexample
@@ -32,7 +32,8 @@ def domain_of(*roots: Term) -> Floats | Modular:
 
 
 def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
-    """An array for every variable: residues, halves of small integers of both signs, or positive ones where a root is taken.
+    """An array for every variable: residues, or halves of small integers of both signs; positive ones for every other seed
+    where an operator is defined on positive numbers alone.
 
     Halves, because on integers alone x * x + x is never negative, and other laws hold that do not.
     """
@@ -40,7 +41,8 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
     rng = np.random.default_rng(seed)
     if isinstance(domain_of(*roots), Modular):
         return {name: rng.integers(0, PRIME, shape) for name, shape in sorted(instance.shapes.items())}
-    low = 1 if any(t.op == "rsqrt" for t in subterms(*roots)) else -8
+    positive = any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*roots))
+    low = 1 if positive and seed % 2 == 0 else -8
     return {name: rng.integers(low, 9, shape) / 2 for name, shape in sorted(instance.shapes.items())}
 
 

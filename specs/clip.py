@@ -1,0 +1,73 @@
+"""x, but no less than low and no more than high, which is what all elements are if high < low (ONNX Clip)."""
+
+from __future__ import annotations
+
+from math import inf
+
+from superopt.composite import composed
+from superopt.elementwise import increasing, pointwise
+from superopt.graph import Term
+from superopt.index import Real, Tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Clip"
+EXACT = "order"
+LARGEST = 3.4028234663852886e38  # of float32: what a bound is by default where it is an attribute
+
+FROM = "maximum(x, expand(scale(ones(shape=()), factor=low), shape=x.shape, axes=()))"
+UP_TO = "minimum(x, expand(scale(ones(shape=()), factor=high), shape=x.shape, axes=()))"
+
+COMPOSITE = """
+    minimum(maximum(x, scale(ones(shape=x.shape), factor=low)), scale(ones(shape=x.shape), factor=high))
+    for x[1, 2, 3, 4]
+"""
+
+AXIOMS = (
+    pointwise("clip", "low", "high")
+    + increasing("clip", "low", "high")
+    + """
+    inner:         clip(clip(x, low=a, high=b), low=c, high=d) == clip(x, low=a, high=b)
+                   for x[1, 2, 3, 4] where a >= c, b >= a, d >= b
+    outer:         clip(clip(x, low=a, high=b), low=c, high=d) == clip(x, low=c, high=d)
+                   for x[1, 2, 3, 4] where c >= a, d >= c, b >= d
+    scale:         clip(scale(x, factor=a), low=a * b, high=a * c) == scale(clip(x, low=b, high=c), factor=a)
+                   for x[1, 2, 3, 4] where a >= 0
+    negate:        clip(scale(x, factor=-1), low=-b, high=-a) == scale(clip(x, low=a, high=b), factor=-1)
+                   for x[1, 2, 3, 4] where b >= a
+    relu:          relu(clip(x, low=a, high=b)) == clip(x, low=0, high=b)  for x[1, 2, 3, 4] where 0 >= a, b >= 0
+    positive:      relu(clip(x, low=a, high=b)) == clip(x, low=a, high=b)  for x[1, 2, 3, 4] where a >= 0, b >= a
+    of-relu:       clip(relu(x), low=a, high=b) == clip(x, low=0, high=b)  for x[1, 2, 3, 4] where 0 >= a, b >= 0
+    shift:         clip(x + scale(ones(shape=x.shape), factor=a), low=b, high=c)
+                   == clip(x, low=b - a, high=c - a) + scale(ones(shape=x.shape), factor=a)
+                   for x[1, 2, 3, 4]
+"""
+)
+
+
+def clip(x: Tensor, *, low: Real, high: Real) -> Tensor:
+    return composed(COMPOSITE, {"x": x}, low=low, high=high)
+
+
+def lift(node: Node) -> Term | None:
+    x, low, high = node.operand(0), _bound(node, 1, "min"), _bound(node, 2, "max")
+    if low is None or high is None:
+        return None
+    unbounded = low <= -LARGEST, high >= LARGEST
+    if unbounded == (False, False):
+        return apply("clip", x, low=low, high=high)
+    if unbounded == (False, True):
+        return apply("relu", x) if low == 0 else node.written(FROM, {"x": x}, low=low)
+    return node.written(UP_TO, {"x": x}, high=high) if unbounded == (True, False) else x
+
+
+def _bound(node: Node, position: int, name: str) -> float | None:
+    """The bound, infinite where there is none; None where it is not constant."""
+    absent = -inf if name == "min" else inf
+    if node.opset < 11:
+        return float(node.attribute(name, absent))
+    return absent if node.absent(position) else node.scalar(position)
+
+
+def lower(term: Term, emit: Emit) -> str:
+    x, low, high = term.args[0], term.real("low"), term.real("high")
+    return emit("Clip", x, low, high) if emit.opset >= 11 else emit("Clip", x, min=low, max=high)

@@ -1,0 +1,27 @@
+"""x / y, elementwise (ONNX Div), as a product with the reciprocal; a product whose factor is one is lowered as Div.
+
+By a scalar constant: see scale.
+"""
+
+from __future__ import annotations
+
+from superopt.graph import Term
+from superopt.op import Node, apply
+
+ONNX = "Div"
+
+COMPOSITE = "x * reciprocal(y)"
+
+
+def lift(node: Node) -> Term | None:
+    if node.scalar(1) is not None:
+        return None
+    y = node.operand(1)
+    x = node.scalar(0)
+    if x is not None and node.operand(0).rank <= y.rank:
+        inverse = apply("reciprocal", y)
+        return apply("scale", inverse, factor=x) if x != 1 else inverse
+    dividend, divisor = node.broadcast()
+    if divisor.op == "expand":
+        return apply("mul", dividend, apply("expand", apply("reciprocal", divisor.args[0]), **dict(divisor.attributes)))
+    return apply("mul", dividend, apply("reciprocal", divisor))

@@ -1,0 +1,36 @@
+"""x where it is positive, alpha * (exp(x) - 1) elsewhere (ONNX Elu)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.elementwise import pointwise
+from superopt.graph import Term
+from superopt.index import Real, Tensor
+from superopt.op import Emit, Node, apply, fraction_of
+
+ONNX = "Elu"
+EXACT = "uninterpreted"
+
+COMPOSITE = """
+    relu(x) + scale(exp(minimum(x, zeros(shape=x.shape))) - ones(shape=x.shape), factor=alpha)
+    for x[1, 2, 3, 4]
+"""
+
+AXIOMS = (
+    pointwise("elu", "alpha", fixes_zero=True)
+    + """
+    relu:          relu(elu(x, alpha=a)) == relu(x)  for x[1, 2, 3, 4] where a >= 0
+"""
+)
+
+
+def elu(x: Tensor, *, alpha: Real = 1) -> Tensor:
+    return composed(COMPOSITE, {"x": x}, alpha=alpha)
+
+
+def lift(node: Node) -> Term | None:
+    return apply("elu", node.operand(0), alpha=fraction_of(node.attribute("alpha", 1.0)))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Elu", *term.args, alpha=term.real("alpha"))

@@ -1,0 +1,32 @@
+"""The error function, elementwise (ONNX Erf)."""
+
+from __future__ import annotations
+
+from superopt.elementwise import increasing, pointwise
+from superopt.graph import Term
+from superopt.index import Tensor, call, tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Erf"
+EXACT = "uninterpreted"
+
+AXIOMS = (
+    pointwise("erf", fixes_zero=True)
+    + increasing("erf")
+    + """
+    odd:           erf(scale(x, factor=-1)) == scale(erf(x), factor=-1)  for x[1, 2, 3, 4]
+    zeros:         erf(zeros(shape=s)) == zeros(shape=s)  for s[1, 2, 3, 4]
+"""
+)
+
+
+def erf(x: Tensor) -> Tensor:
+    return tensor(x.shape, lambda *i: call("erf", x[i]))
+
+
+def lift(node: Node) -> Term | None:
+    return apply("erf", node.operand(0))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Erf", *term.args)

@@ -1,0 +1,44 @@
+"""x where it is positive, alpha * x elsewhere (ONNX LeakyRelu)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.elementwise import pointwise
+from superopt.graph import Term
+from superopt.index import Real, Tensor
+from superopt.op import Emit, Node, apply, fraction_of
+
+ONNX = "LeakyRelu"
+EXACT = "order"
+
+COMPOSITE = """
+    scale(x, factor=alpha) + scale(relu(x), factor=1 - alpha)
+    for x[1, 2, 3, 4]
+"""
+
+AXIOMS = (
+    pointwise("leaky_relu", "alpha", fixes_zero=True)
+    + """
+    scale:         leaky_relu(scale(x, factor=a), alpha=b) == scale(leaky_relu(x, alpha=b), factor=a)
+                   for x[1, 2, 3, 4] where a >= 0
+    relu:          leaky_relu(x, alpha=0) == relu(x)  for x[1, 2, 3, 4]
+    one:           leaky_relu(x, alpha=1) == x  for x[1, 2, 3, 4]
+    absolute:      leaky_relu(x, alpha=-1) == abs(x)  for x[1, 2, 3, 4]
+    twice:         leaky_relu(leaky_relu(x, alpha=a), alpha=b) == leaky_relu(x, alpha=a * b)  for x[1, 2, 3, 4] where a >= 0
+    max-pool:      max_pool(leaky_relu(x, alpha=a), kernel=k, strides=s, pads=p, dilations=d)
+                   == leaky_relu(max_pool(x, kernel=k, strides=s, pads=p, dilations=d), alpha=a)
+                   for x[4], k[2], s[2], p[4], d[2] where a >= 0
+"""
+)
+
+
+def leaky_relu(x: Tensor, *, alpha: Real) -> Tensor:
+    return composed(COMPOSITE, {"x": x}, alpha=alpha)
+
+
+def lift(node: Node) -> Term | None:
+    return apply("leaky_relu", node.operand(0), alpha=fraction_of(node.attribute("alpha", 0.01)))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("LeakyRelu", *term.args, alpha=term.real("alpha"))

@@ -1,0 +1,35 @@
+"""The natural logarithm, elementwise (ONNX Log); not a number where x < 0, minus infinity at 0."""
+
+from __future__ import annotations
+
+from superopt.elementwise import pointwise
+from superopt.graph import Term
+from superopt.index import Tensor, call, tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Log"
+EXACT = "uninterpreted"
+DOMAIN = "positive"
+
+AXIOMS = (
+    pointwise("log")
+    + """
+    exp:           log(exp(x)) == x  for x[1, 2, 3, 4]
+    product:       log(x * exp(y)) == log(x) + y  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    reciprocal:    log(reciprocal(x)) == scale(log(x), factor=-1)  for x[1, 2, 3, 4]
+    sqrt:          log(sqrt(x)) == scale(log(x), factor=1 / 2)  for x[1, 2, 3, 4]
+    ones:          log(ones(shape=s)) == zeros(shape=s)  for s[1, 2, 3, 4]
+"""
+)
+
+
+def log(x: Tensor) -> Tensor:
+    return tensor(x.shape, lambda *i: call("log", x[i]))
+
+
+def lift(node: Node) -> Term | None:
+    return apply("log", node.operand(0))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Log", *term.args)

@@ -1,0 +1,32 @@
+"""x * tanh(log(1 + exp(x))), elementwise (ONNX Mish, opset 18)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.elementwise import pointwise
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Mish"
+EXACT = "uninterpreted"
+
+COMPOSITE = """
+    x * tanh(softplus(x))
+    for x[1, 2, 3, 4]
+"""
+
+AXIOMS = pointwise("mish", fixes_zero=True)
+
+
+def mish(x: Tensor) -> Tensor:
+    return composed(COMPOSITE, {"x": x})
+
+
+def lift(node: Node) -> Term | None:
+    return apply("mish", node.operand(0))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    x = term.args[0]
+    return emit("Mish", x) if emit.opset >= 18 else emit("Mul", x, emit("Tanh", emit("Softplus", x)))

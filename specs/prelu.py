@@ -1,0 +1,39 @@
+"""x where it is positive, slope * x elsewhere, shapes equal (ONNX PRelu)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.elementwise import pairwise
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "PRelu"
+EXACT = "order"
+
+COMPOSITE = """
+    x * slope + relu(x) - relu(x) * slope
+    for x[1, 2, 3, 4], slope[1, 2, 3, 4]
+"""
+
+AXIOMS = (
+    pairwise("prelu")
+    + """
+    relu:          prelu(x, zeros(shape=x.shape)) == relu(x)  for x[1, 2, 3, 4]
+    leaky:         prelu(x, scale(ones(shape=x.shape), factor=a)) == leaky_relu(x, alpha=a)  for x[1, 2, 3, 4]
+"""
+)
+
+
+def prelu(x: Tensor, slope: Tensor) -> Tensor:
+    return composed(COMPOSITE, {"x": x, "slope": slope})
+
+
+def lift(node: Node) -> Term | None:
+    x = node.operand(0)
+    return apply("prelu", x, node.expanded(node.operand(1), x.sizes))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    x, slope = term.args
+    return emit("PRelu", x, emit.aligned(slope) if slope.op == "expand" else slope)

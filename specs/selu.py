@@ -1,0 +1,29 @@
+"""gamma * x where x is positive, gamma * alpha * (exp(x) - 1) elsewhere (ONNX Selu)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.graph import Term
+from superopt.index import Real, Tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Selu"
+EXACT = "uninterpreted"
+
+COMPOSITE = """
+    scale(elu(x, alpha=alpha), factor=gamma)
+    for x[1, 2, 3, 4]
+"""
+
+
+def selu(x: Tensor, *, alpha: Real, gamma: Real) -> Tensor:
+    return composed(COMPOSITE, {"x": x}, alpha=alpha, gamma=gamma)
+
+
+def lift(node: Node) -> Term | None:
+    alpha, gamma = node.attribute("alpha", 1.6732632), node.attribute("gamma", 1.050701)
+    return apply("selu", node.operand(0), alpha=alpha, gamma=gamma)
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Selu", *term.args, alpha=term.real("alpha"), gamma=term.real("gamma"))

@@ -1,0 +1,38 @@
+"""The logistic function 1 / (1 + exp(-x)), elementwise (ONNX Sigmoid)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.elementwise import increasing, pointwise
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Sigmoid"
+EXACT = "uninterpreted"
+
+COMPOSITE = """
+    reciprocal(ones(shape=x.shape) + exp(scale(x, factor=-1)))
+    for x[1, 2, 3, 4]
+"""
+
+AXIOMS = (
+    pointwise("sigmoid")
+    + increasing("sigmoid")
+    + """
+    negate:        sigmoid(scale(x, factor=-1)) == ones(shape=x.shape) - sigmoid(x)  for x[1, 2, 3, 4]
+    exp:           sigmoid(x) == exp(x) * sigmoid(scale(x, factor=-1))  for x[1, 2, 3, 4]
+"""
+)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return composed(COMPOSITE, {"x": x})
+
+
+def lift(node: Node) -> Term | None:
+    return apply("sigmoid", node.operand(0))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Sigmoid", *term.args)

@@ -1,0 +1,34 @@
+"""x / (1 + exp(-alpha * x)), elementwise (ONNX Swish, opset 24), also known as swish."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.elementwise import pointwise
+from superopt.graph import Term
+from superopt.index import Real, Tensor
+from superopt.op import Emit, Node, apply, fraction_of
+
+ONNX = "Swish"
+EXACT = "uninterpreted"
+
+COMPOSITE = """
+    x * sigmoid(scale(x, factor=alpha))
+    for x[1, 2, 3, 4]
+"""
+
+AXIOMS = pointwise("silu", "alpha", fixes_zero=True)
+
+
+def silu(x: Tensor, *, alpha: Real = 1) -> Tensor:
+    return composed(COMPOSITE, {"x": x}, alpha=alpha)
+
+
+def lift(node: Node) -> Term | None:
+    return apply("silu", node.operand(0), alpha=fraction_of(node.attribute("alpha", 1.0)))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    x, alpha = term.args[0], term["alpha"]
+    if emit.opset >= 24:
+        return emit("Swish", x, alpha=term.real("alpha"))
+    return emit("Mul", x, emit("Sigmoid", x if alpha == 1 else emit("Mul", x, alpha)))

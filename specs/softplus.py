@@ -1,0 +1,40 @@
+"""log(1 + exp(x)), elementwise (ONNX Softplus), written so that exp does not overflow."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.elementwise import increasing, pointwise
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Softplus"
+EXACT = "uninterpreted"
+
+COMPOSITE = """
+    relu(x) + log(ones(shape=x.shape) + exp(scale(abs(x), factor=-1)))
+    for x[1, 2, 3, 4]
+"""
+
+AXIOMS = (
+    pointwise("softplus")
+    + increasing("softplus")
+    + """
+    logarithm:     softplus(x) == log(ones(shape=x.shape) + exp(x))  for x[1, 2, 3, 4]
+    negate:        softplus(x) - softplus(scale(x, factor=-1)) == x  for x[1, 2, 3, 4]
+    exp:           exp(softplus(x)) == ones(shape=x.shape) + exp(x)  for x[1, 2, 3, 4]
+    sigmoid:       exp(softplus(scale(x, factor=-1))) == reciprocal(sigmoid(x))  for x[1, 2, 3, 4]
+"""
+)
+
+
+def softplus(x: Tensor) -> Tensor:
+    return composed(COMPOSITE, {"x": x})
+
+
+def lift(node: Node) -> Term | None:
+    return apply("softplus", node.operand(0))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Softplus", *term.args)

@@ -1,0 +1,38 @@
+"""The hyperbolic tangent, elementwise (ONNX Tanh)."""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.elementwise import increasing, pointwise
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, Node, apply
+
+ONNX = "Tanh"
+EXACT = "uninterpreted"
+
+COMPOSITE = """
+    scale(sigmoid(scale(x, factor=2)), factor=2) - ones(shape=x.shape)
+    for x[1, 2, 3, 4]
+"""
+
+AXIOMS = (
+    pointwise("tanh", fixes_zero=True)
+    + increasing("tanh")
+    + """
+    odd:           tanh(scale(x, factor=-1)) == scale(tanh(x), factor=-1)  for x[1, 2, 3, 4]
+    sigmoid:       sigmoid(x) == scale(tanh(scale(x, factor=1 / 2)) + ones(shape=x.shape), factor=1 / 2)  for x[1, 2, 3, 4]
+"""
+)
+
+
+def tanh(x: Tensor) -> Tensor:
+    return composed(COMPOSITE, {"x": x})
+
+
+def lift(node: Node) -> Term | None:
+    return apply("tanh", node.operand(0))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Tanh", *term.args)

@@ -1,0 +1,79 @@
+"""AXIOMS text that operators share because each element of their result depends on one position of their operands alone.
+
+`parameters` are the names of an operator's attributes; the other letters are those that the axioms themselves use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
+    """A function of each element trades places with what only moves elements, and with padding where it takes 0 to 0."""
+    f = _function(name, parameters)
+
+    padded = f"""
+    pad:           {f("pad(x, before=p, after=q)")} == pad({f("x")}, before=p, after=q)
+                   for x[1, 2, 3, 4], p[1, 2, 3, 4], q[1, 2, 3, 4]
+"""
+    return f"""
+    concat:        {f("concat(x, y, axis=k)")} == concat({f("x")}, {f("y")}, axis=k)
+                   for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
+    slice:         {f("slice(x, axis=k, start=a, stop=b)")} == slice({f("x")}, axis=k, start=a, stop=b)
+                   for x[1, 2, 3, 4], k[-1, -2, -3, -4]
+    transpose:     {f("transpose(x, perm=(-1, -2))")} == transpose({f("x")}, perm=(-1, -2))  for x[2]
+    transpose-3:   {f("transpose(x, perm=(i, j, k))")} == transpose({f("x")}, perm=(i, j, k))
+                   for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    transpose-4:   {f("transpose(x, perm=(-4, i, j, k))")} == transpose({f("x")}, perm=(-4, i, j, k))
+                   for x[4], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
+    expand:        {f("expand(x, shape=s, axes=(k,))")} == expand({f("x")}, shape=s, axes=(k,))
+                   for x[1], s[2, 3, 4], k[-1, -2, -3, -4]
+    expand-matrix: {f("expand(x, shape=s, axes=(-2, -1))")} == expand({f("x")}, shape=s, axes=(-2, -1))  for x[2], s[3, 4]
+    reshape:       {f("reshape(x, shape=s)")} == reshape({f("x")}, shape=s)  for x[1, 2, 3, 4], s[1, 2, 3, 4]
+{padded if fixes_zero else ""}"""
+
+
+def pairwise(name: str, *, fixes_zero: bool = True) -> str:
+    """A function of two elements at one position trades places with what only moves elements, and with padding where it takes
+    0 and 0 to 0.
+    """
+
+    def moved(move: str, ranks: str) -> str:
+        return (
+            f"{move.format(f'{name}(x, y)')} == {name}({move.format('x')}, {move.format('y')})\n                   for {ranks}"
+        )
+
+    every = "x[1, 2, 3, 4], y[1, 2, 3, 4]"
+    padded = f"""    pad:           {moved("pad({}, before=p, after=q)", f"{every}, p[1, 2, 3, 4], q[1, 2, 3, 4]")}
+"""
+    turned = "i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]"
+    return f"""
+    concat:        {name}(concat(x, y, axis=k), concat(z, w, axis=k)) == concat({name}(x, z), {name}(y, w), axis=k)
+                   for {every}, z[1, 2, 3, 4], w[1, 2, 3, 4], k[-1, -2, -3, -4]
+    slice:         {moved("slice({}, axis=k, start=a, stop=b)", f"{every}, k[-1, -2, -3, -4]")}
+    transpose:     {moved("transpose({}, perm=(-1, -2))", "x[2], y[2]")}
+    transpose-3:   {moved("transpose({}, perm=(i, j, k))", f"x[3], y[3], {turned}")}
+    transpose-4:   {moved("transpose({}, perm=(-4, i, j, k))", f"x[4], y[4], {turned}")}
+    expand:        {moved("expand({}, shape=s, axes=(k,))", "x[1], y[1], s[2, 3, 4], k[-1, -2, -3, -4]")}
+    expand-matrix: {moved("expand({}, shape=s, axes=(-2, -1))", "x[2], y[2], s[3, 4]")}
+    reshape:       {moved("reshape({}, shape=s)", f"{every}, s[1, 2, 3, 4]")}
+{padded if fixes_zero else ""}"""
+
+
+def increasing(name: str, *parameters: str) -> str:
+    """A function of each element that never decreases trades places with the larger and the smaller of two, and maxima."""
+    f = _function(name, parameters)
+
+    window = "kernel=k, strides=s, pads=p, dilations=d"
+    return f"""
+    maximum:       {f("maximum(x, y)")} == maximum({f("x")}, {f("y")})  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    minimum:       {f("minimum(x, y)")} == minimum({f("x")}, {f("y")})  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    max-pool:      {f(f"max_pool(x, {window})")} == max_pool({f("x")}, {window})  for x[4], k[2], s[2], p[4], d[2]
+    reduce-max:    {f("reduce_max(x, axes=(k,))")} == reduce_max({f("x")}, axes=(k,))  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
+    reduce-max-2:  {f("reduce_max(x, axes=(-2, -1))")} == reduce_max({f("x")}, axes=(-2, -1))  for x[3, 4]
+"""
+
+
+def _function(name: str, parameters: Sequence[str]) -> Callable[[str], str]:
+    """How the operator is written, applied to what is given as text."""
+    return lambda x: f"{name}({', '.join([x, *(f'{p}={p}' for p in parameters)])})"
