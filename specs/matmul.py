@@ -1,6 +1,12 @@
-"""Matrix product (ONNX MatMul): x of any rank by a matrix, or by a tensor with the same leading (batch) axes."""
+"""Matrix product (ONNX MatMul): of two tensors with the same leading (batch) axes, or of a matrix and a tensor with any.
+
+ONNX broadcasts batch axes of extent 1 and missing ones. On lifting an operand that repeats along every batch axis becomes a
+matrix, one that repeats along some of them stands under an `expand`, and a vector becomes a matrix of one row or column.
+"""
 
 from __future__ import annotations
+
+from itertools import zip_longest
 
 from superopt.graph import Term
 from superopt.index import Tensor, require, same, tensor, total
@@ -17,6 +23,7 @@ AXIOMS = """
     concat-batch:     concat(x, y, axis=k) @ concat(z, w, axis=k) == concat(x @ z, y @ w, axis=k)
                       for x[3, 4], y[3, 4], z[3, 4], w[3, 4], k[-3, -4]
     concat-batch-one: concat(x, y, axis=k) @ z == concat(x @ z, y @ z, axis=k)  for x[3, 4], y[3, 4], z[2], k[-3, -4]
+    concat-one-batch: x @ concat(y, z, axis=k) == concat(x @ y, x @ z, axis=k)  for x[2], y[3, 4], z[3, 4], k[-3, -4]
     slice-columns:    slice(x @ y, axis=-1, start=a, stop=b) == x @ slice(y, axis=-1, start=a, stop=b)
                       for x[2, 3, 4], y[2, 3, 4]
     slice-rows:       slice(x @ y, axis=-2, start=a, stop=b) == slice(x, axis=-2, start=a, stop=b) @ y
@@ -26,6 +33,8 @@ AXIOMS = """
                       for x[3, 4], y[3, 4], k[-3, -4]
     slice-batch-one:  slice(x @ y, axis=k, start=a, stop=b) == slice(x, axis=k, start=a, stop=b) @ y
                       for x[3, 4], y[2], k[-3, -4]
+    slice-one-batch:  slice(x @ y, axis=k, start=a, stop=b) == x @ slice(y, axis=k, start=a, stop=b)
+                      for x[2], y[3, 4], k[-3, -4]
     distribute-right: x @ (y + z) == x @ y + x @ z  for x[2, 3, 4], y[2, 3, 4], z[2, 3, 4]
     distribute-left:  (x + y) @ z == x @ z + y @ z  for x[2, 3, 4], y[2, 3, 4], z[2, 3, 4]
     subtract-right:   x @ (y - z) == x @ y - x @ z  for x[2, 3, 4], y[2, 3, 4], z[2, 3, 4]
@@ -45,38 +54,106 @@ AXIOMS = """
     transpose-4:      transpose(x @ y, perm=(-4, -3, -1, -2))
                       == transpose(y, perm=(-4, -3, -1, -2)) @ transpose(x, perm=(-4, -3, -1, -2))
                       for x[4], y[4]
+    transpose-right:  transpose(x @ y, perm=(-3, -1, -2)) == transpose(y, perm=(-1, -2)) @ transpose(x, perm=(-3, -1, -2))
+                      for x[3], y[2]
+    transpose-left:   transpose(x @ y, perm=(-3, -1, -2)) == transpose(y, perm=(-3, -1, -2)) @ transpose(x, perm=(-1, -2))
+                      for x[2], y[3]
     transpose-batch:  transpose(x @ y, perm=(-2, -3, -1)) == transpose(x, perm=(-2, -3, -1)) @ y  for x[3], y[2]
+    swap-batch:       transpose(x @ y, perm=(-3, -4, -2, -1))
+                      == transpose(x, perm=(-3, -4, -2, -1)) @ transpose(y, perm=(-3, -4, -2, -1))
+                      for x[4], y[4]
     flatten:          reshape(x @ y, shape=(x.shape[-3] * x.shape[-2], y.shape[-1]))
                       == reshape(x, shape=(x.shape[-3] * x.shape[-2], x.shape[-1])) @ y
                       for x[3], y[2]
+    unit-batch:       reshape(x @ y, shape=(1, x.shape[-2], y.shape[-1]))
+                      == reshape(x, shape=(1, x.shape[-2], x.shape[-1])) @ reshape(y, shape=(1, y.shape[-2], y.shape[-1]))
+                      for x[2], y[2]
+    unit-batch-one:   reshape(x @ y, shape=(1, x.shape[-2], y.shape[-1])) == reshape(x, shape=(1, x.shape[-2], x.shape[-1])) @ y
+                      for x[2], y[2]
+    unit-batch-4:     reshape(x @ y, shape=(1, x.shape[-3], x.shape[-2], y.shape[-1]))
+                      == reshape(x, shape=(1, x.shape[-3], x.shape[-2], x.shape[-1]))
+                      @ reshape(y, shape=(1, y.shape[-3], y.shape[-2], y.shape[-1]))
+                      for x[3], y[3]
     broadcast:        x @ expand(y, shape=(x.shape[-3], y.shape[-2], y.shape[-1]), axes=(-2, -1)) == x @ y  for x[3], y[2]
+    broadcast-left:   expand(x, shape=(y.shape[-3], x.shape[-2], x.shape[-1]), axes=(-2, -1)) @ y == x @ y  for x[2], y[3]
     broadcast-4:      x @ expand(y, shape=(x.shape[-4], x.shape[-3], y.shape[-2], y.shape[-1]), axes=(-2, -1)) == x @ y
                       for x[4], y[2]
+    broadcast-left-4: expand(x, shape=(y.shape[-4], y.shape[-3], x.shape[-2], x.shape[-1]), axes=(-2, -1)) @ y == x @ y
+                      for x[2], y[4]
     identity-right:   x @ eye(n=x.shape[-1]) == x  for x[2, 3, 4]
-    identity-left:    eye(n=x.shape[-2]) @ x == x  for x[2]
+    identity-left:    eye(n=x.shape[-2]) @ x == x  for x[2, 3, 4]
     zeros-right:      x @ zeros(shape=(x.shape[-1], n)) == zeros(shape=(x.shape[-2], n))  for x[2]
     zeros-left:       zeros(shape=(m, x.shape[-2])) @ x == zeros(shape=(m, x.shape[-1]))  for x[2]
 """
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    batch = x.shape[:-2]
-    require(x.rank >= 2 and (y.rank == 2 or y.rank == x.rank), "matmul takes matrices, or two tensors of one rank")
+    require(x.rank >= 2 and y.rank >= 2, "matmul takes matrices, or tensors of them")
+    require(x.rank == y.rank or 2 in (x.rank, y.rank), "matmul: both operands have the batch axes, or one has none")
     require(same(x.shape[-1], y.shape[-2]), "matmul: inner dimensions agree")
-    for here, there in zip(batch, y.shape[:-2], strict=False):
-        require(same(here, there), "matmul: leading dimensions agree")
+    for here, there in zip(x.shape[:-2], y.shape[:-2], strict=False):
+        require(same(here, there), "matmul: batch axes agree")
+    batch = max(x.shape[:-2], y.shape[:-2], key=len)
 
     def at(*position):
         *lead, i, j = position
+        of_x = lead if x.rank > 2 else ()
         of_y = lead if y.rank > 2 else ()
-        return total(x.shape[-1], lambda k: x[(*lead, i, k)] * y[(*of_y, k, j)])
+        return total(x.shape[-1], lambda k: x[(*of_x, i, k)] * y[(*of_y, k, j)])
 
-    return tensor((*x.shape[:-1], y.shape[-1]), at)
+    return tensor((*batch, x.shape[-2], y.shape[-1]), at)
 
 
 def lift(node: Node) -> Term | None:
-    return apply("matmul", node.operand(0), node.operand(1))
+    x, y = node.operand(0), node.operand(1)
+    if not x.rank or not y.rank:
+        return None
+    left = apply("reshape", x, shape=(1, x.shape[0])) if x.rank == 1 else x
+    right = apply("reshape", y, shape=(y.shape[0], 1)) if y.rank == 1 else y
+    pairs = zip_longest(reversed(left.sizes[:-2]), reversed(right.sizes[:-2]), fillvalue=1)
+    batch = tuple(max(here, there) for here, there in pairs)[::-1]
+    product = apply("matmul", *(left, right) if _is_direct(left, right) else _repeated(node, left, right, batch))
+    shape = (*batch, *x.shape[:-1][-1:], *y.shape[1:][-1:])
+    return apply("reshape", product, shape=shape) if product.shape != shape else product
+
+
+def _is_direct(x: Term, y: Term) -> bool:
+    return 2 in (x.rank, y.rank) or x.shape[:-2] == y.shape[:-2]
+
+
+def _repeated(node: Node, x: Term, y: Term, batch: tuple[int, ...]) -> list[Term]:
+    """The operands with the batch axes, but one that is the same all along them as a matrix."""
+    single = [all(n == 1 for n in operand.sizes[:-2]) for operand in (x, y)]
+    alone = single.index(True) if any(single) else None
+    return [
+        _matrix(operand) if position == alone else node.expanded(operand, (*batch, *operand.sizes[-2:]))
+        for position, operand in enumerate((x, y))
+    ]
+
+
+def _matrix(x: Term) -> Term:
+    return apply("reshape", x, shape=x.shape[-2:]) if x.rank > 2 else x
 
 
 def lower(term: Term, emit: Emit) -> str:
-    return emit("MatMul", *term.args)
+    x, y = term.args
+    for left in (_bare(x, emit), x):
+        for right in (_bare(y, emit), y):
+            if _broadcasts(left, right, term):
+                return emit("MatMul", left, right)
+    return emit("MatMul", x, y)
+
+
+def _bare(x: Term, emit: Emit) -> Term:
+    """The operand without the repetition along batch axes, and without leading axes of extent 1, that MatMul does itself."""
+    if x.op == "expand" and x.integers("axes")[-2:] == (-2, -1):
+        return emit.aligned(x)
+    if x.op == "reshape" and x.rank < x.args[0].rank and x.sizes == x.args[0].sizes[-x.rank :]:
+        return x.args[0]
+    return x
+
+
+def _broadcasts(x: Term, y: Term, term: Term) -> bool:
+    """Whether ONNX makes the term's batch axes of these operands'."""
+    pairs = zip_longest(reversed(x.sizes[:-2]), reversed(y.sizes[:-2]), fillvalue=1)
+    return tuple(max(here, there) for here, there in pairs)[::-1] == term.sizes[:-2]

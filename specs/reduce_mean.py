@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable
 
-from superopt.graph import Term, inverse
-from superopt.index import Axes, Index, Tensor, Value, number, require, tensor, total
-from superopt.op import Emit, Node, apply
+from superopt.graph import Extent, Term, inverse
+from superopt.index import Axes, Index, Tensor, Value, number, total
+from superopt.op import Emit, Node
+from superopt.reduction import lifted, lowered, over_axes, reduced
 
 ONNX = ("ReduceMean", "GlobalAveragePool")
 
@@ -37,33 +38,18 @@ AXIOMS = """
 
 
 def reduce_mean(x: Tensor, *, axes: Axes) -> Tensor:
-    require(len(axes) > 0 and all(a < b for a, b in pairwise(axes)), "reduce_mean: axes are in order, and at least one")
-    kept = [a for a in range(-x.rank, 0) if a not in axes]
+    def mean(extent: Extent, body: Callable[[Index], Value]) -> Value:
+        return total(extent, body) * number(inverse(extent))
 
-    def at(*position: Index) -> Value:
-        def mean(rest: Axes, index: dict[int, Index]) -> Value:
-            if not rest:
-                return x[tuple(index[a] for a in range(-x.rank, 0))]
-            extent = x.shape[rest[0]]
-            return total(extent, lambda k: mean(rest[1:], {**index, rest[0]: k})) * number(inverse(extent))
-
-        return mean(axes, dict(zip(kept, position, strict=True)))
-
-    return tensor(tuple(x.shape[a] for a in kept), at)
+    return reduced(x, axes, mean)
 
 
 def lift(node: Node) -> Term | None:
-    x = node.operand(0)
-    pooled = node.op_type == "GlobalAveragePool"
-    if node.attribute("noop_with_empty_axes", 0) and not node.attribute("axes"):
-        return x
-    axes = node.attribute("axes") or tuple(range(2 if pooled else 0, x.rank))
-    reduced = apply("reduce_mean", x, axes=tuple(sorted(a % x.rank for a in axes)))
-    if not pooled and not node.attribute("keepdims", 1):
-        return reduced
-    return apply("reshape", reduced, shape=tuple(1 if a in axes or a - x.rank in axes else n for a, n in enumerate(x.shape)))
+    if node.op_type == "GlobalAveragePool":
+        x = node.operand(0)
+        return over_axes(x, "reduce_mean", tuple(range(2, x.rank)), keep=True) if x.rank > 2 else None
+    return lifted(node, "reduce_mean")
 
 
 def lower(term: Term, emit: Emit) -> str:
-    x = term.args[0]
-    return emit("ReduceMean", x, axes=tuple(a + x.rank for a in term.integers("axes")), keepdims=0)
+    return lowered(term, emit)

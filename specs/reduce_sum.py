@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from superopt.graph import Term
-from superopt.index import Axes, Index, Tensor, Value, require, tensor, total
-from superopt.op import Emit, Node, apply
+from superopt.index import Axes, Tensor, total
+from superopt.op import Emit, Node
+from superopt.reduction import lifted, lowered, reduced
 
 ONNX = "ReduceSum"
 
@@ -59,31 +58,12 @@ AXIOMS = """
 
 
 def reduce_sum(x: Tensor, *, axes: Axes) -> Tensor:
-    require(len(axes) > 0 and all(a < b for a, b in pairwise(axes)), "reduce_sum: axes are in order, and at least one")
-    kept = [a for a in range(-x.rank, 0) if a not in axes]
-
-    def at(*position: Index) -> Value:
-        def summed(rest: Axes, index: dict[int, Index]) -> Value:
-            if not rest:
-                return x[tuple(index[a] for a in range(-x.rank, 0))]
-            return total(x.shape[rest[0]], lambda k: summed(rest[1:], {**index, rest[0]: k}))
-
-        return summed(axes, dict(zip(kept, position, strict=True)))
-
-    return tensor(tuple(x.shape[a] for a in kept), at)
+    return reduced(x, axes, total)
 
 
 def lift(node: Node) -> Term | None:
-    x = node.operand(0)
-    if node.attribute("noop_with_empty_axes", 0) and not node.attribute("axes"):
-        return x
-    axes = node.attribute("axes") or tuple(range(x.rank))
-    reduced = apply("reduce_sum", x, axes=tuple(sorted(a % x.rank for a in axes)))
-    if not node.attribute("keepdims", 1):
-        return reduced
-    return apply("reshape", reduced, shape=tuple(1 if a in axes or a - x.rank in axes else n for a, n in enumerate(x.shape)))
+    return lifted(node, "reduce_sum")
 
 
 def lower(term: Term, emit: Emit) -> str:
-    x = term.args[0]
-    return emit("ReduceSum", x, axes=tuple(a + x.rank for a in term.integers("axes")), keepdims=0)
+    return lowered(term, emit)

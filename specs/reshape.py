@@ -11,8 +11,8 @@ from operator import mul
 from superopt.graph import Extent, Term
 from superopt.index import Extents, Index, Tensor, require, same, tensor
 from superopt.op import Emit, Node, apply
+from superopt.reduction import lowered
 
-REDUCTIONS = {"reduce_sum": "ReduceSum", "reduce_mean": "ReduceMean"}
 ONNX = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 AXIOMS = """
@@ -105,11 +105,24 @@ def _unsqueezed(node: Node, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    reduced = term.args[0]
-    if reduced.op in REDUCTIONS:
-        x, axes = reduced.args[0], reduced.integers("axes")
-        if term.shape == tuple(1 if a in axes else x.shape[a] for a in range(-x.rank, 0)):
-            if reduced.op == "reduce_mean" and x.rank == 4 and axes == (-2, -1):
-                return emit("GlobalAveragePool", x)
-            return emit(REDUCTIONS[reduced.op], x, axes=tuple(a + x.rank for a in axes), keepdims=1)
-    return emit("Reshape", reduced, shape=term.sizes)
+    inner = term.args[0]
+    if inner.op.startswith("reduce_") and term.shape == _kept(inner):
+        if inner.op == "reduce_mean" and term.rank == 4 and inner.integers("axes") == (-2, -1):
+            return emit("GlobalAveragePool", inner.args[0])
+        return lowered(inner, emit, keep=True)
+    if inner.op == "matmul":
+        x, y = map(_vector, inner.args)
+        if (x, y) != inner.args and term.shape == (*x.shape[:-1], *y.shape[1:]) and x.rank <= 2 >= y.rank:
+            return emit("MatMul", x, y)
+    return emit("Reshape", inner, shape=term.sizes)
+
+
+def _kept(reduction: Term) -> Extents:
+    """The reduction's shape with an extent of 1 along the axes it is over."""
+    x, axes = reduction.args[0], reduction.integers("axes")
+    return tuple(1 if a in axes else x.shape[a] for a in range(-x.rank, 0))
+
+
+def _vector(x: Term) -> Term:
+    """The vector that a matrix of one row or column is."""
+    return x.args[0] if x.op == "reshape" and x.rank == 2 and x.args[0].rank == 1 else x

@@ -1,0 +1,51 @@
+"""The largest element over whole axes, which disappear (ONNX ReduceMax; keepdims=1 lifts with a reshape)."""
+
+from __future__ import annotations
+
+from superopt.graph import Term
+from superopt.index import Axes, Tensor, maximum
+from superopt.op import Emit, Node
+from superopt.reduction import lifted, lowered, over_axes, reduced
+
+ONNX = ("ReduceMax", "GlobalMaxPool")
+EXACT = "order"
+
+AXIOMS = """
+    scale:          reduce_max(scale(x, factor=a), axes=(k,)) == scale(reduce_max(x, axes=(k,)), factor=a)
+                    for x[1, 2, 3, 4], k[-1, -2, -3, -4] where a >= 0
+    relu:           reduce_max(relu(x), axes=(k,)) == relu(reduce_max(x, axes=(k,)))  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
+    relu-image:     reduce_max(relu(x), axes=(-2, -1)) == relu(reduce_max(x, axes=(-2, -1)))  for x[3, 4]
+    concat-inner:   reduce_max(concat(x, y, axis=j), axes=(k,))
+                    == concat(reduce_max(x, axes=(k,)), reduce_max(y, axes=(k,)), axis=j)
+                    for x[2, 3, 4], y[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j > k
+    concat-outer:   reduce_max(concat(x, y, axis=j), axes=(k,))
+                    == concat(reduce_max(x, axes=(k,)), reduce_max(y, axes=(k,)), axis=j + 1)
+                    for x[2, 3, 4], y[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j < k
+    concat-image:   reduce_max(concat(x, y, axis=j), axes=(-2, -1))
+                    == concat(reduce_max(x, axes=(-2, -1)), reduce_max(y, axes=(-2, -1)), axis=j + 2)
+                    for x[3, 4], y[3, 4], j[-3, -4]
+    slice-inner:    reduce_max(slice(x, axis=j, start=a, stop=b), axes=(k,))
+                    == slice(reduce_max(x, axes=(k,)), axis=j, start=a, stop=b)
+                    for x[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j > k
+    slice-outer:    reduce_max(slice(x, axis=j, start=a, stop=b), axes=(k,))
+                    == slice(reduce_max(x, axes=(k,)), axis=j + 1, start=a, stop=b)
+                    for x[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j < k
+    twice:          reduce_max(reduce_max(x, axes=(-1,)), axes=(-1,)) == reduce_max(x, axes=(-2, -1))  for x[2, 3, 4]
+    transpose:      reduce_max(transpose(x, perm=(-1, -2)), axes=(-1,)) == reduce_max(x, axes=(-2,))  for x[2]
+    transpose-rows: reduce_max(transpose(x, perm=(-1, -2)), axes=(-2,)) == reduce_max(x, axes=(-1,))  for x[2]
+"""
+
+
+def reduce_max(x: Tensor, *, axes: Axes) -> Tensor:
+    return reduced(x, axes, maximum)
+
+
+def lift(node: Node) -> Term | None:
+    if node.op_type == "GlobalMaxPool":
+        x = node.operand(0)
+        return over_axes(x, "reduce_max", tuple(range(2, x.rank)), keep=True) if x.rank > 2 else None
+    return lifted(node, "reduce_max")
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return lowered(term, emit)

@@ -1,0 +1,39 @@
+"""Hosts: terms that one ONNX node computes together with what is added to them, or what they are multiplied by, along an axis.
+
+A spec says of which terms it is the composite: `bias_axis` and `factor_axis` give the axis of a host along which it takes a bias
+or a factor, or None, and `lower_biased` and `lower_scaled` write host and row as one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from superopt.graph import Term
+from superopt.op import Emit, Operator, registry
+
+ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lower_scaled", "Mul")}
+
+
+def taken(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
+    """Those of the operands of a sum or product that one ONNX node can combine with what the host computes."""
+    spec = _composite(op, host)
+    axes = () if spec is None else (getattr(spec.module, ROLES[op][0])(host),)
+    return [x for x in operands if x.constant and x.op == "expand" and x.integers("axes") == axes != ()]
+
+
+def written(op: str, host: Term, row: Term, emit: Emit) -> str:
+    """The value of one node that computes the host and adds the row to it, or multiplies it by the row."""
+    spec = _composite(op, host)
+    assert spec is not None
+    name: str = getattr(spec.module, ROLES[op][1])(host, row, emit)
+    return name
+
+
+def _composite(op: str, host: Term) -> Operator | None:
+    """The spec that takes the host: that of an operator which the host applies, rather than any other."""
+    axis = ROLES[op][0]
+    within = {host.op, *(a.op for a in host.args)}
+    specs = [
+        spec for spec in registry().values() if hasattr(spec.module, axis) and getattr(spec.module, axis)(host) is not None
+    ]
+    return min(specs, key=lambda spec: spec.name not in within, default=None)

@@ -1,0 +1,60 @@
+"""What reductions over whole axes have in common: their definitions, and how ONNX writes them at every opset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from superopt.graph import Extent, Term
+from superopt.index import Axes, Index, Tensor, Value, require, tensor
+from superopt.op import Emit, Node, apply, operator
+
+Reduce = Callable[[Extent, Callable[[Index], Value]], Value]
+
+
+def reduced(
+    x: Tensor,
+    axes: Axes,
+    reduce: Reduce,
+    element: Callable[[Value], Value] = lambda value: value,
+    result: Callable[[Value], Value] = lambda value: value,
+) -> Tensor:
+    """`result` of the reduction of `element` of every element of x over these axes, which disappear."""
+    require(len(axes) > 0 and all(a < b for a, b in pairwise(axes)), "a reduction's axes are in order, and at least one")
+    kept = [a for a in range(-x.rank, 0) if a not in axes]
+
+    def over(rest: Axes, index: dict[int, Index]) -> Value:
+        if not rest:
+            return element(x[tuple(index[a] for a in range(-x.rank, 0))])
+        return reduce(x.shape[rest[0]], lambda k: over(rest[1:], {**index, rest[0]: k}))
+
+    return tensor(tuple(x.shape[a] for a in kept), lambda *i: result(over(axes, dict(zip(kept, i, strict=True)))))
+
+
+def lifted(node: Node, name: str) -> Term:
+    """The operator `name` over the node's axes: all of them where it gives none. `keepdims=1` is a reshape.
+
+    A node that is to do nothing, for it gives no axes and says so, is its operand.
+    """
+    x = node.operand(0)
+    axes = node.attribute("axes", ())
+    if not axes and node.attribute("noop_with_empty_axes", 0):
+        return x
+    return over_axes(x, name, tuple(axes), keep=bool(node.attribute("keepdims", 1)))
+
+
+def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
+    """The operator `name` over these axes of x, counted from either end, all of them if there are none.
+
+    Where they are to be kept they have extent 1.
+    """
+    chosen = sorted({a % x.rank for a in axes}) if axes else list(range(x.rank))
+    found = apply(name, x, axes=tuple(chosen)) if chosen else x
+    return apply("reshape", found, shape=tuple(1 if a in chosen else n for a, n in enumerate(x.shape))) if keep else found
+
+
+def lowered(term: Term, emit: Emit, *, keep: bool = False) -> str:
+    """The reduction as the first ONNX operator of its spec."""
+    x = term.args[0]
+    axes = tuple(a + x.rank for a in term.integers("axes"))
+    return emit(operator(term.op).onnx[0], x, axes=axes, keepdims=int(keep))
