@@ -82,6 +82,10 @@ class Size:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Hashes of names differ between processes, so they are not sent along."""
+        return Size, (self.terms,)
+
     def __repr__(self) -> str:
         return f"Size({self})"
 

@@ -200,8 +200,11 @@ def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | N
     def at(value: Extent) -> Extent:
         return substitute(want, lambda a: value if isinstance(a, Sym) and a.name == name else known.value(a))
 
-    start = at(0)
-    slope = at(1) - start
+    try:
+        start = at(0)
+        slope = at(1) - start
+    except ZeroDivisionError:
+        return None
     if slope == 0:
         return None
     real = any(isinstance(a, Sym) and a.name == name and a.real for a in want.atoms())
