@@ -1,4 +1,4 @@
-"""x, but no less than low and no more than high, which is what all elements are if high < low (ONNX Clip)."""
+"""x, but no less than low and no more than high, elementwise (ONNX Clip; with one bound only, maximum or minimum)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from math import inf
 
 from superopt.composite import composed
 from superopt.elementwise import increasing, pointwise
-from superopt.graph import Term
-from superopt.index import Real, Tensor
+from superopt.graph import Term, at_least
+from superopt.index import Real, Tensor, require
 from superopt.op import Emit, Node, apply
 
 ONNX = "Clip"
@@ -27,15 +27,15 @@ AXIOMS = (
     + increasing("clip", "low", "high")
     + """
     inner:         clip(clip(x, low=a, high=b), low=c, high=d) == clip(x, low=a, high=b)
-                   for x[1, 2, 3, 4] where a >= c, b >= a, d >= b
+                   for x[1, 2, 3, 4] where a >= c, d >= b
     outer:         clip(clip(x, low=a, high=b), low=c, high=d) == clip(x, low=c, high=d)
-                   for x[1, 2, 3, 4] where c >= a, d >= c, b >= d
+                   for x[1, 2, 3, 4] where c >= a, b >= d
     scale:         clip(scale(x, factor=a), low=a * b, high=a * c) == scale(clip(x, low=b, high=c), factor=a)
                    for x[1, 2, 3, 4] where a >= 0
     negate:        clip(scale(x, factor=-1), low=-b, high=-a) == scale(clip(x, low=a, high=b), factor=-1)
-                   for x[1, 2, 3, 4] where b >= a
+                   for x[1, 2, 3, 4]
     relu:          relu(clip(x, low=a, high=b)) == clip(x, low=0, high=b)  for x[1, 2, 3, 4] where 0 >= a, b >= 0
-    positive:      relu(clip(x, low=a, high=b)) == clip(x, low=a, high=b)  for x[1, 2, 3, 4] where a >= 0, b >= a
+    positive:      relu(clip(x, low=a, high=b)) == clip(x, low=a, high=b)  for x[1, 2, 3, 4] where a >= 0
     of-relu:       clip(relu(x), low=a, high=b) == clip(x, low=0, high=b)  for x[1, 2, 3, 4] where 0 >= a, b >= 0
     shift:         clip(x + scale(ones(shape=x.shape), factor=a), low=b, high=c)
                    == clip(x, low=b - a, high=c - a) + scale(ones(shape=x.shape), factor=a)
@@ -45,6 +45,7 @@ AXIOMS = (
 
 
 def clip(x: Tensor, *, low: Real, high: Real) -> Tensor:
+    require(at_least(high, low), "clip: low is no larger than high")
     return composed(COMPOSITE, {"x": x}, low=low, high=high)
 
 

@@ -24,7 +24,7 @@ from tests.operator_cases import WITH_OPERANDS, Array, applications, arrays_for,
 
 RNG = np.random.default_rng(0)
 OPSETS = [7, 9, 10, 11, 13, 15, 18, 21]
-NEWEST = 21
+NEWEST = 26
 
 
 def _floats(*shape: int) -> Array:
@@ -190,9 +190,7 @@ OPAQUE: list[tuple[str, list[Array | None], list[int], int, dict[str, Any], int]
     ("Add", [X, _floats(4)], [], 1, {}, 6),
     ("Add", [_integers(1, 2), _integers(3, 4)], [], 1, {}, 13),
     ("Mul", [_floats(4), _floats(1, 1)], [1], 1, {}, 13),
-    ("Div", [X, _floats(4)], [1], 1, {}, 13),
     ("Div", [X, np.zeros((), np.float32)], [1], 1, {}, 13),
-    ("Div", [_floats(1), X], [0], 1, {}, 13),
     ("MatMul", [_floats(4), _floats(4, 5)], [], 1, {}, 13),
     ("MatMul", [_floats(4, 2, 3), _floats(1, 3, 5)], [], 1, {}, 13),
     ("Slice", [_floats(5, 6), _integers(0), _integers(6), _integers(1), _integers(2)], [1, 2, 3, 4], 1, {}, 13),
@@ -250,7 +248,7 @@ def test_an_initializer_that_an_input_overrides_is_no_constant() -> None:
 # ---------------------------------------------------------------- there and back
 
 
-ROUND_TRIPS = sorted(set(WITH_OPERANDS) - {"rsqrt"})  # ONNX has no node for it
+ROUND_TRIPS = [name for name in WITH_OPERANDS if operator(name).onnx]
 
 
 def _comes_back(term: Term) -> bool:
@@ -404,7 +402,7 @@ def test_outputs_that_need_no_node_or_share_one() -> None:
     negative = apply("scale", x, factor=-1)
     outputs = {"same": x, "a": negative, "b": negative, "weight": apply("relu", w), "one": apply("ones", shape=(2, 2))}
     lowered = lower(outputs, 17, constant=lambda term: np.ones(term.sizes, np.float32))
-    assert sorted(_op_types(lowered)) == ["Identity"] * 4 + ["Mul"]
+    assert sorted(_op_types(lowered)) == ["Identity"] * 4 + ["Neg"]
     (first, *_) = ran(lowered, outputs, {"x": np.eye(2, dtype=np.float32), "w": np.eye(2, dtype=np.float32)}, 17)
     np.testing.assert_array_equal(first, np.eye(2))
 

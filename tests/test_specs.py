@@ -196,10 +196,8 @@ def test_linear_where_the_definition_says_so(name: str, data: st.DataObject, see
 def test_not_linear_where_the_definition_does_not_say_so(name: str) -> None:
     terms = [concrete(form, seed) for form in forms(name) for seed in range(5)]
     for operands in _operand_sets(name):
-        claims = {linear_in(term, operands) for term in terms}
-        assert len(claims) == 1, "linearity depends on the operator alone"
-        if claims == {False}:
-            assert any(not np.allclose(*_combined(name, term, operands, seed)) for seed, term in enumerate(terms))
+        rest = [(seed, term) for seed, term in enumerate(terms) if not linear_in(term, operands)]
+        assert not rest or any(not np.allclose(*_combined(name, term, operands, seed)) for seed, term in rest)
 
 
 def test_degrees_of_whole_terms() -> None:
