@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
-from superopt.errors import InvalidModelError
+from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import Check, check
 from superopt.model.compare import Comparison, compare
@@ -21,13 +22,24 @@ from superopt.model.islands import Chart
 from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, opset_of, tensors
 from superopt.model.measure import Clock
 from superopt.model.save import copy, loadable, save
-from superopt.model.session import Device, Session, runtime
-from superopt.model.splice import require_valid, splice
+from superopt.model.session import Device, Loadable, Session, runtime
+from superopt.model.splice import require_valid
 from superopt.report.optimization import Environment, Report, Rounding, Timing
 from superopt.report.progress import Listener, Progress, silent
 from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rule import Rule
-from superopt.segments import Gain, Search, Segment, affordable, applied_rules, segment_rows, segments
+from superopt.segments import (
+    Gain,
+    Passes,
+    Search,
+    Segment,
+    affordable,
+    applied_rules,
+    segment_rows,
+    segments,
+    selections,
+    spliced,
+)
 from superopt.store import load_rules
 
 SEAMS = (0, 4)
@@ -38,6 +50,8 @@ GROWTH_AT_LEAST = 2**20
 """Bytes that the weights may grow by in any case."""
 COMPARING = 10.0
 """Seconds that the last comparison takes."""
+RETRIES = 3
+"""How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each."""
 
 M = TypeVar("M", Model, ModelProto)
 
@@ -127,13 +141,7 @@ def optimize(
             _require_runs(original, loaded, run.device)
         with run.phase("search"):
             candidate = run.improved(loaded.model, rules)
-        if run.taken:
-            with run.phase("check"):
-                require_valid(candidate, loaded.model)
-                rewritten = loadable(candidate, Path(folder))
-                run.checked = check(original, rewritten, run.device, seed=seed)
-            with run.phase("measure"):
-                run.compared = compare(original, rewritten, run.device, seconds=COMPARING, seed=seed, progress=run.share)
+        candidate = run.accepted(loaded.model, candidate, original, Path(folder))
     report = run.report(loaded, candidate, rules)
     if isinstance(model, ModelProto):
         return Optimized(as_proto(candidate) if report.accepted else model, report, external=loaded.external)
@@ -160,7 +168,9 @@ class _Run:
     listener: Listener
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
-    taken: list[Gain] = field(default_factory=list)
+    passes: Passes = ()
+    taken: Passes = ()
+    growth: float = 0.0
     islands: tuple[int, int] = (0, 0)
     checked: Check | None = None
     compared: Comparison | None = None
@@ -174,7 +184,7 @@ class _Run:
         try:
             yield
         finally:
-            self.seconds[name] = time.monotonic() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
     def improved(self, model: Model, rules: list[Rule]) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget."""
@@ -182,7 +192,7 @@ class _Run:
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
         search = Search(rules, Clock(self.device, times, resident=weights), opset_of(model))
-        growth = GROWTH * weights + GROWTH_AT_LEAST
+        self.growth = growth = GROWTH * weights + GROWTH_AT_LEAST
         for number, offset in enumerate(SEAMS, 1):
             chart = Chart(model)
             islands = chart.islands()
@@ -193,10 +203,40 @@ class _Run:
             taken = affordable(found, growth)
             growth -= sum(gain.bytes for gain in taken)
             self.searched += found
-            self.taken += taken
-            model = splice(model, [r for gain in taken for r in gain.replacements()])
+            self.passes = (*self.passes, tuple(taken))
+            model = spliced(model, self.passes[-1:])
         times.close()
         return model
+
+    def accepted(self, model: Model, candidate: Model, original: Loadable, folder: Path) -> Model:
+        """The first of the candidate, which takes all gains, and of models that take fewer, that passes the check and measures
+        faster; the last one tried where none does.
+
+        Raises:
+            CheckFailedError: none passes the check.
+        """
+        failed: CheckFailedError | None = None
+        choices = (c for c in selections(self.passes) if sum(gain.bytes for taken in c for gain in taken) <= self.growth)
+        for number, passes in enumerate(islice(choices, 1 + RETRIES)):
+            candidate = spliced(model, passes) if number else candidate
+            try:
+                with self.phase("check"):
+                    require_valid(candidate, model)
+                    rewritten = loadable(candidate, folder)
+                    checked = check(original, rewritten, self.device, seed=self.seed)
+            except CheckFailedError as error:
+                failed = failed or error
+                continue
+            with self.phase("measure"):
+                seconds = COMPARING / 2 if number else COMPARING
+                compared = compare(original, rewritten, self.device, seconds=seconds, seed=self.seed, progress=self.share)
+            if self.compared is None or compared.faster():
+                self.compared, self.checked, self.taken = compared, checked, passes
+            if compared.faster():
+                return candidate
+        if failed is not None and self.compared is None:
+            raise failed
+        return candidate
 
     def _told(self, search: Search, parts: list[Segment], deadline: float, phase: str) -> Iterator[Gain]:
         """The gains, with the listener told of each; a search that the deadline cut short is noted."""
@@ -209,6 +249,11 @@ class _Run:
             self.listener(Progress(phase, done, total, detail))
             yield gain
 
+    def _left_out(self) -> str:
+        """How many of the rewritten segments are not in what was taken, where some are not."""
+        found, taken = (sum(len(gains) for gains in passes) for passes in (self.passes, self.taken))
+        return f", with {taken} of {found} improved segments (all of them together did not pass)" if taken < found else ""
+
     def share(self, done: float) -> None:
         """Tells the listener how much of the comparison is done."""
         self.listener(Progress("measure", round(100 * done), 100))
@@ -219,12 +264,12 @@ class _Run:
         return Report(
             model=loaded.label,
             accepted=accepted,
-            reason=_reason(self.compared, accepted=accepted),
+            reason=_reason(self.compared, self._left_out(), accepted=accepted),
             nodes=len(loaded.model.graph),
             nodes_in_islands=self.islands[1],
             islands=self.islands[0],
             nodes_after=len(candidate.graph) if accepted else len(loaded.model.graph),
-            rules=applied_rules(self.taken, rules),
+            rules=applied_rules([gain for taken in self.taken for gain in taken], rules),
             segments=segment_rows(self.searched),
             timing=_timing(self.compared),
             rounding=_rounding(self.checked),
@@ -236,11 +281,11 @@ class _Run:
         )
 
 
-def _reason(compared: Comparison | None, *, accepted: bool) -> str:
+def _reason(compared: Comparison | None, left_out: str, *, accepted: bool) -> str:
     if compared is None:
         return "nothing faster was found; the original is kept"
     if accepted:
-        return f"{compared.ratio:.2f} times as fast as the original"
+        return f"{compared.ratio:.2f} times as fast as the original{left_out}"
     return f"{compared.ratio:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
 
 

@@ -6,11 +6,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.model.islands import Chart, Island
+from superopt.model.load import Model
 from superopt.model.measure import Clock, Measured
-from superopt.model.splice import Replacement
+from superopt.model.splice import Replacement, splice
 from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State
@@ -122,6 +124,31 @@ def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
             taken.append(gain)
             left -= gain.bytes
     return taken
+
+
+Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
+
+
+def selections(passes: Passes) -> Iterator[Passes]:
+    """Which gains to take, should a larger choice not measure faster: all, then the first pass alone, then the half of that
+    which promises most, the half of the half, and so on.
+
+    A pass rests on those before it; within one, gains are independent of each other.
+    """
+    kept = [taken for taken in passes if taken]
+    if len(kept) > 1:
+        yield tuple(kept)
+    best = sorted(kept[0], key=lambda gain: -gain.seconds) if kept else []
+    while best:
+        yield (tuple(best),)
+        best = best[: len(best) // 2]
+
+
+def spliced(model: Model, passes: Passes) -> Model:
+    """The model with these gains taken, one pass after the other."""
+    for taken in passes:
+        model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
+    return model
 
 
 def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:

@@ -44,7 +44,7 @@ def branches(blocks: int = 1) -> onnx.ModelProto:
                 nodes.append(helper.make_node("Add", [total, f"p{block}.{branch}"], [f"s{block}.{branch}"]))
             total = f"s{block}.{branch}" if total else f"p{block}.{branch}"
         x = f"x{block}" if block < blocks - 1 else "y"
-        nodes.append(helper.make_node("Tanh", [total], [x]))
+        nodes.append(helper.make_node("Sin", [total], [x]))
     return model(nodes, {"x": [96, 192]}, {"y": [96, 192]}, weights)
 
 
@@ -74,7 +74,7 @@ def test_a_faster_model_is_found_and_returned(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(optimized.model, onnx.ModelProto)
     assert report.accepted, report.reason
     assert report.speedup > 1.5
-    assert [n.op_type for n in optimized.model.graph.node] == ["MatMul", "Tanh"]
+    assert [n.op_type for n in optimized.model.graph.node] == ["MatMul", "Sin"]
     assert [(r.name, r.times) for r in report.rules] == [("factor", BRANCHES - 1)]
     assert report.rules[0].gain > 0
     assert report.nodes == 2 * BRANCHES
@@ -150,6 +150,65 @@ def test_a_candidate_that_does_not_measure_faster_is_dropped(monkeypatch: pytest
     assert optimized.report.timing.speedup == 1.01
     assert optimized.report.speedup == 1.0
     assert "the original is kept" in optimized.report.reason
+
+
+def two_sizes() -> onnx.ModelProto:
+    """Parallel products of two sizes, apart from each other: two segments, both with something to gain."""
+    nodes, weights, x = [], [], "x"
+    for size, branches_here in ((192, BRANCHES), (128, 4)):
+        names = [f"w{size}.{branch}" for branch in range(branches_here)]
+        weights += [weight(name, 192, size) if size == 128 else weight(name, size, size) for name in names]
+        nodes += [helper.make_node("MatMul", [x, name], [f"p{name}"]) for name in names]
+        nodes.append(helper.make_node("Sum", [f"p{name}" for name in names], [f"s{size}"]))
+        x = f"x{size}"
+        nodes.append(helper.make_node("Sin", [f"s{size}"], [x]))
+    nodes.append(helper.make_node("Identity", [x], ["y"]))
+    return model(nodes, {"x": [96, 192]}, {"y": [96, 128]}, weights)
+
+
+def test_where_all_rewrites_together_are_not_faster_fewer_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    tried: list[int] = []
+
+    def by_size(_: object, candidate: onnx.ModelProto, *__: object, **___: object) -> Comparison:
+        tried.append(len(candidate.graph.node))
+        return measured(1.5 if len(tried) > 1 else 0.9)
+
+    monkeypatch.setattr(FLOW, "compare", by_size)
+    optimized = superopt.optimize(two_sizes(), budget=20.0)
+    assert optimized.report.accepted
+    assert tried[1] > tried[0]
+    assert len(optimized.model.graph.node) == tried[1]
+    assert "1 of 2 improved segments" in optimized.report.reason
+    assert [rule.times for rule in optimized.report.rules] == [BRANCHES - 1]
+
+
+def test_where_no_choice_of_rewrites_is_faster_the_first_comparison_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    ratios = iter([1.01, 0.9, 0.8])
+    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(next(ratios)))
+    optimized = superopt.optimize(two_sizes(), budget=20.0)
+    assert not optimized.report.accepted
+    assert optimized.report.timing is not None
+    assert optimized.report.timing.speedup == 1.01
+
+
+def test_rewrites_that_fail_the_check_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    checked: list[int] = []
+    passes = FLOW.check
+
+    def strict(original: onnx.ModelProto, candidate: onnx.ModelProto, *rest: object, **more: object) -> object:
+        checked.append(len(candidate.graph.node))
+        if len(checked) == 1:
+            raise CheckFailedError("output 'y'")
+        return passes(original, candidate, *rest, **more)
+
+    monkeypatch.setattr(FLOW, "check", strict)
+    report = superopt.optimize(two_sizes(), budget=20.0).report
+    assert report.accepted
+    assert report.nodes_after == checked[1]
 
 
 def test_a_wrong_rewrite_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from superopt.graph import Term
+from superopt.graph import Term, variables
 from superopt.model.lift import FLOATS, leaf_of, lift_node
 from superopt.model.load import Model, charted, opset_of
 
@@ -34,11 +34,20 @@ class Island:
     conditions: frozenset[str] = frozenset()
 
     @property
-    def reads(self) -> dict[ir.Node, tuple[ir.Node, ...]]:
-        """For each node, the nodes of the island whose results it uses."""
+    def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
+        """For each node, the nodes of the island whose results it uses, and names of values from outside but for weights."""
         inside = set(self.nodes)
-        producers = {node: dict.fromkeys(v.producer() for v in node.inputs if v is not None) for node in self.nodes}
-        return {node: tuple(p for p in found if p in inside) for node, found in producers.items()}
+        outside = {x.name for x in variables(*self.values.values()) if not x.constant}
+
+        def sources(node: ir.Node) -> Iterator[ir.Node | str]:
+            for value in node.inputs:
+                producer = None if value is None else value.producer()
+                if producer in inside:
+                    yield producer
+                elif value is not None and value.name in outside:
+                    yield _name(value)
+
+        return {node: tuple(dict.fromkeys(sources(node))) for node in self.nodes}
 
 
 class Chart:

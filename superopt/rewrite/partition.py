@@ -6,19 +6,20 @@ only; cuts are made where few values cross, at a single value where the graph al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 N = TypeVar("N")
 
 
 def windows(
-    nodes: Sequence[N], reads: Mapping[N, Sequence[N]], *, least: int = 8, most: int = 32, offset: int = 0
+    nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]], *, least: int = 8, most: int = 32, offset: int = 0
 ) -> list[tuple[N, ...]]:
     """Consecutive windows of `least` to `most` nodes (the first may be shorter, the last may be), covering all nodes.
 
-    `reads` lists, for each node, the nodes of the sequence whose results it uses. `offset` shifts the first cut, so that
-    seams of one pass lie inside the windows of the next.
+    `reads` lists, for each node, the nodes of the sequence whose results it uses, and values from elsewhere. `offset` shifts
+    the first cut, so that seams of one pass lie inside the windows of the next.
     """
     crossing = _crossings(nodes, reads)
     cuts: list[tuple[N, ...]] = []
@@ -31,24 +32,23 @@ def windows(
     return cuts
 
 
-def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[N]]) -> list[int]:
-    """For each position, how many results of nodes up to it are used by nodes after it."""
-    position = {node: i for i, node in enumerate(nodes)}
-    last_use = list(range(len(nodes)))
-    for node in nodes:
+def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> list[int]:
+    """For each position, how many values are used after it that are results of nodes up to it, or used up to it as well.
+
+    A value from elsewhere counts as a result does, so that blocks which repeat are cut alike, the first of them too.
+    """
+    born: dict[Hashable, int] = {node: position for position, node in enumerate(nodes)}
+    last_use: dict[Hashable, int] = {}
+    for position, node in enumerate(nodes):
         for source in reads.get(node, ()):
-            last_use[position[source]] = max(last_use[position[source]], position[node])
+            born.setdefault(source, position)
+            last_use[source] = position
     change = [0] * (len(nodes) + 1)
-    for i, last in enumerate(last_use):
-        if last > i:
-            change[i] += 1
+    for source, last in last_use.items():
+        if last > born[source]:
+            change[born[source]] += 1
             change[last] -= 1
-    live = 0
-    counts: list[int] = []
-    for i in range(len(nodes)):
-        live += change[i]
-        counts.append(live)
-    return counts
+    return list(itertools.accumulate(change[:-1]))
 
 
 def _cut(crossing: Sequence[int], start: int, least: int, most: int, end: int) -> int:
