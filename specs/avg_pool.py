@@ -88,13 +88,18 @@ def avg_pool(x: Tensor, *, kernel: Extents, strides: Extents, pads: Extents, inc
 def lift(node: Node) -> Term | None:
     x, kernel = node.operand(0), node.attribute("kernel_shape")
     window, counted = dict(node.window(kernel)), node.attribute("count_include_pad", 0)
-    asked = node.attribute("pads", window["pads"]) if node.attribute("auto_pad", "NOTSET") == "NOTSET" else window["pads"]
-    if any(d != 1 for d in window.pop("dilations")) or (counted and asked != window["pads"]):
+    if any(d != 1 for d in window.pop("dilations")) or (counted and _beyond(node, window["pads"])):
         return None
     if x.rank != 3:
         return apply("avg_pool", x, kernel=kernel, include_pads=counted, **window)
     (stride,), (before, after) = window["strides"], window["pads"]
     return apply("avg_pool1d", x, kernel=kernel[0], stride=stride, before=before, after=after, include_pads=counted)
+
+
+def _beyond(node: Node, pads: tuple[int, ...]) -> bool:
+    """Whether ceil_mode made the pads longer than those that the node counts."""
+    given = node.attribute("auto_pad", "NOTSET") == "NOTSET"
+    return bool(node.attribute("ceil_mode", 0)) and (not given or pads != node.attribute("pads", (0,) * len(pads)))
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -1,50 +1,66 @@
-"""Transposed convolution plus a bias for every output channel (ONNX ConvTranspose), and what that lifts to without one."""
+"""Transposed convolution plus a bias for every output channel (ONNX ConvTranspose), along one axis or two, and what that lifts
+to without one.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from superopt.graph import Term
 from superopt.op import Emit, Node, apply, operator
 
 ONNX = "ConvTranspose"
 
-COMPOSITE = "x + expand(b, shape=x.shape, axes=(-3,))"
+COMPOSITE = "x + expand(b, shape=x.shape, axes=(axis,))"
+AXES = {"conv_transpose1d": -2, "conv_transpose": -3}
 
 
 def lift(node: Node) -> Term | None:
     x, w = node.operand(0), node.operand(1)
-    if x.rank != 4:
-        return None
-    strides, dilations = node.attribute("strides", (1, 1)), node.attribute("dilations", (1, 1))
-    longer = node.attribute("output_padding", (0, 0))
-    reach = [
-        s * (n - 1) + o + d * (k - 1) + 1
-        for s, n, o, d, k in zip(strides, x.sizes[2:], longer, dilations, w.sizes[2:], strict=True)
-    ]
-    pads = _pads(node, reach, [s * n for s, n in zip(strides, x.sizes[2:], strict=True)])
-    if pads is None:
-        return None
-    window = {"strides": strides, "pads": pads, "dilations": dilations, "output_pads": longer}
-    result = apply("conv_transpose", x, w, group=node.attribute("group", 1), **window)
-    return result if node.absent(2) else node.written(COMPOSITE, {"x": result, "b": node.operand(2)})
+    once = (1,) * (x.rank - 2)
+    strides, dilations = node.attribute("strides", once), node.attribute("dilations", once)
+    longer, group = node.attribute("output_padding", (0,) * len(once)), node.attribute("group", 1)
+    spans = zip(strides, x.sizes[2:], longer, dilations, w.sizes[2:], strict=True)
+    reach = [s * (n - 1) + o + d * (k - 1) + 1 for s, n, o, d, k in spans]
+    excess = _excess(node, reach, [s * n for s, n in zip(strides, x.sizes[2:], strict=True)])
+    pads = node.attribute("pads", (0,) * (2 * len(once)))
+    if excess is not None:
+        auto_pad = node.attribute("auto_pad", "NOTSET")
+        if auto_pad != "NOTSET" and min(excess) < 0:
+            return None
+        pads = _shared(excess, more_after=auto_pad == "SAME_UPPER")
+        longer = tuple(o + max(-e, 0) for o, e in zip(longer, excess, strict=True))
+    if x.rank == 3:
+        (stride,), (dilation,), (output_pad,), (before, after) = strides, dilations, longer, pads
+        window = {"stride": stride, "before": before, "after": after, "dilation": dilation, "output_pad": output_pad}
+        result = apply("conv_transpose1d", x, w, group=group, **window)
+    else:
+        result = apply("conv_transpose", x, w, strides=strides, pads=pads, dilations=dilations, output_pads=longer, group=group)
+    if node.absent(2):
+        return result
+    return node.written(COMPOSITE, {"x": result, "b": node.operand(2)}, axis=AXES[result.op])
 
 
-def _pads(node: Node, reach: list[int], whole: list[int]) -> tuple[int, ...] | None:
-    """What is cut off a result of extents `reach`; `whole` is what auto_pad's SAME makes of it."""
+def _excess(node: Node, reach: Sequence[int], whole: Sequence[int]) -> list[int] | None:
+    """How much longer the result would be than it is asked to be; None where pads are given instead."""
     auto_pad, asked = node.attribute("auto_pad", "NOTSET"), node.attribute("output_shape")
     if asked is None and auto_pad in ("NOTSET", "VALID"):
-        return tuple(node.attribute("pads", (0, 0, 0, 0))) if auto_pad == "NOTSET" else (0, 0, 0, 0)
-    excess = [r - n for r, n in zip(reach, whole if asked is None else asked[-2:], strict=True)]
-    if min(excess) < 0:
-        return None
-    less, more = [e // 2 for e in excess], [e - e // 2 for e in excess]
-    return (*less, *more) if auto_pad == "SAME_UPPER" else (*more, *less)
+        return [0] * len(reach) if auto_pad == "VALID" else None
+    return [r - n for r, n in zip(reach, whole if asked is None else asked[-len(reach) :], strict=True)]
+
+
+def _shared(excess: Sequence[int], *, more_after: bool) -> tuple[int, ...]:
+    """Pads that cut off the excess; the odd one goes after, or before."""
+    cut = [max(e, 0) for e in excess]
+    less, more = [c // 2 for c in cut], [c - c // 2 for c in cut]
+    return (*less, *more) if more_after else (*more, *less)
 
 
 def bias_axis(host: Term) -> int | None:
-    return -3 if host.op == "conv_transpose" else None
+    return AXES.get(host.op)
 
 
 def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
-    lower = operator("conv_transpose").lower
+    lower = operator(host.op).lower
     assert lower is not None
     return lower(host, emit, bias)

@@ -1,6 +1,8 @@
-"""Zeros around a tensor, before and after along every axis (ONNX Pad, constant mode with value 0)."""
+"""Zeros around a tensor, before and after along every axis (ONNX Pad, constant mode; with another number it is `pad_with`)."""
 
 from __future__ import annotations
+
+from math import isfinite
 
 from superopt.graph import Term
 from superopt.index import Extents, Tensor, inside, number, require, select, tensor
@@ -71,13 +73,16 @@ def pad(x: Tensor, *, before: Extents, after: Extents) -> Tensor:
 def lift(node: Node) -> Term | None:
     x, pads = node.operand(0), node.attribute("pads")
     value = node.attribute("value", node.attribute("constant_value", 0.0))
-    if node.attribute("mode", "constant") != "constant" or value != 0:
+    if node.attribute("mode", "constant") != "constant" or not isfinite(value):
         return None
     axes = node.attribute("axes", tuple(range(x.rank)))
     before, after = [0] * x.rank, [0] * x.rank
     for position, axis in enumerate(axes):
         before[axis], after[axis] = pads[position], pads[position + len(axes)]
-    return apply("pad", x, before=tuple(before), after=tuple(after)) if any(pads) else x
+    if not any(pads):
+        return x
+    around = {"before": tuple(before), "after": tuple(after)}
+    return apply("pad", x, **around) if value == 0 else apply("pad_with", x, value=value, **around)
 
 
 def lower(term: Term, emit: Emit) -> str:
