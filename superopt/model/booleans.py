@@ -14,7 +14,7 @@ from superopt.errors import ShapeError
 
 BOOLEAN, NUMBER = "tensor(bool)", "tensor(float)"
 _MOVERS = ("Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose")
-CARRIERS = frozenset((*_MOVERS, "Unsqueeze", "Where", "And", "Or", "Not"))
+CARRIERS = frozenset((*_MOVERS, "Unsqueeze", "And", "Or", "Not"))
 """Operators that ONNX Runtime runs on booleans as on numbers, or on booleans alone."""
 
 

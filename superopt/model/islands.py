@@ -1,9 +1,10 @@
 """Islands: the regions of a model's top graph that the algebra can express, each of them convex.
 
 A node is in an island if it lifts to terms. Every path that leaves the lifted nodes and comes back to them climbs one level.
-An island is a connected set of lifted nodes of one level (nodes that read the same value are connected too), so no path
-leaves an island and returns to it, and whatever replaces the island's outputs cannot close a cycle through the rest of the
-model. Nodes that only combine weights are in no island: every island that uses them has them in its terms.
+An island is a connected set of lifted nodes of one level and one floating-point type (nodes that read the same value are
+connected too), so no path leaves an island and returns to it, and whatever replaces the island's outputs cannot close a cycle
+through the rest of the model. Nodes that only combine weights are in no island: every island that uses them has them in its
+terms.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Chart:
         for node, level in self._levels.items():
             for value in (*node.inputs, *node.outputs):
                 if value is not None and not self._is_weight(value):
-                    together.join(node, (level, value))
+                    together.join(node, (level, self._float_type(node), value))
         groups: dict[object, list[ir.Node]] = {}
         for node in self._levels:
             groups.setdefault(together.of(node), []).append(node)
