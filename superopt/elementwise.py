@@ -12,6 +12,7 @@ def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
     """A function of each element trades places with what only moves elements, and with padding where it takes 0 to 0."""
     f = _function(name, parameters)
 
+    along = "x[1, 2, 3, 4], k[-1, -2, -3, -4]"
     padded = f"""
     pad:           {f("pad(x, before=p, after=q)")} == pad({f("x")}, before=p, after=q)
                    for x[1, 2, 3, 4], p[1, 2, 3, 4], q[1, 2, 3, 4]
@@ -30,6 +31,10 @@ def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
                    for x[1], s[2, 3, 4], k[-1, -2, -3, -4]
     expand-matrix: {f("expand(x, shape=s, axes=(-2, -1))")} == expand({f("x")}, shape=s, axes=(-2, -1))  for x[2], s[3, 4]
     reshape:       {f("reshape(x, shape=s)")} == reshape({f("x")}, shape=s)  for x[1, 2, 3, 4], s[1, 2, 3, 4]
+    stride:        {f("stride(x, axis=k, step=s)")} == stride({f("x")}, axis=k, step=s)  for {along}
+    reverse:       {f("reverse(x, axis=k)")} == reverse({f("x")}, axis=k)  for {along}
+    tile:          {f("tile(x, axis=k, times=m)")} == tile({f("x")}, axis=k, times=m)  for {along}
+    repeat:        {f("repeat(x, axis=k, times=m)")} == repeat({f("x")}, axis=k, times=m)  for {along}
 {padded if fixes_zero else ""}"""
 
 
@@ -57,6 +62,10 @@ def pairwise(name: str, *, fixes_zero: bool = True) -> str:
     expand:        {moved("expand({}, shape=s, axes=(k,))", "x[1], y[1], s[2, 3, 4], k[-1, -2, -3, -4]")}
     expand-matrix: {moved("expand({}, shape=s, axes=(-2, -1))", "x[2], y[2], s[3, 4]")}
     reshape:       {moved("reshape({}, shape=s)", f"{every}, s[1, 2, 3, 4]")}
+    stride:        {moved("stride({}, axis=k, step=s)", f"{every}, k[-1, -2, -3, -4]")}
+    reverse:       {moved("reverse({}, axis=k)", f"{every}, k[-1, -2, -3, -4]")}
+    tile:          {moved("tile({}, axis=k, times=m)", f"{every}, k[-1, -2, -3, -4]")}
+    repeat:        {moved("repeat({}, axis=k, times=m)", f"{every}, k[-1, -2, -3, -4]")}
 {padded if fixes_zero else ""}"""
 
 
