@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from superopt.graph import Atom, Extent, Floor, Size, Sym, atoms, floor_divide, size, substitute
-from superopt.prove.sums import Call, Factor, Largest, Lookup, Read, Summand, nested
+from superopt.prove.sums import Call, Factor, Largest, Lookup, Power, Read, Summand, nested
 
 Reindexing: TypeAlias = "dict[Sym, Extent]"
 Pair: TypeAlias = "tuple[Extent, Extent]"
@@ -26,6 +26,8 @@ def head(factor: Factor) -> tuple[str, ...]:
             return "read", name, str(len(indices))
         case Call(function, arguments):
             return "call", function, str(len(arguments))
+        case Power(_, exponent):
+            return "power", str(exponent)
         case Largest():
             return ("largest",)
 
@@ -99,6 +101,8 @@ def _pairs(a: Factor, b: Factor) -> Iterator[list[Pair]]:
         case Call(_, here), Call(_, there):
             for inner in itertools.product(*(list(_inner_pairs(h, t)) for h, t in zip(here, there, strict=True))):
                 yield [pair for pairs in inner for pair in pairs]
+        case Power(here), Power(there):
+            yield from _inner_pairs(here, there)
         case Largest(here), Largest(there):
             first = next((c.value for c in here if c.value), ())
             found = False

@@ -7,14 +7,19 @@ over n + m elements meets the sums over the first n and the last m.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from superopt.extent import parts_of, sides
 from superopt.graph import Cond, Extent, Sym, atoms, conjunction, negation, same, size, substitute
 from superopt.prove.align import Reindexing, alignments, first_from, lookup, orders, pairings, signature, solve_indices
+from superopt.prove.alpha import collected, factor_key
 from superopt.prove.arithmetic import Effort, contradictory, valid
+from superopt.prove.cases import cases, replaced
+from superopt.prove.clearing import cleared
 from superopt.prove.normal import Normal
+from superopt.prove.signs import Sign
 from superopt.prove.simplify import simplified, simplified_sum, vanishes
 from superopt.prove.sums import (
     Call,
@@ -22,6 +27,7 @@ from superopt.prove.sums import (
     Factor,
     Guard,
     Largest,
+    Power,
     Read,
     Sum,
     Summand,
@@ -29,11 +35,16 @@ from superopt.prove.sums import (
     substitute_factor,
     substitute_guard,
     substitute_sum,
+    substitute_summand,
     times,
 )
+from superopt.prove.values import zero_where
 
 MOST_MERGES = 200
 MOST_WITNESSES = 16
+MOST_BOUND = 3
+DEEPEST = 8
+STEPS = 1_500
 
 
 @dataclass(frozen=True)
@@ -50,33 +61,114 @@ class Merged:
 
 
 @dataclass
+class Budget:
+    """How many steps a proof may still take: sums that are looked at, and pairs of summands."""
+
+    steps: int = STEPS
+
+    def spend(self, steps: int = 1) -> bool:
+        """Whether the steps may be taken."""
+        self.steps -= steps
+        return self.steps >= 0
+
+
+@dataclass
 class Cancellation:
-    """The work of one proof; `remainder` is what stood in the way when a sum was not found to be zero."""
+    """The work of one proof; `remainder` is what stood in the way when a sum was not found to be zero.
+
+    `told` are the signs of values in the case that is looked at, `depth` how many cases and sums it is within.
+    """
 
     notation: Normal
+    budget: Budget = field(default_factory=Budget)
+    told: tuple[tuple[Sum, Sign], ...] = ()
+    depth: int = 0
     remainder: Sum = ()
     _largest: dict[tuple[Guard, Largest, Largest], bool] = field(default_factory=dict)
 
     def zero(self, facts: Guard, value: Sum) -> bool:
         """Whether the sum is zero under the facts; False also where that was not found out."""
+        value = collected(value)
+        if not value:
+            return True
+        if not self.budget.spend():
+            return False
+        open_ = self._open(facts, value)
+        found = not open_ or self._further(facts, open_)
+        self.remainder = () if found else open_
+        return found
+
+    def _open(self, facts: Guard, value: Sum) -> Sum:
+        """What is left of a sum when it is simplified and what cancels is gone."""
         alive = simplified_sum(facts, value, self.notation)
         open_ = [s for s in alive if not vanishes((*facts, *s.guard), s.coefficient, Effort.LINEAR)]
         for whole in (True, False):
             for _ in range(MOST_MERGES):
-                if not open_:
-                    return True
-                merged = self._first_merge(facts, open_, whole=whole)
+                merged = self._first_merge(facts, open_, whole=whole) if open_ else None
                 if merged is None:
                     break
                 open_ = merged
-        self.remainder = tuple(open_)
-        return not open_
+        return tuple(open_)
 
-    def _first_merge(self, facts: Guard, open_: list[Summand], *, whole: bool) -> list[Summand] | None:
+    def _further(self, facts: Guard, open_: Sum) -> bool:
+        """Whether the sum is zero by other means than summand by summand."""
+        if self.depth > DEEPEST:
+            return False
+        product = cleared(open_, self.notation)
+        if product is not None:
+            return self._deeper().zero(facts, product)
+        if all(_within(s) for s in open_) and self._by_cases(facts, open_):
+            return True
+        return self._under_one_sum(facts, open_)
+
+    def _deeper(self, notation: Normal | None = None, told: tuple[tuple[Sum, Sign], ...] = ()) -> Cancellation:
+        return Cancellation(notation or self.notation, self.budget, self.told + told, self.depth + 1)
+
+    def _by_cases(self, facts: Guard, value: Sum) -> bool:
+        """Whether the sum is zero in every case that it leaves open; cases that cannot be are."""
+        possible = cases(value)
+        if possible is None:
+            return bool(self.told) and zero_where(facts, self.told, value, self.notation)
+        for case in possible:
+            notation = self.notation.telling(self.notation.signs.telling(case.told))
+            here = value if case.replaced is None else replaced(value, case.replaced, case.by, notation)
+            if not self._deeper(notation, case.told).zero(facts, here):
+                return False
+        return True
+
+    def _under_one_sum(self, facts: Guard, value: Sum) -> bool:
+        """Whether what is summed is zero, where some summands run over the same indices, and the others' sum is."""
+        first = next((s for s in value if s.bound), None)
+        if first is None:
+            return False
+        bodies: list[Summand] = []
+        others: list[Summand] = []
+        for summand in value:
+            body = self._body(first, summand)
+            (others if body is None else bodies).append(summand if body is None else body)
+        if len(bodies) < 2 or not self.budget.spend(len(bodies)):
+            return False
+        inside = (*facts, *first.guard)
+        return self._deeper().zero(inside, tuple(bodies)) and (not others or self._deeper().zero(facts, tuple(others)))
+
+    def _body(self, first: Summand, other: Summand) -> Summand | None:
+        """What the other sums up, over the indices of the first, if it runs over the same."""
+        if len(other.bound) != len(first.bound) or len(first.bound) > MOST_BOUND:
+            return None
+        if other is first:
+            return replace(first, bound=(), guard=())
+        other = self.notation.renamed(other)
+        for order in itertools.permutations(first.bound):
+            moved = lookup({k: size(b) for k, b in zip(other.bound, order, strict=True)})
+            if set(substitute_guard(other.guard, moved)) == set(first.guard):
+                return substitute_summand(replace(other, bound=(), guard=()), moved)
+        return None
+
+    def _first_merge(self, facts: Guard, open_: Sequence[Summand], *, whole: bool) -> list[Summand] | None:
         for position, s in enumerate(open_):
             for other in range(position + 1, len(open_)):
                 t = open_[other]
-                if signature(s.factors) != signature(t.factors):
+                if signature(s.factors) != signature(t.factors) or not self.budget.spend():
                     continue
                 merged = self.merge(facts, s, t, whole=whole)
                 if merged is not None:
@@ -124,8 +216,10 @@ class Cancellation:
                 return all(valid(facts, same(i, j), Effort.PRODUCTS) for i, j in zip(here, there, strict=True))
             case Call(_, here), Call(_, there):
                 return all(self._quietly(facts, h + times(t, -1)) for h, t in zip(here, there, strict=True))
+            case Power(here, exponent), Power(there, other):
+                return exponent == other and self._quietly(facts, here + times(there, -1))
             case Largest(), Largest():
-                return a == b or (self._covers(facts, a, b) and self._covers(facts, b, a))
+                return factor_key(a) == factor_key(b) or (self._covers(facts, a, b) and self._covers(facts, b, a))
             case _:
                 return False
 
@@ -208,3 +302,8 @@ def _back_again(bound: Sequence[Sym], there: Reindexing, back: Reindexing) -> Gu
     """That each bound index, carried over and back, is itself."""
     conditions: list[Cond] = [same(substitute(back[k], lookup(there)), size(k)) for k in bound]
     return tuple(c for c in conditions if c is not True)
+
+
+def _within(summand: Summand) -> bool:
+    """Whether the summand is no sum over an index."""
+    return not summand.bound

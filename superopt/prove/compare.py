@@ -5,6 +5,7 @@ from __future__ import annotations
 from superopt import index
 from superopt.graph import Floor, Sym, at_least, atoms, same, size
 from superopt.prove.align import linear_in, quotients
+from superopt.prove.alpha import collected
 from superopt.prove.arithmetic import valid
 from superopt.prove.cancel import Cancellation
 from superopt.prove.normal import Normal, flattened
@@ -33,9 +34,9 @@ class Comparison:
             facts += tuple(c for c in (at_least(size(i), 0), at_least(extent - 1, size(i))) if c is not True)
         at = tuple(map(size, position))
         with index.interpreted(self.notation):
-            value = flattened(left[at].tree) + times(flattened(right[at].tree), -1)
+            value = collected(flattened(left[at].tree) + times(flattened(right[at].tree), -1))
         cancellation = Cancellation(self.notation)
-        if cancellation.zero(*self._split(facts, value, set(position))):
+        if not value or cancellation.zero(*self._split(facts, value, set(position))):
             return None
         self.remainder = cancellation.remainder
         return f"{len(self.remainder)} summands are left that do not cancel"

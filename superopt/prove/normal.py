@@ -15,6 +15,7 @@ from superopt import index
 from superopt.errors import ShapeError
 from superopt.extent import parts_of
 from superopt.graph import Atom, Cond, Extent, Size, Sym, at_least, negation, size
+from superopt.prove.signs import Signs
 from superopt.prove.sums import (
     ZERO,
     Candidate,
@@ -106,8 +107,15 @@ class Value:
 class Normal:
     """The interpretation of index notation whose values are normal forms."""
 
-    def __init__(self) -> None:
+    def __init__(self, signs: Signs | None = None) -> None:
+        self.signs = signs or Signs()
         self._count = itertools.count()
+
+    def telling(self, signs: Signs) -> Normal:
+        """The same notation where more is known of values; no index is fresh in both."""
+        other = Normal(signs)
+        other._count = self._count
+        return other
 
     def fresh(self, stem: str = "k") -> Sym:
         """An index that occurs nowhere else; no attribute variable can have its name."""

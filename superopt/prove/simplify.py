@@ -5,33 +5,32 @@ indices that nothing depends on counted, positive factors taken out of maxima.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
-from math import gcd
 
-from superopt.graph import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, inverse, size
+from superopt.graph import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
 from superopt.prove.align import linear_in, quotients, root
+from superopt.prove.alpha import collected
 from superopt.prove.arithmetic import Effort, contradictory, valid
+from superopt.prove.functions import applied, merged, raised
+from superopt.prove.maxima import largest
 from superopt.prove.normal import Normal
 from superopt.prove.sums import (
     Call,
-    Candidate,
     Factor,
     Guard,
     Largest,
     Lookup,
+    Power,
+    Read,
     Sum,
     Summand,
-    called,
-    constant_of,
     extents_in,
     extents_of,
     mentions,
     nested,
-    split_inverses,
+    single,
     substitute_summand,
-    times,
 )
 
 ROUNDS = 8
@@ -43,10 +42,10 @@ def one(atom: Atom, extent: Extent) -> Lookup:
 
 
 def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Summand]:
-    """The summand under these facts: none where it is dead, otherwise one that equals it."""
+    """Summands that together equal this one under the facts: none where it is dead."""
     current = _equalities_solved(summand)
     for _ in range(ROUNDS):
-        if contradictory((*facts, *current.guard)):
+        if current.guard and contradictory((*facts, *current.guard)):
             return
         smaller = _quotients_known(facts, current) or _bound_split(facts, current, notation)
         if smaller is None:
@@ -54,28 +53,20 @@ def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Sum
         current = _equalities_solved(smaller)
     current = _counted(facts, current)
     inside = (*facts, *current.guard)
-    factors: list[Factor] = []
-    coefficient = current.coefficient
+    plain = [f for f in current.factors if isinstance(f, Read)]
+    value: Sum = (replace(current, factors=tuple(plain)),)
     for factor in current.factors:
-        out, inner = _factor(inside, factor, notation)
-        coefficient = coefficient * out
-        factors.extend(inner)
-    if coefficient != 0:
-        yield replace(current, coefficient=coefficient, factors=tuple(factors))
+        if not isinstance(factor, Read):
+            value = notation.product(value, simplified_factor(inside, factor, notation))
+    for found in value:
+        for one_power_each in merged(inside, found, notation):
+            if one_power_each.coefficient != 0:
+                yield one_power_each
 
 
 def simplified_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
     """Every summand simplified, those alike added up."""
     return collected(t for s in value for t in simplified(facts, s, notation))
-
-
-def collected(value: Iterable[Summand]) -> Sum:
-    """The sum with summands that differ only in their coefficient made one."""
-    found: dict[Summand, Extent] = {}
-    for summand in value:
-        alike = replace(summand, coefficient=1, factors=tuple(sorted(summand.factors, key=repr)))
-        found[alike] = found.get(alike, 0) + summand.coefficient
-    return tuple(replace(s, coefficient=c) for s, c in found.items() if c != 0)
 
 
 def _equalities_solved(summand: Summand) -> Summand:
@@ -223,90 +214,30 @@ def _slope(condition: Cond, k: Sym) -> int:
 # ---------------------------------------------------------------- factors
 
 
-def _factor(facts: Guard, factor: Factor, notation: Normal) -> tuple[Extent, tuple[Factor, ...]]:
-    """The factor as a coefficient and simpler factors."""
+def simplified_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
+    """What the factor is in simpler terms."""
     match factor:
         case Call(function, arguments):
-            inner = tuple(simplified_sum(facts, a, notation) for a in arguments)
-            if len(inner) > 1:
-                return 1, (Call(function, inner),)
-            number = constant_of(_guards_dropped(facts, inner[0]))
-            if number is not None:
-                return _only(called(function, (Summand(number),) if number != 0 else ()))
-            return 1, (Call(function, inner),)
+            inner = [_guards_dropped(facts, simplified_sum(facts, a, notation)) for a in arguments]
+            return applied(facts, function, inner, notation)
+        case Power(base, exponent):
+            return raised(facts, _guards_dropped(facts, simplified_sum(facts, base, notation)), exponent, notation)
         case Largest(candidates):
-            return _largest(facts, candidates, notation)
+            inside = [(*facts, *c.guard) for c in candidates]
+            alive = [
+                replace(c, value=_guards_dropped(known, simplified_sum(known, c.value, notation)))
+                for c, known in zip(candidates, inside, strict=True)
+                if not (c.guard and contradictory(known))
+            ]
+            return largest(facts, alive, notation)
         case _:
-            return 1, (factor,)
-
-
-def _only(value: Sum) -> tuple[Extent, tuple[Factor, ...]]:
-    return (value[0].coefficient, value[0].factors) if value else (0, ())
+            return single(factor)
 
 
 def _guards_dropped(facts: Guard, value: Sum) -> Sum:
-    return tuple(replace(s, guard=()) if not s.bound and all(valid(facts, c) for c in s.guard) else s for s in value)
-
-
-def _largest(facts: Guard, candidates: tuple[Candidate, ...], notation: Normal) -> tuple[Extent, tuple[Factor, ...]]:
-    """Maxima of maxima made one, and what all candidates are positive multiples of taken out."""
-    flat: list[Candidate] = []
-    for candidate in candidates:
-        inside = (*facts, *candidate.guard)
-        if contradictory(inside):
-            continue
-        value = _guards_dropped(inside, simplified_sum(inside, candidate.value, notation))
-        flat += [
-            Candidate((*candidate.bound, *inner.bound), (*candidate.guard, *inner.guard), inner.value)
-            for inner in _candidates(inside, value)
-        ]
-    if len(flat) == 1 and not flat[0].bound and not flat[0].guard and len(flat[0].value) == 1:
-        only = flat[0].value[0]
-        if not only.bound and not only.guard:
-            return only.coefficient, only.factors
-    content = _content(facts, [s.coefficient for c in flat for s in c.value])
-    if content != 1:
-        flat = [replace(c, value=times(c.value, split_inverses(inverse(content)))) for c in flat]
-    return content, (Largest(tuple(flat)),)
-
-
-def _candidates(facts: Guard, value: Sum) -> tuple[Candidate, ...]:
-    """The candidates of a maximum that may stand multiplied by something that is not negative, or the value alone."""
-    match value:
-        case (Summand(coefficient, (), (), (Largest(inner),)),) if valid(facts, at_least(coefficient, 0)):
-            return tuple(replace(c, value=times(c.value, coefficient)) for c in inner)
-        case _:
-            return (Candidate((), (), value),)
-
-
-def _content(facts: Guard, coefficients: list[Extent]) -> Extent:
-    """The largest positive number and product of positive sizes that divides all coefficients."""
-    if not coefficients:
-        return 1
-    terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
-    shared = list(terms[0][0])
-    for monomial, _ in terms[1:]:
-        left = list(monomial)
-        kept = []
-        for atom in shared:
-            if atom in left:
-                left.remove(atom)
-                kept.append(atom)
-        shared = kept
-    numbers = [abs(Fraction(c)) for _, c in terms]
-    content: Extent = Fraction(gcd(*(n.numerator for n in numbers)), 1) / _common([n.denominator for n in numbers])
-    for atom in shared:
-        positive = at_least(atom.of, 1) if isinstance(atom, Inverse) else at_least(size(atom), 0)
-        if valid(facts, positive):
-            content = content * size(atom)
-    return content
-
-
-def _common(denominators: list[int]) -> int:
-    common = 1
-    for d in denominators:
-        common = common * d // gcd(common, d)
-    return common
+    return tuple(
+        replace(s, guard=()) if s.guard and not s.bound and all(valid(facts, c) for c in s.guard) else s for s in value
+    )
 
 
 def vanishes(facts: Guard, coefficient: Extent, effort: Effort = Effort.NONLINEAR) -> bool:

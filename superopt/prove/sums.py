@@ -1,7 +1,7 @@
 """Sums of products: the leaves of a normal form, and what is done to them.
 
 A sum has summands, each a coefficient times factors, summed over its bound indices where its guard holds. A factor reads a
-variable, is the largest of several values, or is a function of a sum.
+variable, is the largest of several values, a power of a sum, or another function of sums.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from superopt.graph import (
     Inverse,
     Size,
     Sym,
+    atoms,
     conjunction,
     inverse,
     size,
@@ -49,6 +50,14 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Power:
+    """A sum to an exponent, as real numbers have it: of a negative number only to an integer, of zero to no negative number."""
+
+    base: Sum
+    exponent: Extent
+
+
+@dataclass(frozen=True)
 class Candidate:
     """`value` for every value of the bound indices at which the guard holds."""
 
@@ -64,7 +73,7 @@ class Largest:
     candidates: tuple[Candidate, ...]
 
 
-Factor: TypeAlias = "Read | Call | Largest"
+Factor: TypeAlias = "Read | Call | Power | Largest"
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,12 @@ class Summand:
 
 
 ZERO: Sum = ()
+ONE: Sum = (Summand(1),)
+
+
+def single(*factors: Factor) -> Sum:
+    """The product of the factors, as a sum."""
+    return (Summand(1, factors=factors),)
 
 
 # ---------------------------------------------------------------- substitution
@@ -110,6 +125,8 @@ def substitute_factor(factor: Factor, value: Lookup) -> Factor:
             return Read(name, tuple(substitute(i, value) for i in indices))
         case Call(function, arguments):
             return Call(function, tuple(substitute_sum(a, value) for a in arguments))
+        case Power(base, exponent):
+            return Power(substitute_sum(base, value), substitute(exponent, value))
         case Largest(candidates):
             return Largest(
                 tuple(
@@ -136,6 +153,9 @@ def extents_of(factor: Factor) -> Iterator[Extent]:
             yield from indices
         case Call(_, arguments):
             yield from (e for a in arguments for s in a for e in extents_in(s))
+        case Power(base, exponent):
+            yield exponent
+            yield from (e for s in base for e in extents_in(s))
         case Largest(candidates):
             for candidate in candidates:
                 yield from (e for c in candidate.guard for e in sides(c))
@@ -159,6 +179,9 @@ def nested(factor: Factor) -> Iterator[Sym]:
     match factor:
         case Call(_, arguments):
             for summand in itertools.chain(*arguments):
+                yield from bound_in(summand)
+        case Power(base):
+            for summand in base:
                 yield from bound_in(summand)
         case Largest(candidates):
             for candidate in candidates:
@@ -193,20 +216,16 @@ def candidates_of(value: Sum) -> tuple[Candidate, ...]:
 
 
 def called(function: str, *arguments: Sum) -> Sum:
-    """The function of sums: relu and the larger of two as a maximum, and known numbers worked out."""
+    """The function of sums: relu and the larger of two as a maximum, the reciprocal of a count worked out."""
     if function == "larger":
-        return (Summand(1, factors=(Largest(tuple(c for a in arguments for c in candidates_of(a))),)),)
-    if len(arguments) > 1:
-        return (Summand(1, factors=(Call(function, arguments),)),)
-    (argument,) = arguments
-    number = constant_of(argument)
+        return single(Largest(tuple(c for a in arguments for c in candidates_of(a))))
     if function == "relu":
-        if isinstance(number, int | Fraction):
-            return argument if number > 0 else ZERO
-        return (Summand(1, factors=(Largest((*candidates_of(argument), Candidate((), (), ZERO))),)),)
-    if function == "reciprocal" and number is not None and number != 0:
-        return (Summand(split_inverses(inverse(number))),)
-    return (Summand(1, factors=(Call(function, arguments),)),)
+        return single(Largest((*candidates_of(arguments[0]), Candidate((), (), ZERO))))
+    if function == "reciprocal":
+        number = constant_of(arguments[0])
+        if number is not None and number != 0 and not any(isinstance(a, Sym) and a.real for a in atoms(number)):
+            return (Summand(split_inverses(inverse(number))),)
+    return single(Call(function, arguments))
 
 
 def constant_of(value: Sum) -> Extent | None:

@@ -1,0 +1,518 @@
+"""What is known of functions of values: each applied to simplified sums, in the one form that equals it and compares best.
+
+A form may be defined where the function is not (1 for x * (1 / x)), and has the function's value wherever that is defined:
+`superopt.prove.domains` says whether a rule may rest on it. Roots and reciprocals are powers. Of a power what can be is taken out of
+the base; of a sum of exponentials the part that all exponents share.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import gcd, isqrt
+
+from superopt.graph import Extent, Inverse, Size, atoms, integral, inverse, size
+from superopt.prove.alpha import collected, factor_key, ordered, shape
+from superopt.prove.normal import Normal
+from superopt.prove.signs import Sign, positive_atom
+from superopt.prove.sums import (
+    ONE,
+    ZERO,
+    Call,
+    Candidate,
+    Factor,
+    Guard,
+    Largest,
+    Power,
+    Sum,
+    Summand,
+    constant_of,
+    extents_in,
+    extents_of,
+    single,
+    split_inverses,
+    times,
+)
+
+EXPONENTS = {"reciprocal": -1, "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
+LARGEST_EXPANDED = 4
+
+
+def applied(facts: Guard, function: str, arguments: Sequence[Sum], notation: Normal) -> Sum:
+    """The function of these sums."""
+    known = _Functions(facts, notation)
+    first = arguments[0]
+    match function:
+        case "reciprocal" | "sqrt" | "rsqrt":
+            return known.power(first, EXPONENTS[function])
+        case "power":
+            exponent = constant_of(arguments[1])
+            return single(Call(function, tuple(arguments))) if exponent is None else known.power(first, exponent)
+        case "exp":
+            return known.exp(first)
+        case "log":
+            return known.log(first)
+        case "erf":
+            return known.erf(first)
+        case "zero":
+            return known.zero(first)
+        case "positive":
+            return known.positive(first)
+        case "choose":
+            return known.choose(*arguments)
+        case _:
+            return single(Call(function, tuple(arguments)))
+
+
+def raised(facts: Guard, base: Sum, exponent: Extent, notation: Normal) -> Sum:
+    """The power of this sum."""
+    return _Functions(facts, notation).power(base, exponent)
+
+
+def merged(facts: Guard, summand: Summand, notation: Normal) -> Sum:
+    """The summand with powers of one base made one, exponentials made one, and indicators taken once."""
+    return _Functions(facts, notation).merged(summand)
+
+
+def larger_content(facts: Guard, values: Sequence[Summand], notation: Normal) -> Summand:
+    """What is not negative, depends on nothing bound and can be divided out of all of the summands."""
+    return _Functions(facts, notation).content(values, least=Sign.NOT_NEGATIVE)
+
+
+def divided(value: Sum, by: Summand) -> Sum:
+    """The sum divided by a content of its summands."""
+    return tuple(_quotient(s, by) for s in value)
+
+
+class _Functions:
+    def __init__(self, facts: Guard, notation: Normal) -> None:
+        self.facts = facts
+        self.notation = notation
+        self.signs = notation.signs
+
+    def product(self, values: Iterable[Sum]) -> Sum:
+        result = ONE
+        for value in values:
+            result = self.notation.product(result, value)
+        return collected(t for s in result for t in self.merged(s))
+
+    # ------------------------------------------------------------ powers
+
+    def power(self, base: Sum, exponent: Extent) -> Sum:
+        if exponent == 0:
+            return ONE
+        if exponent == 1:
+            return base
+        if isinstance(exponent, int) and 2 <= exponent <= LARGEST_EXPANDED:
+            return self.product([base] * exponent)
+        number = constant_of(base)
+        if number is not None:
+            return self.number_power(number, exponent)
+        if len(base) == 1 and not base[0].bound and not base[0].guard:
+            return self.monomial_power(base[0], exponent)
+        whole = isinstance(exponent, int)
+        common = self.content(base, least=Sign.POSITIVE)
+        rest = ordered(divided(base, common))
+        if whole and rest and _leading(rest) < 0:
+            common, rest = replace(common, coefficient=-1 * common.coefficient), times(rest, -1)
+        if common == Summand(1):
+            return single(Power(rest, exponent))
+        return self.product([self.monomial_power(common, exponent), single(Power(rest, exponent))])
+
+    def number_power(self, number: Extent, exponent: Extent) -> Sum:
+        """A power of a number or size."""
+        if number == 1:
+            return ONE
+        if number == 0 and isinstance(exponent, int | Fraction) and exponent > 0:
+            return ZERO
+        if number == 0:
+            return single(Power(ZERO, exponent))
+        if isinstance(exponent, int):
+            result: Extent = 1
+            for _ in range(abs(exponent)):
+                result = result * (number if exponent > 0 else split_inverses(inverse(number)))
+            return (Summand(result),)
+        root = _root(number, exponent)
+        if root is not None:
+            return (Summand(root),)
+        if isinstance(number, Size) and len(number.terms) == 1 and all(positive_atom(self.facts, a) for a in number.terms[0][0]):
+            monomial, coefficient = number.terms[0]
+            parts = [self.number_power(coefficient, exponent)] if coefficient != 1 else []
+            for atom in monomial:
+                inverted = isinstance(atom, Inverse)
+                below, to = (atom.of, -1 * exponent) if isinstance(atom, Inverse) else (size(atom), exponent)
+                parts.append(single(Power((Summand(below),), to)) if inverted or len(monomial) > 1 or coefficient != 1 else ONE)
+            if len(monomial) > 1 or coefficient != 1 or isinstance(monomial[0], Inverse):
+                return self.product(parts)
+        return single(Power((Summand(number),), exponent))
+
+    def monomial_power(self, summand: Summand, exponent: Extent) -> Sum:
+        """A power of a product: the power of each factor, where they are known to exist apart."""
+        counts = Counter(map(factor_key, summand.factors))
+        factors = {factor_key(f): f for f in summand.factors}
+        if isinstance(exponent, int):
+            parts = [self.number_power(summand.coefficient, exponent)]
+            return self.product(parts + [self.factor_power(factors[k], n * exponent) for k, n in counts.items()])
+        least = {key: self.signs.of_factor(self.facts, f) for key, f in factors.items()}
+        falling = isinstance(exponent, Fraction) and exponent < 0
+        sign = self.signs.of_summand(self.facts, Summand(summand.coefficient))
+        odd = [key for key, n in counts.items() if n % 2 and not least[key]]
+        every = sign and not odd
+        taken: list[Sum] = []
+        left: list[Factor] = []
+        for key, count in counts.items():
+            if least[key] is Sign.POSITIVE or ((every or falling) and least[key]):
+                taken.append(self.factor_power(factors[key], count * exponent))
+            elif count % 2 == 0 and (every or falling):
+                taken.append(self.power(self.magnitude(single(factors[key])), count * exponent))
+            else:
+                left += [factors[key]] * count
+        number = summand.coefficient
+        if sign is Sign.POSITIVE:
+            taken.append(self.number_power(number, exponent))
+            number = 1
+        elif isinstance(number, int | Fraction) and number < 0:
+            taken.append(self.number_power(-number, exponent))
+            number = -1
+        if not left and number == 1:
+            return self.product(taken)
+        if len(left) == 1 and number == 1:
+            return self.product([*taken, self.factor_power(left[0], exponent)])
+        return self.product([*taken, single(Power((Summand(number, factors=tuple(left)),), exponent))])
+
+    def factor_power(self, factor: Factor, exponent: Extent) -> Sum:
+        match factor:
+            case Power(base, inner):
+                if isinstance(inner, int) and isinstance(exponent, Fraction) and inner % 2 == 0:
+                    return self.power(self.magnitude(base), inner * exponent)
+                numbers = isinstance(inner, int | Fraction) and isinstance(exponent, int | Fraction)
+                if numbers or self.signs.of(self.facts, base):
+                    return self.power(base, _simple(inner * exponent))
+            case Call("exp", (argument,)):
+                return self.exp(times(argument, exponent))
+            case Call("zero" | "positive", _) if isinstance(exponent, int | Fraction) and exponent > 0:
+                return single(factor)
+            case _:
+                pass
+        if exponent == 1:
+            return single(factor)
+        if isinstance(exponent, int) and exponent > 1:
+            return (Summand(1, factors=(factor,) * exponent),)
+        return single(Power(single(factor), exponent))
+
+    def magnitude(self, value: Sum) -> Sum:
+        """The absolute value."""
+        if self.signs.of(self.facts, value):
+            return value
+        negative = times(value, -1)
+        if self.signs.of(self.facts, negative):
+            return negative
+        return single(Largest((Candidate((), (), value), Candidate((), (), negative))))
+
+    # ------------------------------------------------------------ exponentials, logarithms, steps
+
+    def exp(self, value: Sum) -> Sum:
+        parts: list[Sum] = []
+        rest: list[Summand] = []
+        for summand in value:
+            match summand:
+                case Summand(coefficient, (), (), (Call("log", (argument,)),)):
+                    parts.append(self.power(argument, coefficient))
+                case _:
+                    rest.append(summand)
+        if rest:
+            parts.append(single(Call("exp", (ordered(collected(rest)),))))
+        return parts[0] if len(parts) == 1 else self.product(parts)
+
+    def log(self, value: Sum) -> Sum:
+        if constant_of(value) == 1:
+            return ZERO
+        if len(value) != 1 or value[0].bound or value[0].guard:
+            common = self.content(value, least=Sign.POSITIVE)
+            rest = ordered(divided(value, common))
+            return (ZERO if common == Summand(1) else self.log((common,))) + self.log_of_sum(rest)
+        summand = value[0]
+        counts = Counter(map(factor_key, summand.factors))
+        factors = {factor_key(f): f for f in summand.factors}
+        found: Sum = ()
+        left: list[Factor] = []
+        for key, count in counts.items():
+            if self.signs.of_factor(self.facts, factors[key]) is Sign.POSITIVE or len(counts) == 1 == summand.coefficient:
+                found += times(self.factor_log(factors[key]), count) if count % 2 else times(
+                    self.factor_log_even(factors[key]), count
+                )
+            elif count % 2 == 0:
+                found += times(self.factor_log_even(factors[key]), count)
+            else:
+                left += [factors[key]] * count
+        number = summand.coefficient
+        if number != 1 and self.signs.of_summand(self.facts, Summand(number)) is Sign.POSITIVE:
+            found += single(Call("log", ((Summand(number),),)))
+            number = 1
+        if len(left) == 1 and number == 1:
+            return collected(found + self.factor_log(left[0]))
+        if not left and number == 1:
+            return collected(found)
+        return collected(found + single(Call("log", ((Summand(number, factors=tuple(left)),),))))
+
+    def log_of_sum(self, value: Sum) -> Sum:
+        """The logarithm of a sum that nothing can be divided out of; of 1 + exp(-v) that of 1 + exp(v), less v."""
+        exponent = _one_and_exponent(value)
+        if exponent is None:
+            return single(Call("log", (value,)))
+        inside = _magnitude_in(exponent)
+        if inside is not None:
+            relu = single(Largest((Candidate((), (), inside), Candidate((), (), ZERO))))
+            return self.log_of_sum((Summand(1), *single(Call("exp", (ordered(inside),))))) + times(relu, -1)
+        if _leading(exponent) < 0:
+            opposite = times(exponent, -1)
+            return single(Call("log", ((Summand(1), *single(Call("exp", (opposite,)))),))) + exponent
+        return single(Call("log", (value,)))
+
+    def factor_log(self, factor: Factor) -> Sum:
+        """The logarithm of a factor that is positive where it is defined."""
+        match factor:
+            case Call("exp", (argument,)):
+                return argument
+            case Power(base, exponent) if not (isinstance(exponent, int) and exponent % 2 == 0):
+                return times(self.log(base), exponent)
+            case Power(base, exponent):
+                return times(self.log(self.magnitude(base)), exponent)
+            case _:
+                return single(Call("log", (single(factor),)))
+
+    def factor_log_even(self, factor: Factor) -> Sum:
+        if self.signs.of_factor(self.facts, factor):
+            return self.factor_log(factor)
+        return self.log(self.magnitude(single(factor)))
+
+    def erf(self, value: Sum) -> Sum:
+        if not value:
+            return ZERO
+        value = ordered(value)
+        if _leading(value) < 0:
+            return times(single(Call("erf", (times(value, -1),))), -1)
+        return single(Call("erf", (value,)))
+
+    def zero(self, value: Sum) -> Sum:
+        number = constant_of(value)
+        if isinstance(number, int | Fraction | float):
+            return ONE if number == 0 else ZERO
+        signs = [self.signs.of(self.facts, side) for side in (value, times(value, -1))]
+        if Sign.POSITIVE in signs:
+            return ZERO
+        if all(signs):
+            return ONE
+        match collected(value):
+            case (Summand(coefficient, (), (), (Call("zero" | "positive", _) as indicator,)),) if _is_number(coefficient):
+                return (Summand(1), Summand(-1, factors=(indicator,)))
+            case (Summand(1, (), (), ()), Summand(-1, (), (), (Call("zero" | "positive", _) as indicator,))):
+                return single(indicator)
+            case _:
+                pass
+        rest = ordered(divided(value, self.content(value, least=Sign.POSITIVE)))
+        return single(Call("zero", (times(rest, -1) if _leading(rest) < 0 else rest,)))
+
+    def positive(self, value: Sum) -> Sum:
+        number = constant_of(value)
+        if isinstance(number, int | Fraction | float):
+            return ONE if number > 0 else ZERO
+        if self.signs.of(self.facts, value) is Sign.POSITIVE:
+            return ONE
+        if self.signs.of(self.facts, times(value, -1)):
+            return ZERO
+        match value:
+            case (Summand(coefficient, (), (), (Call("zero" | "positive", _) as indicator,)),) if _is_number(coefficient):
+                return single(indicator)
+            case _:
+                rest = ordered(divided(value, self.content(value, least=Sign.POSITIVE)))
+                return single(Call("positive", (rest,)))
+
+    def choose(self, condition: Sum, then: Sum, other: Sum) -> Sum:
+        off = self.zero(condition)
+        chosen = self.notation.product(off, other + times(then, -1))
+        return collected(t for s in then + chosen for t in self.merged(s))
+
+    # ------------------------------------------------------------ products
+
+    def merged(self, summand: Summand) -> Sum:
+        """The summand with powers of one base, exponentials and indicators made one each."""
+        exponents: list[Sum] = []
+        powers: dict[object, tuple[Factor, Extent]] = {}
+        others: list[Factor] = []
+        seen: set[object] = set()
+        for factor in summand.factors:
+            key = factor_key(factor)
+            match factor:
+                case Call("exp", (argument,)):
+                    exponents.append(argument)
+                case Power(base, exponent):
+                    alone = base[0].factors[0] if _is_factor(base) else None
+                    held = Power(base, 1) if alone is None else alone
+                    known = powers.get(_base_key(held), (held, 0))
+                    powers[_base_key(held)] = held, known[1] + exponent
+                case Call("zero" | "positive", _) if key in seen:
+                    pass
+                case _:
+                    others.append(factor)
+            seen.add(key)
+        if len(exponents) <= 1 and not powers:
+            plain = [Call("exp", (e,)) for e in exponents]
+            kept = tuple(others) + tuple(plain)
+            return (summand,) if len(kept) == len(summand.factors) else (replace(summand, factors=kept),)
+        plainly: list[Factor] = []
+        for factor in others:
+            key = _base_key(factor)
+            if key in powers:
+                powers[key] = powers[key][0], powers[key][1] + 1
+            else:
+                plainly.append(factor)
+        value: Sum = (replace(summand, factors=tuple(plainly)),)
+        if exponents:
+            total = collected(s for e in exponents for s in e)
+            value = self.notation.product(value, single(Call("exp", (ordered(total),))) if total else ONE)
+        for held, exponent in powers.values():
+            value = self.notation.product(value, self.held_power(held, _simple(exponent)))
+        return value
+
+    def held_power(self, held: Factor, exponent: Extent) -> Sum:
+        """A power of a factor, or of the sum that a first power holds."""
+        base = held.base if isinstance(held, Power) and held.exponent == 1 else single(held)
+        if exponent == 0:
+            return ONE
+        if isinstance(exponent, int) and exponent > 0:
+            result = ONE
+            for _ in range(exponent):
+                result = self.notation.product(result, base)
+            return result
+        return single(Power(base, exponent))
+
+    def content(self, values: Sequence[Summand], least: Sign) -> Summand:
+        """The number, sizes and factors of at least this sign that every summand is a multiple of, free of bound indices."""
+        if not values:
+            return Summand(1)
+        number = number_content(self.facts, [s.coefficient for s in values])
+        common: list[Factor] = []
+        shared = Counter(map(factor_key, values[0].factors))
+        for other in values[1:]:
+            shared &= Counter(map(factor_key, other.factors))
+        for factor in values[0].factors:
+            key = factor_key(factor)
+            if shared[key] and _free(factor, values[0]) and self.signs.of_factor(self.facts, factor) >= least:
+                common.append(factor)
+                shared[key] -= 1
+        exponent = _common_exponent(values)
+        if exponent:
+            common.append(Call("exp", (exponent,)))
+        return Summand(number, factors=tuple(common))
+
+
+def _base_key(factor: Factor) -> object:
+    return factor_key(factor)
+
+
+def _is_factor(base: Sum) -> bool:
+    return len(base) == 1 and base[0].coefficient == 1 and not base[0].bound and not base[0].guard and len(base[0].factors) == 1
+
+
+def _is_number(coefficient: Extent) -> bool:
+    return not isinstance(coefficient, Size) and coefficient > 0
+
+
+def _simple(exponent: Extent) -> Extent:
+    return integral(exponent) if isinstance(exponent, Fraction) else exponent
+
+
+def _leading(value: Sum) -> Extent:
+    """The number that the first summand is multiplied by, or that the last product in it is."""
+    number = shape(value[0])[1]
+    return number.terms[-1][1] if isinstance(number, Size) else number
+
+
+def _root(number: Extent, exponent: Extent) -> Extent | None:
+    """number ** exponent for a square root that is rational."""
+    if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
+        return None
+    value = Fraction(number)
+    above, below = isqrt(value.numerator), isqrt(value.denominator)
+    if above * above != value.numerator or below * below != value.denominator:
+        return None
+    return integral(Fraction(above, below) ** exponent.numerator)
+
+
+def _free(factor: Factor, summand: Summand) -> bool:
+    return not summand.bound or not set(summand.bound) & {a for e in extents_of(factor) for a in atoms(e)}
+
+
+def _common_exponent(values: Sequence[Summand]) -> Sum:
+    """What the exponentials of all summands share in their exponents, free of bound indices; nothing where one has none."""
+    shared: dict[object, Summand] | None = None
+    for summand in values:
+        exponent = next((f.arguments[0] for f in summand.factors if isinstance(f, Call) and f.function == "exp"), ())
+        free = {
+            shape(t): t
+            for t in exponent
+            if not summand.bound or not set(summand.bound) & {a for e in extents_in(t) for a in atoms(e)}
+        }
+        shared = free if shared is None else {key: t for key, t in shared.items() if key in free}
+    return ordered(tuple((shared or {}).values()))
+
+
+def _one_and_exponent(value: Sum) -> Sum | None:
+    """v, where the sum is 1 + exp(v)."""
+    if len(value) != 2:
+        return None
+    first, second = value
+    match first, second:
+        case Summand(1, (), (), ()), Summand(1, (), (), (Call("exp", (exponent,)),)):
+            return exponent
+        case _:
+            return None
+
+
+def _magnitude_in(value: Sum) -> Sum | None:
+    """v, where the sum is -|v|."""
+    match value:
+        case (Summand(number, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if not collected(a + b):
+            if isinstance(number, int | Fraction) and number < 0:
+                inside = ordered(a)
+                return times(inside, number if _leading(inside) < 0 else -number)
+            return None
+        case _:
+            return None
+
+
+def _quotient(summand: Summand, by: Summand) -> Summand:
+    left = list(summand.factors)
+    for factor in by.factors:
+        match factor:
+            case Call("exp", (shared,)):
+                place = next(p for p, f in enumerate(left) if isinstance(f, Call) and f.function == "exp")
+                whole = left.pop(place)
+                assert isinstance(whole, Call)
+                rest = collected(whole.arguments[0] + times(shared, -1))
+                left += [Call("exp", (ordered(rest),))] if rest else []
+            case _:
+                key = factor_key(factor)
+                left.pop(next(p for p, f in enumerate(left) if factor_key(f) == key))
+    number = summand.coefficient if by.coefficient == 1 else summand.coefficient * split_inverses(inverse(by.coefficient))
+    return replace(summand, coefficient=number, factors=tuple(left))
+
+
+def number_content(facts: Guard, coefficients: Sequence[Extent]) -> Extent:
+    """The largest positive number and product of positive sizes that divides all coefficients."""
+    terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
+    shared = Counter(terms[0][0])
+    for monomial, _ in terms[1:]:
+        shared &= Counter(monomial)
+    numbers = [abs(Fraction(c)) for _, c in terms]
+    common = 1
+    for n in numbers:
+        common = common * n.denominator // gcd(common, n.denominator)
+    content: Extent = integral(Fraction(gcd(*(n.numerator for n in numbers)), common))
+    for atom in shared.elements():
+        if positive_atom(facts, atom):
+            content = content * size(atom)
+    return content

@@ -1,0 +1,185 @@
+"""Maxima made one and simple: nested ones flattened, dominated candidates dropped, what all candidates share taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from superopt.graph import Extent, at_least, atoms
+from superopt.prove.alpha import collected, factor_key, ordered, shape
+from superopt.prove.arithmetic import valid
+from superopt.prove.functions import applied, divided, larger_content, raised
+from superopt.prove.normal import Normal
+from superopt.prove.signs import Sign
+from superopt.prove.sums import (
+    ZERO,
+    Call,
+    Candidate,
+    Factor,
+    Guard,
+    Largest,
+    Power,
+    Sum,
+    Summand,
+    extents_in,
+    single,
+    times,
+)
+
+INCREASING = ("exp", "log", "erf", "positive")
+MOST_COMPARED = 5
+
+
+def largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum:
+    """The largest of candidates whose values are simplified."""
+    flat = [inner for c in candidates for inner in _flattened((*facts, *c.guard), c, notation)]
+    flat = _undominated(facts, list({factor_key(Largest((c,))): c for c in flat}.values()), notation)
+    if len(flat) == 1 and not flat[0].bound and not flat[0].guard:
+        return flat[0].value
+    shared = _shared(flat)
+    if shared:
+        less = [replace(c, value=collected(c.value + times(shared, -1))) for c in flat]
+        return shared + largest(facts, less, notation)
+    content = larger_content(facts, [s for c in flat for s in c.value], notation)
+    content = replace(content, factors=tuple(f for f in content.factors if all(_free(f, c) for c in flat)))
+    if content != Summand(1) and all(_free_of(content.coefficient, c) for c in flat):
+        less = [replace(c, value=divided(c.value, content)) for c in flat]
+        return notation.product((content,), largest(facts, less, notation))
+    outside = _outermost(facts, flat, notation)
+    return single(Largest(tuple(flat))) if outside is None else outside
+
+
+def _flattened(facts: Guard, candidate: Candidate, notation: Normal) -> list[Candidate]:
+    """The candidates of a maximum that is added to something, times what is not negative; or the candidate itself."""
+    for position, summand in enumerate(candidate.value):
+        match summand:
+            case Summand(coefficient, (), (), factors) if sum(isinstance(f, Largest) for f in factors) == 1:
+                others = tuple(f for f in factors if not isinstance(f, Largest))
+                (inner,) = (f for f in factors if isinstance(f, Largest))
+                if not _not_negative(facts, Summand(coefficient, factors=others), notation):
+                    continue
+                rest = candidate.value[:position] + candidate.value[position + 1 :]
+                found = []
+                for renamed in map(notation.renamed_candidate, inner.candidates):
+                    multiple = notation.product((Summand(coefficient, factors=others),), renamed.value)
+                    value = collected(multiple + rest)
+                    both = Candidate((*candidate.bound, *renamed.bound), (*candidate.guard, *renamed.guard), value)
+                    found += _flattened((*facts, *renamed.guard), both, notation)
+                return found
+            case _:
+                pass
+    return [candidate]
+
+
+def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
+    if not summand.factors:
+        return valid(facts, at_least(summand.coefficient, 0))
+    return notation.signs.of_summand(facts, summand) >= Sign.NOT_NEGATIVE
+
+
+def _undominated(facts: Guard, candidates: list[Candidate], notation: Normal) -> list[Candidate]:
+    """The candidates without those that another is never less than, among those that are always there."""
+    plain = [c for c in candidates if not c.bound and not c.guard]
+    if len(plain) > MOST_COMPARED:
+        return candidates
+    dropped: list[Candidate] = []
+    for low in candidates:
+        for high in plain:
+            if high is low or any(high is d for d in dropped):
+                continue
+            if set(low.bound) & {a for s in high.value for e in extents_in(s) for a in atoms(e)}:
+                continue
+            difference = collected(high.value + times(low.value, -1))
+            if notation.signs.of((*facts, *low.guard), difference):
+                dropped.append(low)
+                break
+    return [c for c in candidates if not any(c is d for d in dropped)]
+
+
+def _shared(candidates: Sequence[Candidate]) -> Sum:
+    """The summands that are in every candidate and mention nothing that one binds, where not all is."""
+    if len(candidates) < 2 and not (candidates and candidates[0].bound):
+        return ZERO
+    found = list(candidates[0].value)
+    for other in candidates[1:]:
+        present = {shape(s) for s in other.value}
+        found = [s for s in found if shape(s) in present]
+    bound = {k for c in candidates for k in c.bound}
+    free = [s for s in found if not bound & {a for e in extents_in(s) for a in atoms(e)} and not s.guard]
+    return tuple(free)
+
+
+def _free(factor: Factor, candidate: Candidate) -> bool:
+    return not set(candidate.bound) & {a for e in extents_in(Summand(1, factors=(factor,))) for a in atoms(e)}
+
+
+def _free_of(coefficient: Extent, candidate: Candidate) -> bool:
+    return not set(candidate.bound) & set(atoms(coefficient))
+
+
+# ---------------------------------------------------------------- monotone functions
+
+
+def _outermost(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum | None:
+    """A monotone function that every candidate is of something, taken out: max(exp(a), exp(b)) is exp(max(a, b))."""
+    if not candidates or any(len(c.value) != 1 for c in candidates):
+        return None
+    summands = [c.value[0] for c in candidates]
+    if any(s.bound or s.guard or len(s.factors) != 1 or s.coefficient not in (1, -1) for s in summands):
+        return None
+    signs = {s.coefficient for s in summands}
+    heads = {_head(s.factors[0]) for s in summands}
+    if len(signs) != 1 or len(heads) != 1:
+        return None
+    (sign,) = signs
+    rises = _rises(facts, candidates, notation)
+    if rises is None:
+        return None
+    inner = [_inside(s.factors[0]) for s in summands]
+    upwards = rises == (sign == 1)
+    given = [replace(c, value=value if upwards else times(value, -1)) for c, value in zip(candidates, inner, strict=True)]
+    found = largest(facts, given, notation)
+    argument = ordered(collected(found if upwards else times(found, -1)))
+    return times(_around(facts, summands[0].factors[0], argument, notation), sign)
+
+
+def _head(factor: Factor) -> tuple[object, ...]:
+    match factor:
+        case Call(function, _):
+            return "call", function
+        case Power(_, exponent):
+            return "power", exponent
+        case _:
+            return ("other", factor_key(factor))
+
+
+def _rises(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> bool | None:
+    """Whether the function that all candidates are of something rises there; False where it falls, None if it does neither."""
+    match candidates[0].value[0].factors[0]:
+        case Call(function, (_,)) if function in INCREASING:
+            return True
+        case Power(_, exponent) if isinstance(exponent, Fraction):
+            return exponent > 0
+        case Power(_, exponent) if isinstance(exponent, int) and exponent < 0:
+            bases = [(c, c.value[0].factors[0]) for c in candidates]
+            positive = all(
+                isinstance(f, Power) and notation.signs.of((*facts, *c.guard), f.base) is Sign.POSITIVE for c, f in bases
+            )
+            return False if positive else None
+        case _:
+            return None
+
+
+def _inside(factor: Factor) -> Sum:
+    assert isinstance(factor, Call | Power)
+    return factor.arguments[0] if isinstance(factor, Call) else factor.base
+
+
+def _around(facts: Guard, factor: Factor, value: Sum, notation: Normal) -> Sum:
+    assert isinstance(factor, Call | Power)
+    if isinstance(factor, Call):
+        return applied(facts, factor.function, (value,), notation)
+    return raised(facts, value, factor.exponent, notation)
+
+
