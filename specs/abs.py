@@ -9,7 +9,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Abs"
-EXACT = "order"
 
 COMPOSITE = """
     maximum(x, scale(x, factor=-1))

@@ -11,6 +11,7 @@ from superopt.index import Extents, Tensor, call, inside, number, require, selec
 from superopt.op import Emit, Node, apply
 
 ONNX = "AveragePool"
+EXACT = "field, quotient"
 
 AXIOMS = """
     add:            avg_pool(x + y, kernel=k, strides=s, pads=p, include_pads=i)

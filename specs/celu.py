@@ -8,7 +8,6 @@ from superopt.index import Real, Tensor, require, same
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "Celu"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     scale(elu(scale(x, factor=1 / alpha)), factor=alpha)

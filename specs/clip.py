@@ -11,7 +11,6 @@ from superopt.index import Real, Tensor, require
 from superopt.op import Emit, Node, apply
 
 ONNX = "Clip"
-EXACT = "order"
 LARGEST = 3.4028234663852886e38  # of float32: what a bound is by default where it is an attribute
 
 FROM = "maximum(x, expand(scale(ones(shape=()), factor=low), shape=x.shape, axes=()))"

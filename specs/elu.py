@@ -9,7 +9,6 @@ from superopt.index import Real, Tensor
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "Elu"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     relu(x) + scale(exp(minimum(x, zeros(shape=x.shape))) - ones(shape=x.shape), factor=alpha)

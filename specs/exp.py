@@ -8,7 +8,7 @@ from superopt.index import Tensor, call, tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Exp"
-EXACT = "uninterpreted"
+EXACT = "exponential"
 
 AXIOMS = (
     pointwise("exp")

@@ -14,7 +14,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Gelu"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     scale(x + x * erf(x * sqrt(scale(ones(shape=x.shape), factor=1 / 2))), factor=1 / 2)

@@ -14,7 +14,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Gelu"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     scale(x + x * tanh(scale(x + scale(x * x * x, factor=8943 / 200000), factor=7978845608028654 / 10000000000000000)),

@@ -9,7 +9,6 @@ from superopt.index import Real, Tensor
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "HardSigmoid"
-EXACT = "order"
 
 COMPOSITE = """
     clip(scale(x, factor=alpha) + scale(ones(shape=x.shape), factor=beta), low=0, high=1)

@@ -9,7 +9,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "HardSwish"
-EXACT = "order"
 
 COMPOSITE = """
     x * hard_sigmoid(x, alpha=1 / 6, beta=1 / 2)

@@ -8,7 +8,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = ("LessOrEqual", "GreaterOrEqual")
-EXACT = "order"
 
 COMPOSITE = """
     logical_not(less(y, x))

@@ -8,7 +8,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Or"
-EXACT = "order"
 
 COMPOSITE = """
     logical_not(logical_and(logical_not(c), logical_not(d)))

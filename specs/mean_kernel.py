@@ -5,6 +5,8 @@ from __future__ import annotations
 from superopt.graph import inverse
 from superopt.index import Extents, Tensor, number, require, tensor
 
+EXACT = "quotient"
+
 AXIOMS = """
     as-ones:      mean_kernel(shape=s) == scale(ones(shape=s), factor=1 / (s2 * s3))  for s[4]
 """

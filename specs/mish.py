@@ -9,7 +9,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Mish"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     x * tanh(softplus(x))

@@ -11,7 +11,7 @@ from superopt.index import Real, Tensor, call, number, tensor
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "Pow"
-EXACT = "uninterpreted"
+EXACT = "root"
 DOMAIN = "positive"
 
 AXIOMS = (

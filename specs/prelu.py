@@ -9,7 +9,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "PRelu"
-EXACT = "order"
 
 COMPOSITE = """
     x * slope + relu(x) - relu(x) * slope

@@ -10,6 +10,7 @@ from superopt.op import Emit, Node
 from superopt.reduction import lifted, lowered, over_axes, reduced
 
 ONNX = ("ReduceMean", "GlobalAveragePool")
+EXACT = "quotient"
 
 AXIOMS = """
     as-sum:       reduce_mean(x, axes=(k,)) == scale(reduce_sum(x, axes=(k,)), factor=1 / x.shape[k])

@@ -8,7 +8,6 @@ from superopt.graph import Term
 from superopt.index import Tensor
 from superopt.op import Emit
 
-EXACT = "uninterpreted"
 DOMAIN = "positive"
 
 COMPOSITE = """

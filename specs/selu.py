@@ -8,7 +8,6 @@ from superopt.index import Real, Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Selu"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     scale(elu(x, alpha=alpha), factor=gamma)

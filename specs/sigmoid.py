@@ -9,7 +9,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Sigmoid"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     reciprocal(ones(shape=x.shape) + exp(scale(x, factor=-1)))

@@ -9,7 +9,6 @@ from superopt.index import Real, Tensor
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "Swish"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     x * sigmoid(scale(x, factor=alpha))

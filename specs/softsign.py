@@ -9,7 +9,6 @@ from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Softsign"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     x * reciprocal(ones(shape=x.shape) + abs(x))

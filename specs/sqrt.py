@@ -8,7 +8,7 @@ from superopt.index import Tensor, call, tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = "Sqrt"
-EXACT = "uninterpreted"
+EXACT = "root"
 DOMAIN = "positive"
 
 AXIOMS = (

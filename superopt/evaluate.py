@@ -1,8 +1,6 @@
-"""Evaluation of terms on numpy arrays, from the definitions in specs/: float64, or exactly modulo a prime.
+"""Evaluation of terms on numpy arrays, from the definitions in specs/: in float64, or exactly in `superopt.exact.Fields`.
 
-Exactness in float64: integers and quotients by small counts are held without error for the sizes that fingerprints and
-tests use (below 2**53 after clearing denominators), and order is kept, so relu and maxima are right. Modulo a prime, sums,
-products and divisions are exact for any size, and maxima and other functions raise `NotExactError`.
+float64 holds sums, products and choices of halves of small integers without error, so within these it is exact too.
 """
 
 from __future__ import annotations
@@ -10,40 +8,53 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from superopt import index
-from superopt.errors import NotExactError, ShapeError
+from superopt.errors import ShapeError
 from superopt.graph import Atom, Attribute, Cond, Extent, Term, substitute_attribute, subterms
 from superopt.op import defined, operator
 
 Array = npt.NDArray[Any]
-PRIME = 2**31 - 1
 
 
-@dataclass(frozen=True, eq=False)
-class Residues:
-    """An array of integers modulo PRIME, with ring arithmetic."""
+class Domain(Protocol):
+    """What the values of a definition are. Arrays of them have `tail` more axes than there are positions."""
 
-    array: npt.NDArray[np.int64]
+    @property
+    def tail(self) -> int: ...
 
-    def __add__(self, other: Residues) -> Residues:
-        return Residues((self.array + other.array) % PRIME)
+    def read(self, array: Array) -> Any:
+        """The values that an array holds."""
 
-    def __sub__(self, other: Residues) -> Residues:
-        return Residues((self.array - other.array) % PRIME)
+    def array(self, value: Any) -> Array:
+        """The array that holds the values."""
 
-    def __mul__(self, other: Residues) -> Residues:
-        return Residues(self.array * other.array % PRIME)
+    def ndim(self, value: Any) -> int: ...
+
+    def sum(self, value: Any) -> Any:
+        """The sum over the first axis."""
+
+    def max(self, value: Any) -> Any:
+        """The largest over the first axis."""
+
+    def select(self, condition: Any, then: Any, other: Any) -> Any: ...
+
+    def number(self, value: Any) -> Any: ...
+
+    def lowest(self) -> Any: ...
+
+    def call(self, function: str, *values: Any) -> Any: ...
 
 
 class Floats:
-    """float64 arithmetic."""
+    """float64 arithmetic, `tail` batch axes behind the positions."""
+
+    def __init__(self, tail: int = 0) -> None:
+        self.tail = tail
 
     def read(self, array: Array) -> Any:
         return array
@@ -51,23 +62,28 @@ class Floats:
     def array(self, value: Any) -> Array:
         return np.asarray(value)
 
-    def wrap(self, array: Array) -> Any:
-        return array
+    def ndim(self, value: Any) -> int:
+        return np.ndim(value)
 
-    def sum(self, array: Array) -> Array:
-        return np.asarray(array.sum(axis=0))
+    def sum(self, value: Any) -> Any:
+        return np.asarray(value.sum(axis=0))
 
-    def max(self, array: Array) -> Array:
-        return np.asarray(array.max(axis=0))
+    def max(self, value: Any) -> Any:
+        return np.asarray(value.max(axis=0))
+
+    def select(self, condition: Any, then: Any, other: Any) -> Any:
+        return np.where(np.asarray(condition)[(..., *(None,) * self.tail)], then, other)
 
     def number(self, value: Any) -> Any:
-        return np.asarray(value, dtype=np.float64) if isinstance(value, np.ndarray) else np.float64(value)
+        if isinstance(value, np.ndarray):
+            return value.astype(np.float64)[(..., *(None,) * self.tail)]
+        return np.float64(value)
 
     def lowest(self) -> Any:
         return np.float64(-np.inf)
 
-    def call(self, function: str, *arrays: Array) -> Array:
-        return FUNCTIONS[function](*arrays)
+    def call(self, function: str, *values: Any) -> Any:
+        return FUNCTIONS[function](*map(np.asarray, values))
 
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
@@ -86,49 +102,14 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-class Modular:
-    """Arithmetic modulo PRIME."""
-
-    def read(self, array: Array) -> Any:
-        return Residues(array)
-
-    def array(self, value: Any) -> Array:
-        return np.asarray(value.array)
-
-    def wrap(self, array: Array) -> Any:
-        return Residues(array)
-
-    def sum(self, array: Array) -> Array:
-        return np.asarray(array.sum(axis=0) % PRIME)
-
-    def max(self, array: Array) -> Array:  # noqa: ARG002
-        raise NotExactError("a maximum has no meaning modulo a prime")
-
-    def number(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return Residues(value.astype(np.int64) % PRIME)
-        fraction = Fraction(value)
-        return Residues(np.int64(fraction.numerator * pow(fraction.denominator, -1, PRIME) % PRIME))  # type: ignore[arg-type]
-
-    def lowest(self) -> Any:
-        raise NotExactError("minus infinity has no meaning modulo a prime")
-
-    def call(self, function: str, *arrays: Array) -> Array:
-        if function != "reciprocal":
-            raise NotExactError(f"{function} has no meaning modulo a prime")
-        (array,) = arrays
-        inverses = {int(v): pow(int(v), -1, PRIME) for v in np.unique(array)}
-        return np.asarray(np.vectorize(inverses.__getitem__, otypes=[np.int64])(array))
-
-
 class Grid:
-    """The interpretation on whole index grids: an index is an integer array, a value an array of the domain.
+    """The interpretation on whole index grids: an index is an integer array, a value what the domain makes of one.
 
-    Output indices occupy the trailing axes and every summation variable adds an axis in front, so numpy's broadcasting aligns
-    them.
+    Output indices occupy the trailing axes (before the domain's own) and every summation variable adds an axis in front, so
+    numpy's broadcasting aligns them.
     """
 
-    def __init__(self, domain: Floats | Modular) -> None:
+    def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self.depth = 0
 
@@ -139,11 +120,13 @@ class Grid:
             value = self.domain.array(at(*_grids(extents)))
         finally:
             self.depth = outer
-        return self.leaf(np.broadcast_to(value, extents))
+        tail = value.shape[max(value.ndim - self.domain.tail, 0) :] if value.ndim else ()
+        own = tail if len(tail) == self.domain.tail else (1,) * self.domain.tail
+        return self.leaf(np.broadcast_to(value, (*extents, *own)))
 
     def leaf(self, data: Array) -> index.Tensor:
         """A tensor that holds `data`; positions out of bounds read some element, for `select` to discard."""
-        limits = data.shape
+        limits = data.shape[: data.ndim - self.domain.tail]
 
         def at(*position: Any) -> Any:
             clipped = tuple(np.clip(i, 0, n - 1) for i, n in zip(position, limits, strict=True))
@@ -156,17 +139,15 @@ class Grid:
             raise ShapeError(message)
 
     def _reduced(
-        self, extent: Extent, body: Callable[[Any], Any], reduce: Callable[[Array], Array], alone: Callable[[Any], Any]
+        self, extent: Extent, body: Callable[[Any], Any], reduce: Callable[[Any], Any], alone: Callable[[Any], Any]
     ) -> Any:
         outer = self.depth
         self.depth = outer + 1
         try:
-            grid = np.arange(int(extent)).reshape((-1,) + (1,) * outer)  # type: ignore[arg-type]
-            value = body(grid)
-            array = self.domain.array(value)
+            value = body(np.arange(int(extent)).reshape((-1,) + (1,) * outer))  # type: ignore[arg-type]
         finally:
             self.depth = outer
-        return self.domain.wrap(reduce(array)) if array.ndim == outer + 1 else alone(value)
+        return reduce(value) if self.domain.ndim(value) == outer + 1 + self.domain.tail else alone(value)
 
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         return self._reduced(extent, body, self.domain.sum, lambda value: value * self.domain.number(extent))
@@ -175,10 +156,10 @@ class Grid:
         return self._reduced(extent, body, self.domain.max, lambda value: value)
 
     def select(self, condition: Any, then: Any, other: Any) -> Any:
-        return self.domain.wrap(np.where(condition, self.domain.array(then), self.domain.array(other)))
+        return self.domain.select(condition, then, other)
 
     def call(self, function: str, *arguments: Any) -> Any:
-        return self.domain.wrap(self.domain.call(function, *map(self.domain.array, arguments)))
+        return self.domain.call(function, *arguments)
 
     def number(self, value: Any) -> Any:
         return self.domain.number(value)
@@ -193,9 +174,7 @@ def _grids(extents: tuple[int, ...]) -> tuple[Array, ...]:
     return tuple(np.arange(n).reshape((1,) * a + (-1,) + (1,) * (rank - 1 - a)) for a, n in enumerate(extents))
 
 
-def evaluate_operator(
-    name: str, arrays: tuple[Array, ...], attributes: Mapping[str, Attribute], domain: Floats | Modular
-) -> Array:
+def evaluate_operator(name: str, arrays: tuple[Array, ...], attributes: Mapping[str, Attribute], domain: Domain) -> Array:
     """The operator's definition on arrays, with numeric attributes.
 
     Raises:
@@ -212,7 +191,7 @@ def evaluate(
     roots: tuple[Term, ...],
     arrays: Mapping[str, Array],
     symbols: Callable[[Atom], Extent | None],
-    domain: Floats | Modular,
+    domain: Domain,
     cache: dict[Term, Array] | None = None,
 ) -> tuple[Array, ...]:
     """The terms' values, given each variable's array and a number for every atom in their attributes.

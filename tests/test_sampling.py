@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from superopt.errors import InstantiationError
-from superopt.evaluate import Floats, Modular
 from superopt.graph import substitute_cond
 from superopt.prove.instance import Instance, conditions
 from superopt.prove.sample import domain_of, inputs, instantiations, mismatch
@@ -99,9 +98,19 @@ def test_same_seed_draws_the_same() -> None:
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_order_is_compared_in_floats_and_rings_modulo_a_prime() -> None:
-    assert isinstance(domain_of(*equation("x @ y => x @ y for x[2], y[2]").left), Modular)
-    assert isinstance(domain_of(*equation("relu(x) => relu(x) for x[2]").left), Floats)
+@pytest.mark.parametrize(
+    ("law", "fields"),
+    [
+        ("x @ y => x @ y for x[2], y[2]", 1),
+        ("relu(x) => relu(x) for x[2]", 1),
+        ("exp(x) => exp(x) for x[2]", 2),
+        ("softmax(x, axis=-1) => softmax(x, axis=-1) for x[2]", 2),
+        ("log(x) => log(x) for x[2]", 3),
+    ],
+)
+def test_as_many_fields_as_the_operators_ask_for(law: str, fields: int) -> None:
+    domain = domain_of(*equation(law).left)
+    assert (domain.length, domain.strict) == (fields, True)
 
 
 def test_a_difference_in_one_element_is_found() -> None:

@@ -1,8 +1,8 @@
 """Exact sampling: both sides of an equation on random shape-legal instantiations, compared without rounding error.
 
-Sides built from ring operations are compared modulo a prime, on uniformly random residues: an identity of polynomials that
-fails is missed with probability at most its degree over the prime. Sides with an order operator (relu, maxima, roots) are
-compared in float64 on halves of small integers, where only quotients round: 1e-9 relative covers that and nothing else.
+Values are real numbers beside their images in prime fields (`superopt.exact`), and are told apart by a residue: an identity
+of polynomials that fails is missed with probability at most its degree over the modulus. Where a side has no residue (the root
+of a sum that is no square, the exponential of an exponential of one) the real parts are compared instead, to `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from superopt.evaluate import PRIME, Array, Floats, Modular, evaluate
+from superopt.evaluate import Array, evaluate
+from superopt.exact import CHAIN, Fields, drawn, fields_for, means
 from superopt.graph import Extent, Term, subterms
 from superopt.op import POSITIVE, operator
 from superopt.prove.instance import Instance, instantiations
@@ -22,28 +23,28 @@ from superopt.verdict import Counterexample
 
 __all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "replay"]
 
-TOLERANCE = 1e-9
+TOLERANCE = 1e-7
 
 
-def domain_of(*roots: Term) -> Floats | Modular:
-    """The arithmetic in which these terms are compared: modulo a prime unless an operator depends on order."""
+def domain_of(*roots: Term) -> Fields:
+    """The arithmetic in which these terms are compared."""
     names = {t.op for t in subterms(*roots) if not t.is_variable}
-    return Modular() if all(operator(name).exact == "ring" for name in names) else Floats()
+    return fields_for(frozenset().union(*map(means, sorted(names))), strict=True)
 
 
 def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
-    """An array for every variable: residues, or halves of small integers of both signs; positive ones for every other seed
-    where an operator is defined on positive numbers alone.
-
-    Halves, because on integers alone x * x + x is never negative, and other laws hold that do not.
+    """Values for every variable: of both signs, some of them small numbers that recur; all positive for every other seed where
+    an operator is defined on positive numbers alone.
     """
     roots = equation.left + equation.right
     rng = np.random.default_rng(seed)
-    if isinstance(domain_of(*roots), Modular):
-        return {name: rng.integers(0, PRIME, shape) for name, shape in sorted(instance.shapes.items())}
-    positive = any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*roots))
-    low = 1 if positive and seed % 2 == 0 else -8
-    return {name: rng.integers(low, 9, shape) / 2 for name, shape in sorted(instance.shapes.items())}
+    positive = any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*roots)) and seed % 2 == 0
+    recurring = 0.75 if seed % 4 == 1 else 0.25
+    domain = domain_of(*roots)
+    return {
+        name: drawn(domain, shape, rng, recurring=recurring, positive=positive)[..., None]
+        for name, shape in sorted(instance.shapes.items())
+    }
 
 
 def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
@@ -64,16 +65,17 @@ def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexa
     """Where the sides differ at this instance, on inputs drawn from `seed`; None where they agree."""
     roots = equation.left + equation.right
     arrays: Mapping[str, Array] = inputs(equation, instance, seed)
+    domain = domain_of(*roots)
     with np.errstate(all="ignore"):
-        values = evaluate(roots, arrays, instance.value(), domain_of(*roots))
+        values = [v[..., 0] for v in evaluate(roots, arrays, instance.value(), domain)]
     half = len(equation.left)
     for output, (left, right) in enumerate(zip(values[:half], values[half:], strict=True)):
         if left.shape != right.shape:
-            return _counterexample(instance, seed, output, (), str(left.shape), str(right.shape))
-        wrong = _differ(left, right)
+            return _counterexample(instance, seed, output, (), str(left.shape[:-1]), str(right.shape[:-1]))
+        wrong = _differ(left, right, domain.identity)
         if wrong.any():
             position = tuple(int(i) for i in np.argwhere(wrong)[0])
-            return _counterexample(instance, seed, output, position, f"{left[position]}", f"{right[position]}")
+            return _counterexample(instance, seed, output, position, *_shown(left[position], right[position], domain))
     return None
 
 
@@ -84,12 +86,20 @@ def replay(equation: Equation, counterexample: Counterexample) -> Counterexample
     return mismatch_at(equation, Instance(dict(counterexample.shapes), attributes), counterexample.seed)
 
 
-def _differ(left: Array, right: Array) -> Array:
-    """Where the arrays differ; positions at which the left side is not a number are outside its domain."""
-    if left.dtype.kind == "i":
-        return np.asarray(left != right)
-    close = np.isclose(left, right, rtol=TOLERANCE, atol=TOLERANCE)
-    return np.asarray(np.isfinite(left) & ~close)
+def _differ(left: Array, right: Array, identity: int) -> Array:
+    """Where the values differ; positions at which the left side is not a number are outside its domain."""
+    one, other = left[..., 1 + identity], right[..., 1 + identity]
+    close = np.isclose(left[..., 0], right[..., 0], rtol=TOLERANCE, atol=TOLERANCE)
+    known = ~np.isnan(one) & ~np.isnan(other)
+    return np.asarray(np.where(known, one != other, np.isfinite(left[..., 0]) & ~close))
+
+
+def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
+    """Both values as numbers where these tell them apart, else as residues."""
+    if f"{left[0]:.9g}" != f"{right[0]:.9g}":
+        return f"{left[0]:.9g}", f"{right[0]:.9g}"
+    modulus = CHAIN[domain.identity]
+    return tuple(f"{side[1 + domain.identity]:.0f} modulo {modulus}" for side in (left, right))  # type: ignore[return-value]
 
 
 def _counterexample(
