@@ -1,0 +1,73 @@
+"""Terms that should be equal, computed in ONNX Runtime: many pairs in one model, for a session costs more than a pair."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.errors import InvalidModelError, ShapeError
+from superopt.graph import Term, variables
+from superopt.model.lower import lower
+from superopt.model.nodes import Lowered, model_of
+from superopt.model.session import Array, Device, Session
+
+OPSET = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two tuples of terms over the same variables, which have numbers for extents, and a float32 array for each variable."""
+
+    left: tuple[Term, ...]
+    right: tuple[Term, ...]
+    arrays: Mapping[str, Array]
+
+
+def differences(pairs: Sequence[Pair], opset: int = OPSET) -> list[float]:
+    """For each pair the largest difference of its two sides, relative to the left one's magnitude where that is above 1.
+
+    Each side becomes nodes of its own, and ONNX Runtime's optimizations are off. Positions at which the left side is no finite
+    number do not count. NaN stands for sides that cannot be run.
+    """
+    try:
+        return _together(pairs, opset)
+    except (InvalidModelError, ShapeError):
+        if len(pairs) == 1:
+            return [math.nan]
+        half = len(pairs) // 2
+        return [*differences(pairs[:half], opset), *differences(pairs[half:], opset)]
+
+
+def _together(pairs: Sequence[Pair], opset: int) -> list[float]:
+    parts: list[Lowered] = []
+    outputs: dict[str, Term] = {}
+    inputs: dict[Term, Array] = {}
+    for number, pair in enumerate(pairs):
+        for side, terms in (("left", pair.left), ("right", pair.right)):
+            wanted = {f"{number}.{side}.{position}": term for position, term in enumerate(terms)}
+            parts.append(lower(wanted, opset, prefix=f"{number}.{side}/", conditions=()))
+            outputs.update(wanted)
+        inputs.update((x, pair.arrays[x.name]) for x in variables(*pair.left, *pair.right))
+    whole = Lowered(
+        tuple(node for part in parts for node in part.nodes),
+        {name: array for part in parts for name, array in part.initializers.items()},
+    )
+    session = Session(model_of(whole, inputs, outputs, opset).SerializeToString(), Device(), optimize=False)
+    values = dict(zip(outputs, session.run({x.name: array for x, array in inputs.items()}), strict=True))
+    return [
+        max(_difference(values[f"{number}.left.{i}"], values[f"{number}.right.{i}"]) for i in range(len(pair.left)))
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def _difference(left: Array, right: Array) -> float:
+    if left.shape != right.shape:
+        return math.inf
+    counted = np.isfinite(left)
+    scale = max(float(np.abs(left, where=counted, out=np.zeros_like(left)).max(initial=0.0)), 1.0)
+    apart = np.abs(np.where(counted, left, 0) - np.where(counted, right, 0))
+    largest = float(apart.max(initial=0.0)) / scale
+    return largest if math.isfinite(largest) else math.inf

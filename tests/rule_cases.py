@@ -1,0 +1,75 @@
+"""Rules at random sizes and attributes, both sides run in ONNX Runtime."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from superopt.graph import subterms, variable
+from superopt.match import Binding, instantiate
+from superopt.model.sides import Pair, differences
+from superopt.op import POSITIVE, operator
+from superopt.prove.instance import instantiations
+from superopt.rule import Rule
+from superopt.text import Equation
+
+TOLERANCE = 2e-5
+"""What rounding to float32 explains, relative to the largest value."""
+BATCH = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A rule at one choice of ranks and one instantiation."""
+
+    rule: Rule
+    ranks: str
+    seed: int
+    pair: Pair
+
+
+def cases(rules: Iterable[Rule], *, instances: int, choices: int = 0, seed: int = 0) -> Iterator[Case]:
+    """Instantiations of each rule at all its choices of ranks, or at so many of them, picked by the rule's own text."""
+    for rule in rules:
+        for equation in chosen(rule, choices):
+            drawn = instantiations(equation, np.random.default_rng(seed))
+            ranks = " ".join(f"{name}[{rank}]" for name, rank in equation.ranks)
+            for number, instance in enumerate(islice(drawn, instances)):
+                names = {name: f"{rule.name}|{ranks}|{number}|{name}" for name in instance.shapes}
+                tensors = {name: variable(names[name], shape) for name, shape in instance.shapes.items()}
+                binding = Binding(tensors, instance.attributes)
+                sides = [tuple(instantiate(t, binding) for t in side) for side in (equation.left, equation.right)]
+                rng = np.random.default_rng([seed, number])
+                arrays = {names[n]: rng.standard_normal(s).astype(np.float32) for n, s in sorted(instance.shapes.items())}
+                if _positive(equation):
+                    arrays = {name: np.asarray(np.abs(a) + np.float32(0.5)) for name, a in arrays.items()}
+                yield Case(rule, ranks, number, Pair(sides[0], sides[1], arrays))
+
+
+def chosen(rule: Rule, choices: int) -> Sequence[Equation]:
+    """So many of the rule's equations, the same ones every time; all of them for 0."""
+    if not choices or choices >= len(rule.equations):
+        return rule.equations
+    start = int(hashlib.sha256(rule.text.encode()).hexdigest()[:8], 16)
+    return [rule.equations[(start + i) % len(rule.equations)] for i in range(choices)]
+
+
+def measured(found: Iterable[Case]) -> Iterator[tuple[Case, float]]:
+    """Each case with how far its sides are apart."""
+    rest = iter(found)
+    while batch := list(islice(rest, BATCH)):
+        yield from zip(batch, differences([case.pair for case in batch]), strict=True)
+
+
+def rules_digest(rules: Iterable[Rule]) -> str:
+    """A digest of the rules' texts, in any order."""
+    return hashlib.sha256("\n".join(sorted(rule.text for rule in rules)).encode()).hexdigest()[:16]
+
+
+def _positive(equation: Equation) -> bool:
+    terms = subterms(*equation.left, *equation.right)
+    return any(not t.is_variable and operator(t.op).domain == POSITIVE for t in terms)
