@@ -30,7 +30,8 @@ AXIOMS = """
                     for x[2, 3, 4], i[1], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j != k
     concat-indices: gather(x, concat(i, j, axis=-1), axis=k) == concat(gather(x, i, axis=k), gather(x, j, axis=k), axis=k)
                     for x[1, 2, 3, 4], i[1], j[1], k[-1, -2, -3, -4]
-    slice-indices:  gather(x, slice(i, axis=-1, start=a, stop=b), axis=k) == slice(gather(x, i, axis=k), axis=k, start=a, stop=b)
+    slice-indices:  gather(x, slice(i, axis=-1, start=a, stop=b), axis=k)
+                    == slice(gather(x, i, axis=k), axis=k, start=a, stop=b)
                     for x[1, 2, 3, 4], i[1], k[-1, -2, -3, -4]
     exchange:       gather(gather(x, i, axis=j), h, axis=k) == gather(gather(x, h, axis=k), i, axis=j)
                     for x[2, 3, 4], i[1], h[1], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j < k

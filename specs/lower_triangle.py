@@ -38,7 +38,8 @@ AXIOMS = """
     concat:       lower_triangle(concat(x, y, axis=j), offset=k)
                   == concat(lower_triangle(x, offset=k), lower_triangle(y, offset=k), axis=j)
                   for x[3, 4], y[3, 4], j[-3, -4]
-    transpose:    transpose(lower_triangle(x, offset=k), perm=(-1, -2)) == upper_triangle(transpose(x, perm=(-1, -2)), offset=-k)
+    transpose:    transpose(lower_triangle(x, offset=k), perm=(-1, -2))
+                  == upper_triangle(transpose(x, perm=(-1, -2)), offset=-k)
                   for x[2]
     whole:        lower_triangle(x, offset=k) + upper_triangle(x, offset=k + 1) == x  for x[2, 3, 4]
     beyond:       lower_triangle(x, offset=k) == x  for x[2, 3, 4] where k >= x.shape[-1] - 1

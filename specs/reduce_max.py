@@ -15,6 +15,17 @@ AXIOMS = """
                     for x[1, 2, 3, 4], k[-1, -2, -3, -4] where a >= 0
     relu:           reduce_max(relu(x), axes=(k,)) == relu(reduce_max(x, axes=(k,)))  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
     relu-image:     reduce_max(relu(x), axes=(-2, -1)) == relu(reduce_max(x, axes=(-2, -1)))  for x[3, 4]
+    maximum:        reduce_max(maximum(x, y), axes=(k,)) == maximum(reduce_max(x, axes=(k,)), reduce_max(y, axes=(k,)))
+                    for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
+    add-rows:       reduce_max(x + expand(t, shape=x.shape, axes=(-2,)), axes=(-1,)) == reduce_max(x, axes=(-1,)) + t
+                    for x[2], t[1]
+    add-rows-3:     reduce_max(x + expand(t, shape=x.shape, axes=(-3, -2)), axes=(-1,)) == reduce_max(x, axes=(-1,)) + t
+                    for x[3], t[2]
+    add-rows-4:     reduce_max(x + expand(t, shape=x.shape, axes=(-4, -3, -2)), axes=(-1,)) == reduce_max(x, axes=(-1,)) + t
+                    for x[4], t[3]
+    concat-reduced: reduce_max(concat(x, y, axis=k), axes=(k,))
+                    == maximum(reduce_max(x, axes=(k,)), reduce_max(y, axes=(k,)))
+                    for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
     concat-inner:   reduce_max(concat(x, y, axis=j), axes=(k,))
                     == concat(reduce_max(x, axes=(k,)), reduce_max(y, axes=(k,)), axis=j)
                     for x[2, 3, 4], y[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j > k
@@ -30,6 +41,9 @@ AXIOMS = """
     slice-outer:    reduce_max(slice(x, axis=j, start=a, stop=b), axes=(k,))
                     == slice(reduce_max(x, axes=(k,)), axis=j + 1, start=a, stop=b)
                     for x[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j < k
+    global-pool:    max_pool(x, kernel=(x.shape[-2], x.shape[-1]), strides=s, pads=(0, 0, 0, 0), dilations=(1, 1))
+                    == reshape(reduce_max(x, axes=(-2, -1)), shape=(x.shape[-4], x.shape[-3], 1, 1))
+                    for x[4], s[2]
     twice:          reduce_max(reduce_max(x, axes=(-1,)), axes=(-1,)) == reduce_max(x, axes=(-2, -1))  for x[2, 3, 4]
     transpose:      reduce_max(transpose(x, perm=(-1, -2)), axes=(-1,)) == reduce_max(x, axes=(-2,))  for x[2]
     transpose-rows: reduce_max(transpose(x, perm=(-1, -2)), axes=(-2,)) == reduce_max(x, axes=(-1,))  for x[2]

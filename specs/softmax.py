@@ -1,18 +1,21 @@
-"""exp(x) over its sum along an axis (ONNX Softmax)."""
+"""exp(x) over its sum along an axis (ONNX Softmax).
+
+Before opset 13 ONNX's runs over that axis and all that follow it, as one; other axes are transposed to the end on lowering.
+"""
 
 from __future__ import annotations
 
 from superopt.composite import composed
 from superopt.graph import Term
 from superopt.index import Axis, Tensor
-from superopt.op import Emit, Node, apply
+from superopt.op import Emit, Node
+from superopt.trailing import lifted, lowered
 
 ONNX = "Softmax"
-EXACT = "uninterpreted"
 
 COMPOSITE = """
     exp(x) * expand(reciprocal(reduce_sum(exp(x), axes=(axis,))), shape=x.shape, axes=others(x, axis))
-    for x[2, 3, 4], axis[-1, -2, -3, -4]
+    for x[1, 2, 3, 4], axis[-1, -2, -3, -4]
 """
 
 
@@ -21,11 +24,8 @@ def softmax(x: Tensor, *, axis: Axis) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    return apply("softmax", node.operand(0), axis=node.attribute("axis", -1)) if node.opset >= 13 else None
+    return lifted(node, "softmax")
 
 
 def lower(term: Term, emit: Emit) -> str:
-    x = term.args[0]
-    axis = term["axis"]
-    assert isinstance(axis, int)
-    return emit("Softmax", x, axis=axis + x.rank)
+    return lowered(term, "Softmax", emit)

@@ -30,7 +30,7 @@ def _body(
     text: str, shapes: tuple[tuple[str, Shape], ...], attributes: tuple[tuple[str, Attribute], ...]
 ) -> tuple[Term, tuple[Term, ...]]:
     terms = {name: variable(name, shape) for name, shape in shapes}
-    (body,) = parse(text, terms, numbers=dict(attributes))
+    (body,) = parse(" ".join(text.split()), terms, numbers=dict(attributes))
     return body, tuple(terms.values())
 
 

@@ -59,6 +59,9 @@ class Node(Protocol):
     def scalar(self, position: int) -> float | None:
         """The number that a constant input of one element holds; None for any other input."""
 
+    def uniform(self, position: int) -> float | None:
+        """The number that a constant input holds everywhere; None for any other input."""
+
     def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The numbers that a constant input of integers holds, in row-major order, and its shape."""
 
@@ -256,6 +259,11 @@ def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
 
 
 _applied: dict[tuple[object, ...], Term] = {}
+
+
+def forget() -> None:
+    """Lets go of the terms that `apply` remembers, so that those nothing else holds are freed."""
+    _applied.clear()
 
 
 def _types(value: Attribute) -> object:

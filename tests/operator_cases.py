@@ -78,12 +78,29 @@ def applications(name: str) -> st.SearchStrategy[Term]:
 
 
 def arrays_for(*terms: Term, seed: int = 0) -> dict[str, Array]:
-    """A float32 array for every variable: standard normal, or at least a half where an operator asks for positive inputs."""
+    """A float32 array for every variable: standard normal, or at least a half where an operator asks for positive inputs;
+    whole numbers where it asks for positions.
+    """
     rng = np.random.default_rng(seed)
     arrays = {v.name: rng.standard_normal(v.sizes).astype(np.float32) for v in variables(*terms)}
     if any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*terms)):
-        return {name: np.asarray(np.abs(a) + 0.5, dtype=np.float32) for name, a in arrays.items()}
+        arrays = {name: np.asarray(np.abs(a) + 0.5, dtype=np.float32) for name, a in arrays.items()}
+    for term in subterms(*terms):
+        indices, extent = _positions(term)
+        if indices is not None and indices.is_variable:
+            arrays[indices.name] = rng.integers(-extent, extent, indices.sizes).astype(np.float32)
     return arrays
+
+
+def _positions(term: Term) -> tuple[Term | None, int]:
+    """The operand that holds positions of an axis, and the axis's extent."""
+    match term.op:
+        case "gather":
+            return term.args[1], term.args[0].sizes[term.integer("axis")]
+        case "one_hot":
+            return term.args[0], term.integer("depth")
+        case _:
+            return None, 0
 
 
 def evaluated(arrays: Mapping[str, Array], *terms: Term) -> tuple[Array, ...]:

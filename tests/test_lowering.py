@@ -191,8 +191,6 @@ OPAQUE: list[tuple[str, list[Array | None], list[int], int, dict[str, Any], int]
     ("Add", [_integers(1, 2), _integers(3, 4)], [], 1, {}, 13),
     ("Mul", [_floats(4), _floats(1, 1)], [1], 1, {}, 13),
     ("Div", [X, np.zeros((), np.float32)], [1], 1, {}, 13),
-    ("MatMul", [_floats(4), _floats(4, 5)], [], 1, {}, 13),
-    ("MatMul", [_floats(4, 2, 3), _floats(1, 3, 5)], [], 1, {}, 13),
     ("Slice", [_floats(5, 6), _integers(0), _integers(6)], [], 1, {}, 13),
     ("Slice", [_floats(5, 6), _integers(3), _integers(3)], [1, 2], 1, {}, 13),
     ("Reshape", [X, _integers(6, 4)], [], 1, {}, 13),
@@ -206,7 +204,6 @@ OPAQUE: list[tuple[str, list[Array | None], list[int], int, dict[str, Any], int]
     ("BatchNormalization", [IMAGE, *CHANNELS], [], 1, {}, 13),
     ("BatchNormalization", [IMAGE, *CHANNELS], [1, 2, 3, 4], 1, {"training_mode": 1}, 15),
     ("Dropout", [X], [], 2, {}, 13),
-    ("Softmax", [X], [], 1, {}, 13),
 ]
 
 
@@ -246,7 +243,8 @@ def test_an_initializer_that_an_input_overrides_is_no_constant() -> None:
 # ---------------------------------------------------------------- there and back
 
 
-ROUND_TRIPS = [name for name in WITH_OPERANDS if operator(name).onnx]
+OF_POSITIONS = ("gather", "one_hot")  # constants of a model, which an operand of a term alone is not
+ROUND_TRIPS = [name for name in WITH_OPERANDS if operator(name).onnx and name not in OF_POSITIONS]
 
 
 def _comes_back(term: Term) -> bool:
@@ -258,11 +256,18 @@ def _comes_back(term: Term) -> bool:
     return True
 
 
+def _of_conditions(term: Term) -> Term:
+    """The term with conditions for those of its variables that ONNX would make booleans of."""
+    cast = {node.inputs[0] for node in lower({"out": term}, NEWEST).nodes if node.op_type == "Cast"}
+    operands = [variable(x.name, x.shape, condition=x.name in cast) for x in term.args]
+    return apply(term.op, *operands, **dict(term.attributes))
+
+
 @pytest.mark.parametrize("name", ROUND_TRIPS)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_lifting_what_was_lowered_gives_the_term(name: str, data: st.DataObject) -> None:
-    term = data.draw(applications(name).filter(_comes_back))
+    term = _of_conditions(data.draw(applications(name).filter(_comes_back)))
     model = ir.from_proto(model_of(lower({"out": term}, NEWEST), set(term.args), {"out": term}, NEWEST))
     terms = lifted(model.graph, NEWEST)
     assert {v.name: t for v, t in terms.items()}["out"] is term

@@ -1,7 +1,7 @@
-"""Hosts: terms that one ONNX node computes together with what is added to them, or what they are multiplied by, along an axis.
+"""Hosts: terms that one ONNX node computes together with what is added to them along an axis, or what multiplies them.
 
-A spec says of which terms it is the composite: `bias_axis` and `factor_axis` give the axis of a host along which it takes a bias
-or a factor, or None, and `lower_biased` and `lower_scaled` write host and row as one node.
+A spec says which terms it takes: `bias_axis` and `factor_axis` give the axis of a host along which it takes a bias or a factor,
+or None, and `lower_biased` and `lower_scaled` write host and row as one node.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import onnx_ir as ir
 
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import Term, variable
-from superopt.op import Operator, apply, registry
+from superopt.model.units import hoisted
+from superopt.op import Operator, apply, fraction_of, registry
 from superopt.text import parse
 
 Array = npt.NDArray[Any]
@@ -40,7 +42,7 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
         except (ShapeError, NotationError):
             continue
         if found is not None:
-            terms = found if isinstance(found, tuple) else (found,)
+            terms = tuple(map(hoisted, found)) if isinstance(found, tuple) else (hoisted(found),)
             return terms if len(terms) == lifted.outputs else None
     return None
 
@@ -82,9 +84,8 @@ def _is_inactive_dropout(node: ir.Node) -> bool:
 
 def _is_number_of_condition(node: ir.Node) -> bool:
     """Whether the node makes numbers of booleans, 0 and 1, which the algebra does not tell apart."""
-    source, result = node.inputs[0] if node.inputs else None, node.outputs[0] if node.outputs else None
-    cast = node.op_type == "Cast" and source is not None and result is not None
-    return cast and source.dtype == ir.DataType.BOOL and result.dtype in FLOATS
+    source = node.inputs[0] if node.op_type == "Cast" else None
+    return source is not None and source.dtype == ir.DataType.BOOL and node.outputs[0].dtype in FLOATS
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,11 @@ class _Node:
         tensor = None if value is None else _constant(value)
         return float(tensor.numpy().item()) if tensor is not None and tensor.size == 1 else None
 
+    def uniform(self, position: int) -> float | None:
+        value = self.node.inputs[position] if position < len(self.node.inputs) else None
+        array = None if value is None else constant_array(value)
+        return float(array.flat[0]) if array is not None and array.size and (array == array.flat[0]).all() else None
+
     def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         value = self.node.inputs[position]
         array = None if value is None else constant_array(value)
@@ -150,18 +156,29 @@ class _Node:
         operands = [self.operand(position) for position in range(len(self.inputs))]
         columns = zip_longest(*(reversed(x.sizes) for x in operands), fillvalue=1)
         shape = tuple(max(column) for column in columns)[::-1]
-        return [self.expanded(x, shape) for x in operands]
+        return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
+
+    def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
+        """A constant of one element as that number at every position."""
+        number = self.scalar(position)
+        if number is None or not isfinite(number) or number == 0:
+            return apply("zeros", shape=shape) if number == 0 else None
+        ones = apply("ones", shape=shape)
+        return apply("scale", ones, factor=fraction_of(number)) if number != 1 else ones
 
     def expanded(self, x: Term, shape: tuple[int, ...]) -> Term:
         if x.shape == shape:
             return x
         if x.rank > len(shape):
             raise ShapeError(f"{self.op_type}: rank {x.rank} does not broadcast to rank {len(shape)}")
-        axes = [a for a in range(-x.rank, 0) if x.sizes[a] != 1]
+        axes = tuple(a for a in range(-x.rank, 0) if x.sizes[a] != 1)
         kept = tuple(x.shape[a] for a in axes)
         while x.shape != kept and x.op == "reshape":
             x = x.args[0]
-        return apply("expand", apply("reshape", x, shape=kept) if x.shape != kept else x, shape=shape, axes=tuple(axes))
+            places = _places(x.sizes, axes, shape)
+            if places is not None:
+                return apply("expand", x, shape=shape, axes=places)
+        return apply("expand", apply("reshape", x, shape=kept) if x.shape != kept else x, shape=shape, axes=axes)
 
     def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
         once = (1,) * len(kernel)
@@ -182,6 +199,22 @@ class _Node:
     def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
         (term,) = parse(" ".join(text.split()), terms, numbers=numbers)
         return term
+
+
+def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Where the axes of a tensor stand in `shape`: those of extent 1 at others of extent 1, the rest at `axes`; else None."""
+    if [n for n in sizes if n != 1] != [shape[a] for a in axes]:
+        return None
+    places: list[int] = []
+    left, last = list(axes), 0
+    for n in reversed(sizes):
+        units = (a for a in range(last - 1, left[-1] if left else -len(shape) - 1, -1) if shape[a] == 1)
+        place = left.pop() if n != 1 else next(units, None)
+        if place is None:
+            return None
+        places.append(place)
+        last = place
+    return tuple(reversed(places))
 
 
 def _same_pads(

@@ -25,11 +25,12 @@ from onnx.defs import OpSchema
 from superopt.composite import unfolded
 from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
-from superopt.graph import Term, subterms
+from superopt.graph import Term, subterms, variables
 from superopt.model.booleans import resolved
 from superopt.model.hosts import ROLES, taken, written
 from superopt.model.nodes import AttributeValue, Lowered, NodeText, needed, renamed
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
+from superopt.model.units import sunk
 from superopt.op import apply, operator, registry
 
 SMALL = 64
@@ -97,6 +98,7 @@ class _Lowering:
     prefix: str
     conditions: Collection[str] | None = None
     booleans: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
     casts: dict[str, str] = field(default_factory=dict)
     nodes: list[NodeText] = field(default_factory=list)
     initializers: dict[str, Array] = field(default_factory=dict)
@@ -137,7 +139,7 @@ class _Lowering:
 
     def _ready(self, term: Term) -> bool:
         """Whether the term is there without a node: a variable, or something that becomes an initializer."""
-        return term.is_variable or (term.constant and (self.constant is not None or not term.args))
+        return term.is_variable or (term.constant and (self.constant is not None or not variables(term)))
 
     def _live(self) -> list[Term]:
         """Terms that nodes compute, arguments first; nothing under an initializer is looked at."""
@@ -166,6 +168,9 @@ class _Lowering:
             return self._initializer(literal(term, self.dtype) if self.constant is None else self.constant(term))
         if term in self.splits:
             return self._split(term)
+        moved = sunk(term, self.alone)
+        if moved is not None:
+            return self.name_of(moved)
         if term in self.hosts:
             return self._with_host(term, self.hosts[term])
         spec = operator(term.op)
@@ -188,6 +193,8 @@ class _Lowering:
         x, axes = term.args[0], term.integers("axes")
         shape = [term.sizes[a] if a in axes else 1 for a in range(-term.rank, 0)]
         new = next((position for position in range(term.rank) if position - term.rank in axes), term.rank)
+        while x.op == "reshape" and x.shape != tuple(shape[new:]):
+            x = x.args[0]
         return apply("reshape", x, shape=tuple(shape[new:])) if tuple(shape[new:]) != x.shape else x
 
     def alone(self, term: Term) -> bool:
@@ -199,7 +206,9 @@ class _Lowering:
 
     def integers(self, term: Term, extent: int) -> str:
         if self.constant is None or not term.constant:
-            return self("Cast", term, to=TensorProto.INT64)
+            name = self("Cast", term, to=TensorProto.INT64)
+            self.whole.add(name)
+            return name
         key = ("positions", term, extent)
         if key not in self.stored:
             self.stored[key] = self._initializer(positions(self.constant(term), extent))
@@ -298,7 +307,8 @@ class _Lowering:
     def _kind(self, name: str) -> bool | None:
         """Whether the value is boolean; None if it is neither that nor a floating-point number, or there is none."""
         stored = self.initializers.get(name)
-        return name in self.booleans if name and (stored is None or stored.dtype.kind in "fb") else None
+        known = name and name not in self.whole and (stored is None or stored.dtype.kind in "fb")
+        return name in self.booleans if known else None
 
     def _cast(self, name: str, *, boolean: bool) -> str:
         """The value as booleans, or as numbers."""
@@ -344,9 +354,12 @@ class _Lowering:
 
 def _schema(op_type: str, opset: int) -> OpSchema:
     try:
-        return onnx.defs.get_schema(op_type, opset)
+        schema = onnx.defs.get_schema(op_type, opset)
     except onnx.defs.SchemaError:
         raise ShapeError(f"opset {opset} has no {op_type}") from None
+    if schema.deprecated:
+        raise ShapeError(f"{op_type} is deprecated at opset {opset}")
+    return schema
 
 
 def _input_position(schema: OpSchema, name: str, opset: int) -> int:

@@ -72,4 +72,4 @@ def positions(array: npt.NDArray[Any], extent: int) -> npt.NDArray[np.int64]:
     whole = np.trunc(array)
     if not exact or (whole < -extent).any() or (whole >= extent).any():
         raise ShapeError(f"not positions of an axis of {extent}")
-    return whole.astype(np.int64) % extent
+    return np.asarray(whole % extent, dtype=np.int64)

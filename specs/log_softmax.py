@@ -1,0 +1,31 @@
+"""The logarithm of softmax along an axis (ONNX LogSoftmax).
+
+Before opset 13 ONNX's runs over that axis and all that follow it, as one; other axes are transposed to the end on lowering.
+"""
+
+from __future__ import annotations
+
+from superopt.composite import composed
+from superopt.graph import Term
+from superopt.index import Axis, Tensor
+from superopt.op import Emit, Node
+from superopt.trailing import lifted, lowered
+
+ONNX = "LogSoftmax"
+
+COMPOSITE = """
+    x - expand(log(reduce_sum(exp(x), axes=(axis,))), shape=x.shape, axes=others(x, axis))
+    for x[1, 2, 3, 4], axis[-1, -2, -3, -4]
+"""
+
+
+def log_softmax(x: Tensor, *, axis: Axis) -> Tensor:
+    return composed(COMPOSITE, {"x": x}, axis=axis)
+
+
+def lift(node: Node) -> Term | None:
+    return lifted(node, "log_softmax")
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return lowered(term, "LogSoftmax", emit)

@@ -1,0 +1,28 @@
+"""Sums of absolute values over whole axes, which disappear (ONNX ReduceL1; keepdims=1 lifts with a reshape)."""
+
+from __future__ import annotations
+
+from superopt.graph import Term
+from superopt.index import Axes, Tensor, larger, number, total
+from superopt.op import Emit, Node
+from superopt.reduction import lifted, lowered, reduced
+
+ONNX = "ReduceL1"
+EXACT = "order"
+
+AXIOMS = """
+    as-sum:       reduce_l1(x, axes=(k,)) == reduce_sum(abs(x), axes=(k,))  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
+    as-sum-image: reduce_l1(x, axes=(-2, -1)) == reduce_sum(abs(x), axes=(-2, -1))  for x[2, 3, 4]
+"""
+
+
+def reduce_l1(x: Tensor, *, axes: Axes) -> Tensor:
+    return reduced(x, axes, total, lambda value: larger(value, number(0) - value))
+
+
+def lift(node: Node) -> Term | None:
+    return lifted(node, "reduce_l1")
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return lowered(term, emit)

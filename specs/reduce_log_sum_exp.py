@@ -1,0 +1,28 @@
+"""Logarithms of sums of exponentials over whole axes, which disappear (ONNX ReduceLogSumExp; keepdims=1: with a reshape)."""
+
+from __future__ import annotations
+
+from superopt.graph import Term
+from superopt.index import Axes, Tensor, call, total
+from superopt.op import Emit, Node
+from superopt.reduction import lifted, lowered, reduced
+
+ONNX = "ReduceLogSumExp"
+EXACT = "uninterpreted"
+
+AXIOMS = """
+    as-sum:       reduce_log_sum_exp(x, axes=(k,)) == log(reduce_sum(exp(x), axes=(k,)))  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
+    as-sum-image: reduce_log_sum_exp(x, axes=(-2, -1)) == log(reduce_sum(exp(x), axes=(-2, -1)))  for x[2, 3, 4]
+"""
+
+
+def reduce_log_sum_exp(x: Tensor, *, axes: Axes) -> Tensor:
+    return reduced(x, axes, total, lambda value: call("exp", value), lambda value: call("log", value))
+
+
+def lift(node: Node) -> Term | None:
+    return lifted(node, "reduce_log_sum_exp")
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return lowered(term, emit)

@@ -1,0 +1,159 @@
+"""Axes of extent 1 that a reduction keeps: moved outside on lifting, and back to the reduction on lowering.
+
+sqrt(reshape(reduce_mean(x))) lifts as reshape(sqrt(reduce_mean(x))), so that what a model computes of a mean with the axis kept
+is the same term as without, and a broadcast of it an `expand` of that term. Lowering has the reduction keep the axis again,
+which takes no node.
+"""
+
+# ruff: noqa: ARG002 (the methods are those of every interpretation)
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from superopt import index
+from superopt.graph import Attribute, Cond, Extent, Term
+from superopt.op import apply, defined, operator
+
+
+def hoisted(term: Term) -> Term:
+    """The term with a reshape that only adds axes of extent 1 to reductions moved outside, where one stands under it."""
+    under = next((a.args[0] for a in term.args if _adds_units(a)), None)
+    if under is None or not is_elementwise(term):
+        return term
+    operands = [_without_units(a, under) for a in term.args]
+    if None in operands:
+        return term
+    return apply("reshape", apply(term.op, *(o for o in operands if o), **dict(term.attributes)), shape=term.shape)
+
+
+def sunk(term: Term, alone: Callable[[Term], bool]) -> Term | None:
+    """A reshape that only adds axes of extent 1 moved inside to the reductions, over terms that nothing else needs.
+
+    None where it does not come to stand on a reduction that can keep the axes.
+    """
+    x = term.args[0]
+    if term.op != "reshape" or x.op.startswith("reduce_") or not _adds_units(term):
+        return None
+    return _kept(x, term.sizes, alone)
+
+
+def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Term | None:
+    """x in this shape, its reductions keeping their axes; None where one cannot, or where x is needed as it is too."""
+    if x.constant:
+        return _constant(x, shape)
+    if not alone(x):
+        return None
+    if x.op.startswith("reduce_"):
+        axes, source = x.integers("axes"), x.args[0]
+        kept = tuple(1 if a in axes else source.sizes[a] for a in range(-source.rank, 0))
+        return apply("reshape", x, shape=shape) if kept == shape else None
+    if not is_elementwise(x):
+        return None
+    operands = [_kept(a, shape, alone) for a in x.args]
+    return None if None in operands else apply(x.op, *(o for o in operands if o), **dict(x.attributes))
+
+
+def _constant(x: Term, shape: tuple[int, ...]) -> Term:
+    """A constant in another shape; the same number everywhere stays that."""
+    match x.op:
+        case "ones" | "zeros":
+            return apply(x.op, shape=shape)
+        case "scale":
+            return apply("scale", _constant(x.args[0], shape), factor=x["factor"])
+        case _:
+            return apply("reshape", x, shape=shape)
+
+
+def _adds_units(term: Term) -> bool:
+    """Whether the term is a reshape that adds axes of extent 1 to what is computed elementwise of reductions."""
+    if term.op != "reshape" or term.constant:
+        return False
+    x = term.args[0]
+    return term.rank > x.rank and [n for n in term.sizes if n != 1] == [n for n in x.sizes if n != 1] and _reduces(x)
+
+
+def _reduces(x: Term) -> bool:
+    if x.op.startswith("reduce_"):
+        return True
+    return not x.is_variable and not x.constant and is_elementwise(x) and any(map(_reduces, x.args))
+
+
+def _without_units(x: Term, like: Term) -> Term | None:
+    """The operand in the shape of `like`, where that takes no node."""
+    if x.op == "reshape" and x.args[0].shape == like.shape:
+        return x.args[0]
+    return _constant(x, like.sizes) if x.constant else None
+
+
+# ---------------------------------------------------------------- elementwise terms
+
+
+class _Elsewhere(Exception):  # noqa: N818
+    """An operand is read at another position than the result's."""
+
+
+class _Anything:
+    """A value, of which nothing is asked."""
+
+    def _with(self, other: object) -> _Anything:
+        return self
+
+    __add__ = __sub__ = __mul__ = _with
+
+
+ANYTHING = _Anything()
+
+
+class _Positions:
+    """The interpretation of index notation in which only positions count."""
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+        return index.Tensor(shape, at)
+
+    def require(self, condition: Cond, message: str) -> None:
+        """Terms are well typed already."""
+
+    def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        raise _Elsewhere
+
+    maximum = total
+
+    def select(self, condition: Any, then: Any, other: Any) -> Any:
+        raise _Elsewhere
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        return ANYTHING
+
+    def number(self, value: Any) -> Any:
+        return ANYTHING
+
+    def lowest(self) -> Any:
+        return ANYTHING
+
+
+def is_elementwise(term: Term) -> bool:
+    """Whether each element of the term depends on its operands at the same position alone, by the operator's definition."""
+    if not term.args or any(a.shape != term.shape for a in term.args):
+        return False
+    return _is_elementwise(term.op, len(term.args), term.attributes, term.rank)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_elementwise(name: str, arity: int, attributes: tuple[tuple[str, Attribute], ...], rank: int) -> bool:
+    here = tuple(object() for _ in range(rank))
+
+    def at(*position: object) -> _Anything:
+        if position != here:
+            raise _Elsewhere
+        return ANYTHING
+
+    operands = [index.Tensor((2,) * rank, at) for _ in range(arity)]
+    try:
+        with index.interpreted(_Positions()):
+            defined(operator(name), operands, dict(attributes)).at(*here)
+    except (_Elsewhere, TypeError):
+        return False
+    return True
