@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import superopt
-from superopt.errors import StoreError, SuperoptError, UnprovedError
+from superopt.errors import StoreError, SuperoptError, UnprovedError, UnreadableRulesError
 from superopt.model.save import save_text, writable
 from superopt.report.drawing import drawing
 from superopt.report.generation import counts_table, generation_json
@@ -137,6 +138,7 @@ def _add_rules(commands: Commands) -> None:
     export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="the tool's form")
     export.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write them")
     export.set_defaults(run=run_rules_export)
+    _add_rules_derive(actions)
     for several in (listing, export):
         several.add_argument("--family", metavar="F", help="those of one family")
         several.add_argument(
@@ -151,6 +153,23 @@ def _add_rules(commands: Commands) -> None:
         reading.add_argument("name", metavar="NAME", help="a rule's name, as `rules list` prints it")
         reading.add_argument("--svg", type=Path, metavar="FILE", help="draw both sides there")
         reading.set_defaults(run=run_rules_show, whole=name == "explain")
+
+
+def _add_rules_derive(actions: Commands) -> None:
+    about = (
+        "Say which equalities of a rule file follow from the stored rules, and which of these from the file, with the steps."
+    )
+    command = actions.add_parser("derive", help="compare a file of rules with ours", description=about)
+    command.add_argument("file", type=Path, metavar="FILE", help="rules in the notation of substitutions/*.rules")
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--from", dest="given", type=Path, metavar="FILE", help="derive from the rules of this file instead")
+    which.add_argument("--all", action="store_true", help="derive from the search set too (the core alone)")
+    which.add_argument("--axioms", action="store_true", help="derive from the operators' axioms instead")
+    command.add_argument("--brief", action="store_true", help="leave out the steps")
+    command.add_argument("--one-way", action="store_true", help="leave out what follows from the file")
+    command.add_argument("--seed", type=int, default=0, help="seed of the random instantiations (0)")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the findings there, as JSON")
+    command.set_defaults(run=run_rules_derive)
 
 
 def seconds(text: str) -> float:
@@ -297,6 +316,36 @@ def run_rules_show(options: argparse.Namespace) -> int:
         equation = stored.rule.equations[0]
         save_text(drawing(equation.left, equation.right), options.svg)
     out.print((told if options.whole else shown)(explained(stored)), soft_wrap=True)
+    return 0
+
+
+def run_rules_derive(options: argparse.Namespace) -> int:
+    """`superopt rules derive`: a paragraph for each equality, and the totals.
+
+    Raises:
+        UnreadableRulesError: some lines of the file were left out.
+    """
+    from superopt.prove.derive_file import Finding, chosen, compared, comparison_text, read_lines
+
+    if options.json is not None:
+        writable(options.json)
+    lines = read_lines(options.file)
+    rules = chosen(given=options.given, everything=options.all, axioms_alone=options.axioms)
+    seen: list[str] = []
+
+    def tell(finding: Finding) -> None:
+        seen.append(finding.name)
+        listener(Progress("deriving", len(seen), detail=finding.name))
+
+    with shown_progress() as listener:
+        found = compared(lines, rules, backwards=() if options.one_way else rules, seed=options.seed, progress=tell)
+    if options.json is not None:
+        save_text(json.dumps(found.record(), indent=1, ensure_ascii=False) + "\n", options.json)
+    for line in comparison_text(found, chains=not options.brief):
+        out.print(line, soft_wrap=True, markup=False)
+    if found.unreadable:
+        names = ", ".join(f.name for f in found.unreadable[:5])
+        raise UnreadableRulesError(f"{len(found.unreadable)} of {len(lines)} rules cannot be read: {names}")
     return 0
 
 

@@ -49,6 +49,18 @@ class UnprovedError(SuperoptError):
     exit_code = 16
 
 
+class SchedulerError(SuperoptError):
+    """A long job that cannot be run where it should, or whose finished tasks cannot be kept."""
+
+    exit_code = 17
+
+
+class UnreadableRulesError(SuperoptError):
+    """A file of rules to compare has lines that cannot be read; all others were compared."""
+
+    exit_code = 18
+
+
 class ModelNotFoundError(SuperoptError):
     """The model file, or the external data it names, is missing."""
 

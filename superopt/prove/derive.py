@@ -1,4 +1,4 @@
-"""Whether an equality follows from given rules, by equality saturation over symbolic sizes, with a chain of steps that shows it.
+"""Whether an equality follows from given rules, by saturation over symbolic sizes, with the chain of steps that shows it.
 
 Rules are used as equalities, in both directions, wherever their conditions follow from those of the equality in question.
 What saturation finds is not believed: Z3 derives the sides again from the instances alone, as it does for proofs from axioms.
@@ -6,16 +6,17 @@ What saturation finds is not believed: Z3 derives the sides again from the insta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from superopt.errors import ShapeError
-from superopt.graph import Term, conjunction, subterms
+from superopt.graph import Cond, Term, at_least, conjunction, same, subterms
 from superopt.op import requirements
 from superopt.prove.assumptions import Assumptions
 from superopt.prove.derive_chain import Chain, linear
 from superopt.prove.ematch import Direction, directions
-from superopt.prove.ground import Ground
+from superopt.prove.ground import Ground, write_regrouping
 from superopt.prove.replay import Derivation, goals_of, sound, well_typed
 from superopt.prove.saturate import Limits, Readings, Saturation
 from superopt.rule import Rule
@@ -23,85 +24,95 @@ from superopt.show import show
 from superopt.text import Equation
 
 LIMITS = Limits(rounds=12, terms=300, steps=5_000, growth=((0, 2), (2, 4), (4, 8), (8, 14)))
+COMPLETIONS = 4
 
 
-def parts(equation: Equation) -> tuple[Equation, ...]:
+class Laws:
+    """Rules to derive from, read and prepared for matching as they are needed. `labels` tells apart rules of one name."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = tuple(rules)
+        names = Counter(rule.name for rule in rules)
+        self.labels = tuple(r.name if r.name and names[r.name] == 1 else f"{r.name}#{i}" for i, r in enumerate(self.rules))
+        self._operators = [frozenset(rule.operators) for rule in rules]
+        self._read: dict[int, tuple[Direction, ...]] = {}
+        self._found: dict[frozenset[str], list[tuple[int, Direction]]] = {}
+        self._grown: dict[frozenset[str], frozenset[str]] = {}
+
+    def among(self, operators: frozenset[str], without: Collection[int] = ()) -> Readings:
+        """Every usable reading of the rules that have these operators alone, by operator and rank of the matched side.
+
+        Rules at the positions `without` are left out.
+        """
+        if operators not in self._found:
+            positions = [p for p, own in enumerate(self._operators) if own <= operators]
+            self._found[operators] = [(p, d) for p in positions for d in self._directions(p)]
+        found: dict[tuple[str, int], list[Direction]] = {}
+        for position, direction in self._found[operators]:
+            if position not in without:
+                found.setdefault((direction.source.op, direction.source.rank), []).append(direction)
+        return found
+
+    def grown(self, operators: frozenset[str]) -> frozenset[str]:
+        """The operators, and all that one rule brings in where it asks for no others."""
+        if operators not in self._grown:
+            near = [p for p, own in enumerate(self._operators) if own & operators]
+            new = (d.target_operators for p in near for d in self._directions(p) if d.inner <= operators)
+            self._grown[operators] = operators.union(*new)
+        return self._grown[operators]
+
+    def only(self, labels: Collection[str]) -> Laws:
+        """The rules of these labels."""
+        return Laws([replace(r, name=name) for r, name in zip(self.rules, self.labels, strict=True) if name in labels])
+
+    def _directions(self, position: int) -> tuple[Direction, ...]:
+        if position not in self._read:
+            parts = (part for equation in self.rules[position].equations for part in outputs(equation))
+            self._read[position] = tuple(d for part in parts for d in directions(self.labels[position], part))
+        return self._read[position]
+
+
+def outputs(equation: Equation) -> tuple[Equation, ...]:
     """The equation output by output: each holds wherever all of them are well typed."""
     if len(equation.left) == 1:
         return (equation,)
     where = conjunction(equation.where, *requirements(*equation.left))
-    return tuple(
-        replace(equation, left=(left,), right=(right,), where=where)
-        for left, right in zip(equation.left, equation.right, strict=True)
-    )
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A direction of a rule, the rule's place among the laws, and the operators of both sides."""
-
-    direction: Direction
-    position: int
-    operators: frozenset[str]
-
-
-class Laws:
-    """Rules to derive from, prepared for matching."""
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self.rules = tuple(rules)
-        self._readings = [
-            Reading(direction, position, direction.inner | direction.target_operators)
-            for position, rule in enumerate(rules)
-            for equation in rule.equations
-            for part in parts(equation)
-            for direction in directions(rule.name, part)
-        ]
-        self._allowed: dict[frozenset[str], list[Reading]] = {}
-        self._grown: dict[frozenset[str], frozenset[str]] = {}
-
-    def among(self, operators: frozenset[str], without: Collection[int] = ()) -> Readings:
-        """The readings that have these operators alone, by the operator and rank of the side that is matched.
-
-        Rules at the positions `without` are left out.
-        """
-        if operators not in self._allowed:
-            self._allowed[operators] = [r for r in self._readings if r.operators <= operators]
-        found: dict[tuple[str, int], list[Direction]] = {}
-        for reading in self._allowed[operators]:
-            if reading.position not in without:
-                source = reading.direction.source
-                found.setdefault((source.op, source.rank), []).append(reading.direction)
-        return found
-
-    def grown(self, operators: frozenset[str]) -> frozenset[str]:
-        """The operators, and all that one rule brings in where it needs no others to stand."""
-        if operators not in self._grown:
-            new = (r.direction.target_operators for r in self._readings if r.direction.inner <= operators)
-            self._grown[operators] = operators.union(*new)
-        return self._grown[operators]
+    pairs = zip(equation.left, equation.right, strict=True)
+    return tuple(replace(equation, left=(left,), right=(right,), where=where) for left, right in pairs)
 
 
 def derivable(
     rule: Rule, from_rules: Laws | Sequence[Rule], limits: Limits = LIMITS, without: Collection[int] = ()
 ) -> tuple[Chain, ...] | None:
-    """A chain for every choice of the rule's ranks, or None where one of them was not found to follow within the limits."""
+    """A chain for every choice of the rule's ranks, or None where one of them was not found to follow within the limits.
+
+    Of the rules to derive from, those at the positions `without` are left out.
+    """
     laws = from_rules if isinstance(from_rules, Laws) else Laws(from_rules)
     chains: list[Chain] = []
+    for chain in derivations(rule, laws, limits, without):
+        if chain is None:
+            return None
+        chains.append(chain)
+    return tuple(chains)
+
+
+def derivations(rule: Rule, laws: Laws, limits: Limits = LIMITS, without: Collection[int] = ()) -> Iterator[Chain | None]:
+    """A chain, or None where none was found, for one choice of the rule's ranks after the other."""
     enough: Laws | None = None
     for equation in rule.equations:
         chain = derived(equation, enough, limits) if enough is not None else None
         chain = chain or derived(equation, laws, limits, without)
-        if chain is None:
-            return None
-        chains.append(chain)
-        if enough is None:
-            enough = Laws([laws.rules[p] for p in range(len(laws.rules)) if p not in without and laws.rules[p].name in chain.rules])
-    return tuple(chains)
+        if enough is None and chain is not None:
+            enough = laws.only(chain.rules)
+        yield chain
 
 
 def derived(equation: Equation, laws: Laws, limits: Limits = LIMITS, without: Collection[int] = ()) -> Chain | None:
-    """The steps by which each output of the left side becomes that of the right; None if they were not found."""
+    """The steps by which each output of the left side becomes that of the right; None if they were not found.
+
+    None, too, where the right side is not well typed wherever the left side is: see `completed`.
+    """
     if equation.left == equation.right:
         return Chain(equation.ranks, tuple((show(term), ()) for term in equation.left))
     try:
@@ -130,12 +141,35 @@ def _searched(
     goals = goals_of(assumptions)
     if not search.run(goals):
         return None
-    given, _ = search.closure.explain(goals)
+    given, regrouped = search.closure.explain(goals)
+    sums = dict.fromkeys(s for step in regrouped for s in step.sums if len(s.args) > 2)
     grounds = [Ground(g.text, g.text, g.left, g.right) for g in given]
+    grounds += [Ground(write_regrouping(s), s.op, s, s) for s in sums]
     if not all(sound(g, assumptions) for g in grounds) or not Derivation(goals, grounds).follows(grounds):
         return None
     try:
-        outputs = tuple((show(one), linear(search.closure, one, other)) for one, other in goals)
+        return Chain(equation.ranks, tuple((show(one), linear(search.closure, one, other)) for one, other in goals))
     except ShapeError:
         return None
-    return Chain(equation.ranks, outputs)
+
+
+def completed(equation: Equation) -> tuple[Equation, tuple[Cond, ...]]:
+    """The equation where both of its sides are well typed and of one shape, and the conditions that this adds to its own.
+
+    Raises:
+        ShapeError: there are no such sizes.
+    """
+    added: list[Cond] = []
+    for _ in range(COMPLETIONS):
+        assumptions = Assumptions(equation)
+        asked = [c for t in subterms(*assumptions.right) for c in (*t.requires, *(at_least(e, 1) for e in t.shape))]
+        pairs = zip(assumptions.left, assumptions.right, strict=True)
+        asked += [same(a, b) for left, right in pairs for a, b in zip(left.shape, right.shape, strict=True)]
+        missing = [c for c in dict.fromkeys(asked) if not assumptions.holds(c)]
+        if False in missing:
+            raise ShapeError("its sides are nowhere both well typed and of one shape")
+        if not missing:
+            break
+        added += missing
+        equation = replace(equation, where=conjunction(equation.where, *missing))
+    return equation, tuple(added)

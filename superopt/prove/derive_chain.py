@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 from superopt.errors import ShapeError
 from superopt.graph import Term
@@ -60,7 +59,14 @@ class Chain:
             yield from map(str, steps)
 
 
-Move = tuple[Term, Given | None, Term]
+@dataclass(frozen=True)
+class Move:
+    """A step between terms: the instance, and whether its left side is what the step takes away."""
+
+    before: Term
+    given: Given
+    forwards: bool
+    after: Term
 
 
 def linear(closure: Closure, start: Term, goal: Term) -> tuple[Step, ...]:
@@ -70,29 +76,13 @@ def linear(closure: Closure, start: Term, goal: Term) -> tuple[Step, ...]:
         ShapeError: there are more than `LONGEST`.
     """
     steps: list[Step] = []
-    for before, given, after in _Walk(closure).between(start, goal):
-        if given is not None and before is not after:
-            forwards = _forwards(given, before, after)
-            steps.append(Step(given.text.partition("(")[0], given.text, forwards, show(after)))
+    for move in _Walk(closure).between(start, goal):
+        if move.before is not move.after:
+            text = move.given.text
+            steps.append(Step(text.partition("(")[0], text, move.forwards, show(move.after)))
         if len(steps) > LONGEST:
             raise ShapeError(f"the chain has more than {LONGEST} steps")
     return tuple(steps)
-
-
-def _forwards(given: Given, before: Term, after: Term) -> bool:
-    """Whether the left side of the instance is what the step takes away."""
-    if given.left is given.right or before is after:
-        return True
-    count = _occurrences(before, given.left) - _occurrences(after, given.left)
-    return count > 0 or (count == 0 and _occurrences(after, given.right) >= _occurrences(before, given.right))
-
-
-def _occurrences(term: Term, part: Term) -> int:
-    if term is part:
-        return 1
-    if term.op == part.op and len(term.args) > len(part.args) and not Counter(part.args) - Counter(term.args):
-        return 1
-    return sum(_occurrences(a, part) for a in term.args)
 
 
 class _Walk:
@@ -109,7 +99,7 @@ class _Walk:
     def _edge(self, here: Term, there: Term, reason: Reason) -> Iterator[Move]:
         match reason:
             case Given():
-                yield here, reason, there
+                yield Move(here, reason, here is reason.left, there)
             case Congruence(pairs):
                 if Counter(p for p, _ in pairs) != Counter(here.args):
                     pairs = tuple((q, p) for p, q in pairs)
@@ -138,22 +128,17 @@ class _Walk:
             for operand in old.args if old not in rest and old.op == node.op else (old,):
                 rest.remove(operand)
 
-            def around(operand: Term) -> Term:
-                return apply(node.op, operand, *rest) if rest else operand
+            def around(operand: Term, others: tuple[Term, ...] = tuple(rest)) -> Term:
+                return apply(node.op, operand, *others) if others else operand
 
             yield from self._inside(old, new, around)
             rest += new.args if new.op == node.op else (new,)
 
     def _inside(self, old: Term, new: Term, around: Callable[[Term], Term]) -> Iterator[Move]:
-        for before, given, after in self.between(old, new):
-            yield around(before), given, around(after)
+        for move in self.between(old, new):
+            yield replace(move, before=around(move.before), after=around(move.after))
 
 
 def _reversed(moves: Sequence[Move]) -> Iterator[Move]:
-    for before, given, after in reversed(moves):
-        yield after, given, before
-
-
-def connected(moves: Sequence[Move]) -> bool:
-    """Whether every move starts where the one before it ends."""
-    return all(one[2] is other[0] for one, other in pairwise(moves))
+    for move in reversed(moves):
+        yield Move(move.after, move.given, not move.forwards, move.before)
