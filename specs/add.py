@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from superopt.elementwise import pairwise
 from superopt.graph import Term
 from superopt.index import Tensor, require, same, tensor
 from superopt.op import Emit, Node, apply
@@ -9,29 +10,13 @@ from superopt.op import Emit, Node, apply
 ONNX = ("Add", "Sum")
 COMMUTATIVE = True
 
-AXIOMS = """
+AXIOMS = (
+    pairwise("{} + {}")
+    + """
     zero:          x + zeros(shape=x.shape) == x  for x[1, 2, 3, 4]
     double:        x + x == scale(x, factor=2)  for x[1, 2, 3, 4]
-    concat:        concat(x, y, axis=k) + concat(z, w, axis=k) == concat(x + z, y + w, axis=k)
-                   for x[1, 2, 3, 4], y[1, 2, 3, 4], z[1, 2, 3, 4], w[1, 2, 3, 4], k[-1, -2, -3, -4]
-    slice:         slice(x + y, axis=k, start=a, stop=b)
-                   == slice(x, axis=k, start=a, stop=b) + slice(y, axis=k, start=a, stop=b)
-                   for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    transpose:     transpose(x + y, perm=(-1, -2)) == transpose(x, perm=(-1, -2)) + transpose(y, perm=(-1, -2)) for x[2], y[2]
-    transpose-3:   transpose(x + y, perm=(i, j, k)) == transpose(x, perm=(i, j, k)) + transpose(y, perm=(i, j, k))
-                   for x[3], y[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    transpose-4:   transpose(x + y, perm=(-4, i, j, k)) == transpose(x, perm=(-4, i, j, k)) + transpose(y, perm=(-4, i, j, k))
-                   for x[4], y[4], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    expand:        expand(x + y, shape=s, axes=(k,)) == expand(x, shape=s, axes=(k,)) + expand(y, shape=s, axes=(k,))
-                   for x[1], y[1], s[2, 3, 4], k[-1, -2, -3, -4]
-    expand-matrix: expand(x + y, shape=s, axes=(-2, -1))
-                       == expand(x, shape=s, axes=(-2, -1)) + expand(y, shape=s, axes=(-2, -1))
-                   for x[2], y[2], s[3, 4]
-    reshape:       reshape(x + y, shape=s) == reshape(x, shape=s) + reshape(y, shape=s)
-                   for x[1, 2, 3, 4], y[1, 2, 3, 4], s[1, 2, 3, 4]
-    pad:           pad(x + y, before=p, after=q) == pad(x, before=p, after=q) + pad(y, before=p, after=q)
-                   for x[1, 2, 3, 4], y[1, 2, 3, 4], p[1, 2, 3, 4], q[1, 2, 3, 4]
 """
+)
 
 
 def add(x: Tensor, y: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superopt.elementwise import increasing, pointwise
+from superopt.elementwise import increasing, pointwise, pooled
 from superopt.graph import Term
 from superopt.index import Tensor, call, tensor
 from superopt.op import Emit, Node, apply
@@ -13,6 +13,7 @@ EXACT = "uninterpreted"
 AXIOMS = (
     pointwise("erf", fixes_zero=True)
     + increasing("erf")
+    + pooled("erf")
     + """
     odd:           erf(scale(x, factor=-1)) == scale(erf(x), factor=-1)  for x[1, 2, 3, 4]
     zeros:         erf(zeros(shape=s)) == zeros(shape=s)  for s[1, 2, 3, 4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superopt.elementwise import increasing, pointwise
+from superopt.elementwise import increasing, pointwise, pooled
 from superopt.graph import Term
 from superopt.index import Tensor, call, tensor
 from superopt.op import Emit, Node, apply
@@ -13,6 +13,7 @@ EXACT = "exponential"
 AXIOMS = (
     pointwise("exp")
     + increasing("exp")
+    + pooled("exp")
     + """
     add:           exp(x + y) == exp(x) * exp(y)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
     negate:        exp(scale(x, factor=-1)) == reciprocal(exp(x))  for x[1, 2, 3, 4]

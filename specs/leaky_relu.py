@@ -9,7 +9,6 @@ from superopt.index import Real, Tensor
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "LeakyRelu"
-EXACT = "order"
 
 COMPOSITE = """
     scale(x, factor=alpha) + scale(relu(x), factor=1 - alpha)
@@ -25,9 +24,6 @@ AXIOMS = (
     one:           leaky_relu(x, alpha=1) == x  for x[1, 2, 3, 4]
     absolute:      leaky_relu(x, alpha=-1) == abs(x)  for x[1, 2, 3, 4]
     twice:         leaky_relu(leaky_relu(x, alpha=a), alpha=b) == leaky_relu(x, alpha=a * b)  for x[1, 2, 3, 4] where a >= 0
-    max-pool:      max_pool(leaky_relu(x, alpha=a), kernel=k, strides=s, pads=p, dilations=d)
-                   == leaky_relu(max_pool(x, kernel=k, strides=s, pads=p, dilations=d), alpha=a)
-                   for x[4], k[2], s[2], p[4], d[2] where a >= 0
 """
 )
 

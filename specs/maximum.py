@@ -12,7 +12,7 @@ COMMUTATIVE = True
 EXACT = "order"
 
 AXIOMS = (
-    pairwise("maximum")
+    pairwise("maximum({}, {})")
     + """
     itself:        maximum(x, x) == x  for x[1, 2, 3, 4]
     relu:          maximum(x, zeros(shape=x.shape)) == relu(x)  for x[1, 2, 3, 4]

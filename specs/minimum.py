@@ -12,7 +12,7 @@ COMMUTATIVE = True
 EXACT = "order"
 
 AXIOMS = (
-    pairwise("minimum")
+    pairwise("minimum({}, {})")
     + """
     as-maximum:    minimum(x, y) == scale(maximum(scale(x, factor=-1), scale(y, factor=-1)), factor=-1)
                    for x[1, 2, 3, 4], y[1, 2, 3, 4]

@@ -16,7 +16,7 @@ COMPOSITE = """
 """
 
 AXIOMS = (
-    pairwise("prelu")
+    pairwise("prelu({}, {})")
     + """
     relu:          prelu(x, zeros(shape=x.shape)) == relu(x)  for x[1, 2, 3, 4]
     leaky:         prelu(x, scale(ones(shape=x.shape), factor=a)) == leaky_relu(x, alpha=a)  for x[1, 2, 3, 4]

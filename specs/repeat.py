@@ -52,12 +52,6 @@ AXIOMS = """
                      == reshape(expand(x, shape=(x.shape[-2], m, x.shape[-1]), axes=(-3, -1)),
                                 shape=(x.shape[-2] * m, x.shape[-1]))
                      for x[2]
-    add:             repeat(x + y, axis=k, times=m) == repeat(x, axis=k, times=m) + repeat(y, axis=k, times=m)
-                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    mul:             repeat(x * y, axis=k, times=m) == repeat(x, axis=k, times=m) * repeat(y, axis=k, times=m)
-                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    scale:           repeat(scale(x, factor=a), axis=k, times=m) == scale(repeat(x, axis=k, times=m), factor=a)
-                     for x[1, 2, 3, 4], k[-1, -2, -3, -4]
     expand-channel:  repeat(expand(t, shape=s, axes=(-3,)), axis=-1, times=m)
                      == expand(t, shape=(s0, s1, s2, s3 * m), axes=(-3,))  for t[1], s[4]
     expand-channel-rows: repeat(expand(t, shape=s, axes=(-3,)), axis=-2, times=m)

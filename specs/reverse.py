@@ -23,12 +23,6 @@ AXIOMS = """
                      for x[2, 3, 4], y[2, 3, 4], j[-1, -2, -3, -4], k[-1, -2, -3, -4] where j != k
     transpose:       reverse(transpose(x, perm=(-1, -2)), axis=-1) == transpose(reverse(x, axis=-2), perm=(-1, -2))  for x[2]
     transpose-rows:  reverse(transpose(x, perm=(-1, -2)), axis=-2) == transpose(reverse(x, axis=-1), perm=(-1, -2))  for x[2]
-    add:             reverse(x + y, axis=k) == reverse(x, axis=k) + reverse(y, axis=k)
-                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    mul:             reverse(x * y, axis=k) == reverse(x, axis=k) * reverse(y, axis=k)
-                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    scale:           reverse(scale(x, factor=a), axis=k) == scale(reverse(x, axis=k), factor=a)
-                     for x[1, 2, 3, 4], k[-1, -2, -3, -4]
     expand-channel:  reverse(expand(t, shape=s, axes=(-3,)), axis=k) == expand(t, shape=s, axes=(-3,))
                      for t[1], s[4], k[-1, -2, -4]
     unit:            reverse(x, axis=k) == x  for x[1, 2, 3, 4], k[-1, -2, -3, -4] where x.shape[k] == 1

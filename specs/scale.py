@@ -8,13 +8,16 @@ from __future__ import annotations
 from math import isfinite
 from struct import pack, unpack
 
+from superopt.elementwise import pointwise
 from superopt.graph import Term
 from superopt.index import Real, Tensor, number, tensor
 from superopt.op import Emit, Node, apply
 
 ONNX = ("Mul", "Div", "Neg")
 
-AXIOMS = """
+AXIOMS = (
+    pointwise("scale", "factor", fixes_zero=True)
+    + """
     one:           scale(x, factor=1) == x  for x[1, 2, 3, 4]
     zero:          scale(x, factor=0) == zeros(shape=x.shape)  for x[1, 2, 3, 4]
     twice:         scale(scale(x, factor=a), factor=b) == scale(x, factor=a * b)  for x[1, 2, 3, 4]
@@ -25,24 +28,8 @@ AXIOMS = """
     mul:           scale(x * y, factor=a) == scale(x, factor=a) * y  for x[1, 2, 3, 4], y[1, 2, 3, 4]
     ones:          x * scale(ones(shape=x.shape), factor=a) == scale(x, factor=a)  for x[1, 2, 3, 4]
     zeros:         scale(zeros(shape=s), factor=a) == zeros(shape=s)  for s[1, 2, 3, 4]
-    concat:        scale(concat(x, y, axis=k), factor=a) == concat(scale(x, factor=a), scale(y, factor=a), axis=k)
-                   for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    slice:         scale(slice(x, axis=k, start=b, stop=c), factor=a) == slice(scale(x, factor=a), axis=k, start=b, stop=c)
-                   for x[1, 2, 3, 4], k[-1, -2, -3, -4]
-    transpose:     scale(transpose(x, perm=(-1, -2)), factor=a) == transpose(scale(x, factor=a), perm=(-1, -2))  for x[2]
-    transpose-3:   scale(transpose(x, perm=(i, j, k)), factor=a) == transpose(scale(x, factor=a), perm=(i, j, k))
-                   for x[3], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    transpose-4:   scale(transpose(x, perm=(-4, i, j, k)), factor=a) == transpose(scale(x, factor=a), perm=(-4, i, j, k))
-                   for x[4], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
-    expand:        scale(expand(x, shape=s, axes=(k,)), factor=a) == expand(scale(x, factor=a), shape=s, axes=(k,))
-                   for x[1], s[2, 3, 4], k[-1, -2, -3, -4]
-    expand-matrix: scale(expand(x, shape=s, axes=(-2, -1)), factor=a) == expand(scale(x, factor=a), shape=s, axes=(-2, -1))
-                   for x[2], s[3, 4]
-    reshape:       scale(reshape(x, shape=s), factor=a) == reshape(scale(x, factor=a), shape=s)
-                   for x[1, 2, 3, 4], s[1, 2, 3, 4]
-    pad:           scale(pad(x, before=p, after=q), factor=a) == pad(scale(x, factor=a), before=p, after=q)
-                   for x[1, 2, 3, 4], p[1, 2, 3, 4], q[1, 2, 3, 4]
 """
+)
 
 
 def scale(x: Tensor, *, factor: Real) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.composite import composed
-from superopt.elementwise import increasing, pointwise
+from superopt.elementwise import increasing, pointwise, pooled
 from superopt.graph import Term
 from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
@@ -18,6 +18,7 @@ COMPOSITE = """
 AXIOMS = (
     pointwise("sigmoid")
     + increasing("sigmoid")
+    + pooled("sigmoid")
     + """
     negate:        sigmoid(scale(x, factor=-1)) == ones(shape=x.shape) - sigmoid(x)  for x[1, 2, 3, 4]
     exp:           sigmoid(x) == exp(x) * sigmoid(scale(x, factor=-1))  for x[1, 2, 3, 4]

@@ -28,12 +28,6 @@ AXIOMS = """
                      == transpose(stride(x, axis=-2, step=s), perm=(-1, -2))  for x[2]
     transpose-rows:  stride(transpose(x, perm=(-1, -2)), axis=-2, step=s)
                      == transpose(stride(x, axis=-1, step=s), perm=(-1, -2))  for x[2]
-    add:             stride(x + y, axis=k, step=s) == stride(x, axis=k, step=s) + stride(y, axis=k, step=s)
-                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    mul:             stride(x * y, axis=k, step=s) == stride(x, axis=k, step=s) * stride(y, axis=k, step=s)
-                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    scale:           stride(scale(x, factor=a), axis=k, step=s) == scale(stride(x, axis=k, step=s), factor=a)
-                     for x[1, 2, 3, 4], k[-1, -2, -3, -4]
     expand-channel:  stride(expand(t, shape=z, axes=(-3,)), axis=k, step=s)
                      == expand(t, shape=stride(expand(t, shape=z, axes=(-3,)), axis=k, step=s).shape, axes=(-3,))
                      for t[1], z[4], k[-1, -2, -4]

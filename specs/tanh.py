@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.composite import composed
-from superopt.elementwise import increasing, pointwise
+from superopt.elementwise import increasing, pointwise, pooled
 from superopt.graph import Term
 from superopt.index import Tensor
 from superopt.op import Emit, Node, apply
@@ -18,9 +18,10 @@ COMPOSITE = """
 AXIOMS = (
     pointwise("tanh", fixes_zero=True)
     + increasing("tanh")
+    + pooled("tanh")
     + """
     odd:           tanh(scale(x, factor=-1)) == scale(tanh(x), factor=-1)  for x[1, 2, 3, 4]
-    sigmoid:       sigmoid(x) == scale(tanh(scale(x, factor=1 / 2)) + ones(shape=x.shape), factor=1 / 2)  for x[1, 2, 3, 4]
+    sigmoid:       scale(tanh(scale(x, factor=1 / 2)) + ones(shape=x.shape), factor=1 / 2) == sigmoid(x)  for x[1, 2, 3, 4]
 """
 )
 

@@ -43,12 +43,6 @@ AXIOMS = """
                      == reshape(expand(x, shape=(m, x.shape[-2], x.shape[-1]), axes=(-2, -1)),
                                 shape=(m * x.shape[-2], x.shape[-1]))
                      for x[2]
-    add:             tile(x + y, axis=k, times=m) == tile(x, axis=k, times=m) + tile(y, axis=k, times=m)
-                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    mul:             tile(x * y, axis=k, times=m) == tile(x, axis=k, times=m) * tile(y, axis=k, times=m)
-                     for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4]
-    scale:           tile(scale(x, factor=a), axis=k, times=m) == scale(tile(x, axis=k, times=m), factor=a)
-                     for x[1, 2, 3, 4], k[-1, -2, -3, -4]
     sum:             reduce_sum(tile(x, axis=k, times=m), axes=(k,)) == scale(reduce_sum(x, axes=(k,)), factor=m)
                      for x[2, 3, 4], k[-1, -2, -3, -4]
     mean:            reduce_mean(tile(x, axis=k, times=m), axes=(k,)) == reduce_mean(x, axes=(k,))

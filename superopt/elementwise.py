@@ -29,7 +29,10 @@ def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
                    for x[4], i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]
     expand:        {f("expand(x, shape=s, axes=(k,))")} == expand({f("x")}, shape=s, axes=(k,))
                    for x[1], s[2, 3, 4], k[-1, -2, -3, -4]
-    expand-matrix: {f("expand(x, shape=s, axes=(-2, -1))")} == expand({f("x")}, shape=s, axes=(-2, -1))  for x[2], s[3, 4]
+    expand-matrix: {f("expand(x, shape=s, axes=(i, j))")} == expand({f("x")}, shape=s, axes=(i, j))
+                   for x[2], s[3, 4], i[-2, -3, -4], j[-1, -2, -3]
+    expand-3:      {f("expand(x, shape=s, axes=(i, j, k))")} == expand({f("x")}, shape=s, axes=(i, j, k))
+                   for x[3], s[4], i[-3, -4], j[-2, -3], k[-1, -2]
     reshape:       {f("reshape(x, shape=s)")} == reshape({f("x")}, shape=s)  for x[1, 2, 3, 4], s[1, 2, 3, 4]
     stride:        {f("stride(x, axis=k, step=s)")} == stride({f("x")}, axis=k, step=s)  for {along}
     reverse:       {f("reverse(x, axis=k)")} == reverse({f("x")}, axis=k)  for {along}
@@ -38,29 +41,32 @@ def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
 {padded if fixes_zero else ""}"""
 
 
-def pairwise(name: str, *, fixes_zero: bool = True) -> str:
+def pairwise(written: str, *, fixes_zero: bool = True) -> str:
     """A function of two elements at one position trades places with what only moves elements, and with padding where it takes
     0 and 0 to 0.
+
+    `written` is its name, or how it is written of two operands: "{} + {}".
     """
+    f = written.format if "{}" in written else f"{written}({{}}, {{}})".format
 
     def moved(move: str, ranks: str) -> str:
-        return (
-            f"{move.format(f'{name}(x, y)')} == {name}({move.format('x')}, {move.format('y')})\n                   for {ranks}"
-        )
+        one, other = move.format("x"), move.format("y")
+        return f"{move.format(f('x', 'y'))}\n                   == {f(one, other)}\n                   for {ranks}"
 
     every = "x[1, 2, 3, 4], y[1, 2, 3, 4]"
+    turned = "i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]"
     padded = f"""    pad:           {moved("pad({}, before=p, after=q)", f"{every}, p[1, 2, 3, 4], q[1, 2, 3, 4]")}
 """
-    turned = "i[-1, -2, -3], j[-1, -2, -3], k[-1, -2, -3]"
     return f"""
-    concat:        {name}(concat(x, y, axis=k), concat(z, w, axis=k)) == concat({name}(x, z), {name}(y, w), axis=k)
+    concat:        {f("concat(x, y, axis=k)", "concat(z, w, axis=k)")} == concat({f("x", "z")}, {f("y", "w")}, axis=k)
                    for {every}, z[1, 2, 3, 4], w[1, 2, 3, 4], k[-1, -2, -3, -4]
     slice:         {moved("slice({}, axis=k, start=a, stop=b)", f"{every}, k[-1, -2, -3, -4]")}
     transpose:     {moved("transpose({}, perm=(-1, -2))", "x[2], y[2]")}
     transpose-3:   {moved("transpose({}, perm=(i, j, k))", f"x[3], y[3], {turned}")}
     transpose-4:   {moved("transpose({}, perm=(-4, i, j, k))", f"x[4], y[4], {turned}")}
     expand:        {moved("expand({}, shape=s, axes=(k,))", "x[1], y[1], s[2, 3, 4], k[-1, -2, -3, -4]")}
-    expand-matrix: {moved("expand({}, shape=s, axes=(-2, -1))", "x[2], y[2], s[3, 4]")}
+    expand-matrix: {moved("expand({}, shape=s, axes=(i, j))", "x[2], y[2], s[3, 4], i[-2, -3, -4], j[-1, -2, -3]")}
+    expand-3:      {moved("expand({}, shape=s, axes=(i, j, k))", "x[3], y[3], s[4], i[-3, -4], j[-2, -3], k[-1, -2]")}
     reshape:       {moved("reshape({}, shape=s)", f"{every}, s[1, 2, 3, 4]")}
     stride:        {moved("stride({}, axis=k, step=s)", f"{every}, k[-1, -2, -3, -4]")}
     reverse:       {moved("reverse({}, axis=k)", f"{every}, k[-1, -2, -3, -4]")}
@@ -70,13 +76,19 @@ def pairwise(name: str, *, fixes_zero: bool = True) -> str:
 
 
 def increasing(name: str, *parameters: str) -> str:
-    """A function of each element that never decreases trades places with the larger and the smaller of two, and maxima."""
+    """A function of each element that never decreases trades places with the larger and the smaller of two."""
     f = _function(name, parameters)
-
-    window = "kernel=k, strides=s, pads=p, dilations=d"
     return f"""
     maximum:       {f("maximum(x, y)")} == maximum({f("x")}, {f("y")})  for x[1, 2, 3, 4], y[1, 2, 3, 4]
     minimum:       {f("minimum(x, y)")} == minimum({f("x")}, {f("y")})  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+"""
+
+
+def pooled(name: str, *parameters: str) -> str:
+    """A function of each element that never decreases trades places with the largest of many."""
+    f = _function(name, parameters)
+    window = "kernel=k, strides=s, pads=p, dilations=d"
+    return f"""
     max-pool:      {f(f"max_pool(x, {window})")} == max_pool({f("x")}, {window})  for x[4], k[2], s[2], p[4], d[2]
     reduce-max:    {f("reduce_max(x, axes=(k,))")} == reduce_max({f("x")}, axes=(k,))  for x[1, 2, 3, 4], k[-1, -2, -3, -4]
     reduce-max-2:  {f("reduce_max(x, axes=(-2, -1))")} == reduce_max({f("x")}, axes=(-2, -1))  for x[3, 4]
