@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -18,13 +19,15 @@ from superopt.graph import Term, variables
 from superopt.model.cache import Cache, digest_of
 from superopt.model.kernel import SMALL, Kernel, Operand, Timing, attribute_value, least_seconds, random_values
 from superopt.model.lower import is_boolean, lower
-from superopt.model.nodes import model_of
+from superopt.model.nodes import WEIGHTS, Hollow, model_of
 from superopt.model.session import Array, Device, Session, last_level_cache
 
 Json: TypeAlias = "Any"
 
 _LEAST = 1e-7
 _CHAIN = 32
+_LARGE = 1024
+"""Bytes from which a weight is left without values, for ONNX Runtime's optimizations do not look at them."""
 _COPIES = ("MemcpyToHost", "MemcpyFromHost")
 _BLOCKED = "com.microsoft.nchwc"
 
@@ -127,14 +130,15 @@ class Clock:
     def _optimized(self, model: ModelProto) -> ModelProto:
         with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
             path = Path(folder) / "optimized.onnx"
-            Session(model, self.device, anywhere=True, saved=path)
+            Session(_with_weights(model, Path(folder)), self.device, anywhere=True, saved=path)
             return onnx.load(path, load_external_data=False)
 
 
 class Measured:
     """The measured cost of segments of a model with this opset; what the search minimizes.
 
-    Weights, and what is made of weights alone, are initializers with random values of the right shapes: no weight is computed.
+    Weights, and what is made of weights alone, are initializers of the right shapes: small ones with random values, large ones
+    with none. No weight is computed.
     """
 
     def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
@@ -164,8 +168,10 @@ class Measured:
         salts = itertools.count()
 
         def constant(term: Term) -> Array:
-            element = TensorProto.BOOL if is_boolean(term) else self._element
-            return random_values(element, term.sizes, next(salts))
+            dtype = np.dtype(np.bool_) if is_boolean(term) else self.dtype
+            if math.prod(term.sizes) * dtype.itemsize >= _LARGE:
+                return Hollow.of(dtype, term.sizes)
+            return random_values(helper.np_dtype_to_tensor_dtype(dtype), term.sizes, next(salts))
 
         lowered = lower(wanted, self.opset, constant=constant, dtype=self.dtype)
         read = {name for node in lowered.nodes for name in node.inputs}
@@ -174,9 +180,17 @@ class Measured:
         whole = replace(lowered, initializers=weights | dict(lowered.initializers))
         return model_of(whole, [v for v in leaves if not v.constant], wanted, self.opset, self.dtype)
 
-    @property
-    def _element(self) -> int:
-        return helper.np_dtype_to_tensor_dtype(self.dtype)
+
+def _with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
+    """The model, or a file of it in the folder and beside it one that is large enough for its hollow tensors."""
+    lengths = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "length"]
+    if not lengths:
+        return model
+    with (folder / WEIGHTS).open("wb") as file:
+        file.truncate(max(lengths))
+    path = folder / "segment.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:

@@ -19,6 +19,19 @@ Array: TypeAlias = "npt.NDArray[Any]"
 AttributeValue: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
 
 
+WEIGHTS = "weights"
+"""The file that a hollow tensor names, beside the model."""
+
+
+class Hollow(np.ndarray[Any, np.dtype[Any]]):
+    """An array of which type and shape alone matter: in a model, a tensor of a file that only a session needs."""
+
+    @staticmethod
+    def of(dtype: npt.DTypeLike, shape: Sequence[int]) -> Hollow:
+        """A hollow array, which takes no memory."""
+        return np.broadcast_to(np.zeros((), dtype), shape).view(Hollow)
+
+
 @dataclass(frozen=True)
 class NodeText:
     """One ONNX node: what stands in a NodeProto, as plain values. An absent optional input is the empty string."""
@@ -68,11 +81,21 @@ def model_of(
         "terms",
         [info(x.name, TensorProto.BOOL if x.condition else kind, x.sizes) for x in inputs],
         [info(name, TensorProto.BOOL if name in lowered.booleans else kind, term.sizes) for name, term in outputs.items()],
-        [onnx.numpy_helper.from_array(np.asarray(a, order="C"), name) for name, a in lowered.initializers.items()],
+        [_tensor(array, name) for name, array in lowered.initializers.items()],
     )
     imports = [onnx.helper.make_opsetid("", opset)]
     version = max(IR_VERSION, onnx.helper.find_min_ir_version_for(imports))
     return onnx.helper.make_model(graph, opset_imports=imports, ir_version=version)
+
+
+def _tensor(array: Array, name: str) -> TensorProto:
+    if not isinstance(array, Hollow):
+        return onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
+    tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
+    tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor.external_data.add(key="location", value=WEIGHTS)
+    tensor.external_data.add(key="length", value=str(array.nbytes))
+    return tensor
 
 
 def _node(text: NodeText) -> NodeProto:
