@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from superopt.graph import Atom, Extent, Floor, Size, Sym, atoms, floor_divide, size, substitute
-from superopt.prove.sums import Call, Factor, Largest, Lookup, Power, Read, Summand, nested
+from superopt.graph import Atom, Extent, Floor, Size, Sym, at_least, atoms, floor_divide, size, substitute
+from superopt.prove.arithmetic import valid
+from superopt.prove.sums import Call, Factor, Guard, Largest, Lookup, Power, Read, Summand, nested
 
 Reindexing: TypeAlias = "dict[Sym, Extent]"
 Pair: TypeAlias = "tuple[Extent, Extent]"
@@ -196,6 +197,22 @@ def quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
     """Every quotient in the extents, innermost last."""
     for extent in extents:
         yield from (a for a in atoms(extent) if isinstance(a, Floor))
+
+
+def unnested(facts: Guard, extent: Extent) -> Extent:
+    """The extent with a // b // c as a // (b * c) where c is known to be positive."""
+    for quotient in quotients([extent]):
+        match quotient.numerator:
+            case Size(terms=(((Floor() as inner,), 1),)) if valid(facts, at_least(quotient.denominator, 1)):
+                flat = floor_divide(inner.numerator, _times(inner.denominator, quotient.denominator))
+                return unnested(facts, substitute(extent, lambda a, old=quotient, new=flat: new if a == old else None))
+            case _:
+                pass
+    return extent
+
+
+def _times(a: Extent, b: Extent) -> Extent:
+    return a * b
 
 
 def linear_in(extent: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:

@@ -126,7 +126,7 @@ class Cancellation:
 
     def _by_cases(self, facts: Guard, value: Sum) -> bool:
         """Whether the sum is zero in every case that it leaves open; cases that cannot be are."""
-        possible = cases(value)
+        possible = cases(value, self.notation)
         if possible is None:
             return bool(self.told) and zero_where(facts, self.told, value, self.notation)
         for case in possible:

@@ -34,12 +34,12 @@ class Case:
     by: Sum = ()
 
 
-def cases(value: Sum) -> tuple[Case, ...] | None:
+def cases(value: Sum, notation: Normal) -> tuple[Case, ...] | None:
     """Cases of which one always holds, for a question that the value leaves open; None where it leaves none."""
     pivot = next(_pivots(value, frozenset()), None)
     if pivot is None:
         return None
-    function, difference = pivot
+    function, difference = pivot[0], _upright(pivot[1], notation)
     opposite = times(difference, -1)
     match function:
         case "zero":
@@ -49,6 +49,17 @@ def cases(value: Sum) -> tuple[Case, ...] | None:
             return Case(((difference, Sign.POSITIVE),)), Case(((opposite, Sign.NOT_NEGATIVE),))
         case _:
             return Case(((difference, Sign.NOT_NEGATIVE),)), Case(((opposite, Sign.NOT_NEGATIVE),))
+
+
+def _upright(value: Sum, notation: Normal) -> Sum:
+    """A sum of the same sign as the value: in a product, x for 1 / x."""
+    if len(value) != 1 or value[0].bound or value[0].guard:
+        return value
+    result: Sum = (replace(value[0], factors=()),)
+    for factor in value[0].factors:
+        odd = isinstance(factor, Power) and isinstance(factor.exponent, int) and factor.exponent % 2 == 1
+        result = notation.product(result, factor.base if odd and isinstance(factor, Power) else single(factor))
+    return result
 
 
 def _pivots(value: Sum, hidden: frozenset[Sym]) -> Iterator[tuple[str, Sum]]:

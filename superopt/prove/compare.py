@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from superopt import index
 from superopt.graph import Floor, Sym, at_least, atoms, same, size
-from superopt.prove.align import linear_in, quotients
+from superopt.prove.align import linear_in, quotients, unnested
 from superopt.prove.alpha import collected
 from superopt.prove.arithmetic import valid
 from superopt.prove.cancel import Cancellation
 from superopt.prove.normal import Normal, flattened
+from superopt.prove.pointwise import pointwise_zero
 from superopt.prove.simplify import one, quotient_range, quotient_value, split_index
 from superopt.prove.sums import Guard, Sum, bound_in, extents_in, substitute_guard, substitute_sum, times
 
@@ -26,7 +27,7 @@ class Comparison:
     def difference(self, left: index.Tensor, right: index.Tensor) -> str | None:
         """None where the tensors are shown to be equal, shapes and elements; otherwise what stands in the way."""
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
-            if not valid(self.facts, same(here, there)):
+            if not valid(self.facts, same(unnested(self.facts, here), unnested(self.facts, there))):
                 return f"extents {here} and {there} of axis {axis} are not shown to be equal"
         position = tuple(self.notation.fresh("i") for _ in left.shape)
         facts = self.facts
@@ -36,7 +37,7 @@ class Comparison:
         with index.interpreted(self.notation):
             value = collected(flattened(left[at].tree) + times(flattened(right[at].tree), -1))
         cancellation = Cancellation(self.notation)
-        if not value or cancellation.zero(*self._split(facts, value, set(position))):
+        if pointwise_zero(facts, value) or cancellation.zero(*self._split(facts, value, set(position))):
             return None
         self.remainder = cancellation.remainder
         return f"{len(self.remainder)} summands are left that do not cancel"

@@ -13,8 +13,9 @@ from dataclasses import replace
 from fractions import Fraction
 from math import gcd, isqrt
 
-from superopt.graph import Extent, Inverse, Size, atoms, integral, inverse, size
+from superopt.graph import Extent, Inverse, Size, at_least, atoms, integral, inverse, size
 from superopt.prove.alpha import collected, factor_key, ordered, shape
+from superopt.prove.arithmetic import Effort, valid
 from superopt.prove.normal import Normal
 from superopt.prove.signs import Sign, positive_atom
 from superopt.prove.sums import (
@@ -185,10 +186,10 @@ class _Functions:
     def factor_power(self, factor: Factor, exponent: Extent) -> Sum:
         match factor:
             case Power(base, inner):
-                if isinstance(inner, int) and isinstance(exponent, Fraction) and inner % 2 == 0:
+                if isinstance(inner, int) and not isinstance(exponent, int) and inner % 2 == 0:
                     return self.power(self.magnitude(base), inner * exponent)
-                numbers = isinstance(inner, int | Fraction) and isinstance(exponent, int | Fraction)
-                if numbers or self.signs.of(self.facts, base):
+                odd = isinstance(inner, int) or isinstance(inner, Fraction) or isinstance(exponent, int)
+                if odd or self.signs.of(self.facts, base):
                     return self.power(base, _simple(inner * exponent))
             case Call("exp", (argument,)):
                 return self.exp(times(argument, exponent))
@@ -393,7 +394,7 @@ class _Functions:
         """The number, sizes and factors of at least this sign that every summand is a multiple of, free of bound indices."""
         if not values:
             return Summand(1)
-        number = number_content(self.facts, [s.coefficient for s in values])
+        number = number_content(self.facts, [s.coefficient for s in values], least)
         common: list[Factor] = []
         shared = Counter(map(factor_key, values[0].factors))
         for other in values[1:]:
@@ -501,8 +502,8 @@ def _quotient(summand: Summand, by: Summand) -> Summand:
     return replace(summand, coefficient=number, factors=tuple(left))
 
 
-def number_content(facts: Guard, coefficients: Sequence[Extent]) -> Extent:
-    """The largest positive number and product of positive sizes that divides all coefficients."""
+def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = Sign.POSITIVE) -> Extent:
+    """The largest positive number and product of sizes of at least this sign that divides all coefficients."""
     terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
     shared = Counter(terms[0][0])
     for monomial, _ in terms[1:]:
@@ -513,6 +514,6 @@ def number_content(facts: Guard, coefficients: Sequence[Extent]) -> Extent:
         common = common * n.denominator // gcd(common, n.denominator)
     content: Extent = integral(Fraction(gcd(*(n.numerator for n in numbers)), common))
     for atom in shared.elements():
-        if positive_atom(facts, atom):
+        if positive_atom(facts, atom) or (least is not Sign.POSITIVE and valid(facts, at_least(size(atom), 0), Effort.LINEAR)):
             content = content * size(atom)
     return content

@@ -46,7 +46,7 @@ from superopt.rule import Rule
 from superopt.text import Equation
 from superopt.verdict import Proved, Refuted, Unknown, Verdict, worst
 
-FIRST_INSTANCES = 4
+FIRST_INSTANCES = 2
 INSTANCES = 60
 VALUES = (1, 2, 3, 4)
 MOST_BOUNDED = 2

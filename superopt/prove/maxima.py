@@ -24,6 +24,7 @@ from superopt.prove.sums import (
     Summand,
     extents_in,
     single,
+    substitute_guard,
     times,
 )
 
@@ -32,7 +33,13 @@ MOST_COMPARED = 5
 
 
 def largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum:
-    """The largest of candidates whose values are simplified."""
+    """The largest of candidates whose values are simplified; of a value and its negative it stays what it is, if neither rules."""
+    given = list(candidates)
+    if len(given) == 2 and all(_plain(c) for c in given) and not collected(given[0].value + given[1].value):
+        if (left := _undominated(facts, given, notation)) == given:
+            return _magnitude(facts, given, notation)
+        given = left
+    candidates = [_unbound(facts, c) for c in given]
     flat = [inner for c in candidates for inner in _flattened((*facts, *c.guard), c, notation)]
     flat = _undominated(facts, list({factor_key(Largest((c,))): c for c in flat}.values()), notation)
     if len(flat) == 1 and not flat[0].bound and not flat[0].guard:
@@ -46,8 +53,29 @@ def largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> 
     if content != Summand(1) and all(_free_of(content.coefficient, c) for c in flat):
         less = [replace(c, value=divided(c.value, content)) for c in flat]
         return notation.product((content,), largest(facts, less, notation))
-    outside = _outermost(facts, flat, notation)
+    outside = _outermost(facts, flat, notation) or _smallest_of_largest(facts, flat, notation)
     return single(Largest(tuple(flat))) if outside is None else outside
+
+
+def _plain(candidate: Candidate) -> bool:
+    return not candidate.bound and not candidate.guard
+
+
+def _unbound(facts: Guard, candidate: Candidate) -> Candidate:
+    """The candidate without bound indices that it does not depend on, where they surely have a value."""
+    if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
+        return candidate
+    first = substitute_guard(candidate.guard, lambda a: 0 if a in candidate.bound else None)
+    return Candidate((), (), candidate.value) if all(valid(facts, c) for c in first) else candidate
+
+
+def _magnitude(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum:
+    """The absolute value, what is positive in it taken out."""
+    content = larger_content(facts, [s for c in candidates for s in c.value], notation)
+    if content == Summand(1):
+        return single(Largest(tuple(candidates)))
+    less = [replace(c, value=divided(c.value, content)) for c in candidates]
+    return notation.product((content,), single(Largest(tuple(less))))
 
 
 def _flattened(facts: Guard, candidate: Candidate, notation: Normal) -> list[Candidate]:
@@ -116,6 +144,24 @@ def _free(factor: Factor, candidate: Candidate) -> bool:
 
 def _free_of(coefficient: Extent, candidate: Candidate) -> bool:
     return not set(candidate.bound) & set(atoms(coefficient))
+
+
+def _smallest_of_largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum | None:
+    """The largest over k of the smaller of a(k) and b: the smaller of the largest a(k), and b."""
+    if len(candidates) != 1 or len(candidates[0].value) != 1 or not candidates[0].bound:
+        return None
+    (candidate,) = candidates
+    match candidate.value[0]:
+        case Summand(-1, (), (), (Largest(inner),)) if all(map(_plain, inner)):
+            inside = set(candidate.bound)
+            free = [c for c in inner if not inside & {a for s in c.value for e in extents_in(s) for a in atoms(e)}]
+            rest = [c for c in inner if c not in free]
+            if len(rest) != 1 or not free:
+                return None
+            most = largest(facts, [replace(candidate, value=times(rest[0].value, -1))], notation)
+            return times(largest(facts, [*free, Candidate((), (), times(most, -1))], notation), -1)
+        case _:
+            return None
 
 
 # ---------------------------------------------------------------- monotone functions

@@ -10,7 +10,8 @@ from typing import TypeAlias
 from superopt.errors import ShapeError
 from superopt.graph import Term, substitute_cond, subterms
 from superopt.match import Binding, instantiate
-from superopt.op import apply, operator, registry
+from superopt.op import apply, operator
+from superopt.outline import outlines
 from superopt.prove.assumptions import Assumptions
 from superopt.prove.closure import Closure, Given, Regrouping, extents_of
 from superopt.prove.ematch import Direction, Matcher, directions
@@ -18,6 +19,7 @@ from superopt.prove.ground import write_ground, write_regrouping
 from superopt.rule import axioms
 
 SUMMANDS = 6
+SETS_KEPT = 256
 Readings: TypeAlias = "Mapping[tuple[str, int], Sequence[Direction]]"
 
 
@@ -36,33 +38,48 @@ class Limits:
 
 
 @functools.cache
-def every_direction() -> Readings:
-    """Every usable reading of every axiom, by the operator and the rank of the side that is matched."""
+def readings(axiom: str) -> tuple[Direction, ...]:
+    """Every usable reading of an axiom, at each choice of its ranks; one that is written `=>` is not read backwards."""
+    law = axioms()[axiom]
+    found = (d for equation in law.equations for d in directions(axiom, equation))
+    return tuple(d for d in found if law.statement.arrow == "==" or d.source is d.equation.left[0])
+
+
+@functools.lru_cache(maxsize=SETS_KEPT)
+def readings_within(operators: frozenset[str]) -> Readings:
+    """The readings of axioms about these operators alone, by the operator and the rank of the side that is matched."""
     found: dict[tuple[str, int], list[Direction]] = {}
     for name, axiom in axioms().items():
-        for equation in axiom.equations:
-            for direction in directions(name, equation):
+        if operators.issuperset(axiom.operators):
+            for direction in readings(name):
                 found.setdefault((direction.source.op, direction.source.rank), []).append(direction)
     return found
 
 
 @functools.cache
+def _own_words(op: str) -> frozenset[str]:
+    """The operators with which the operator's own axioms write it out: those of `sub` are `add` and `scale`."""
+    found: set[str] = set()
+    for name, axiom in axioms().items():
+        if name.partition(".")[0] == op:
+            (left,), (right,) = outlines(axiom.statement.left), outlines(axiom.statement.right)
+            if left.op == op and not any(a.op for a in left.args):
+                found |= right.operators
+    return frozenset(found)
+
+
+@functools.cache
 def written_out(operators: frozenset[str]) -> frozenset[str]:
-    """The operators, and those that axioms write them out with: `sub` brings `add` and `scale`."""
-    found = set(operators)
-    for readings in every_direction().values():
-        for direction in readings:
-            plain = direction.source is direction.equation.left[0] and all(a.is_variable for a in direction.source.args)
-            if plain and direction.source.op in operators:
-                found |= direction.target_operators
-    return frozenset(found) if found == operators else written_out(frozenset(found))
+    """The operators, and those that axioms write them out with."""
+    found = operators.union(*map(_own_words, operators))
+    return found if found == operators else written_out(found)
 
 
 def derive(assumptions: Assumptions, limits: Limits) -> list[str] | None:
     """Instances of axioms from which both sides of the equation are equal, as text; None if they did not meet."""
     goals = tuple(zip(assumptions.left, assumptions.right, strict=True))
     own = frozenset(t.op for pair in goals for t in subterms(*pair) if not t.is_variable)
-    for allowed in dict.fromkeys((own, written_out(own), frozenset(registry()))):
+    for allowed in dict.fromkeys((own, written_out(own))):
         search = Saturation(assumptions, allowed, limits)
         if search.run(goals):
             given, regrouped = search.closure.explain(goals)
@@ -78,7 +95,7 @@ class Saturation:
     """
 
     def __init__(self, assumptions: Assumptions, allowed: frozenset[str], limits: Limits, laws: Readings | None = None) -> None:
-        self.laws = every_direction() if laws is None else laws
+        self.laws = readings_within(allowed) if laws is None else laws
         self.assumptions = assumptions
         self.allowed = allowed
         self.limits = limits

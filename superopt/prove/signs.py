@@ -11,7 +11,7 @@ from fractions import Fraction
 from superopt.graph import Atom, Dim, Extent, Inverse, Size, Sym, at_least, negation, same, size
 from superopt.prove.alpha import Key, collected, factor_key, shape
 from superopt.prove.arithmetic import Effort, valid
-from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, Sum, Summand, substitute_guard
+from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, Sum, Summand, substitute_guard, times
 
 
 class Sign(IntEnum):
@@ -49,7 +49,19 @@ class Signs:
         signs = [self.of_summand(facts, s) for s in value]
         if all(signs):
             return max(told, Sign.POSITIVE if Sign.POSITIVE in signs else Sign.NOT_NEGATIVE)
-        return told
+        return max(told, self._of_difference(facts, value)) if len(value) == 2 else told
+
+    def _of_difference(self, facts: Guard, value: Sum) -> Sign:
+        """The sign of c * (f(a) - f(b)) for a function f that rises, c not negative; 1 is exp(0)."""
+        for high, low in (value, value[::-1]):
+            if high.bound or low.bound or high.guard or low.guard or high.coefficient + low.coefficient != 0:
+                continue
+            if not _number(facts, high.coefficient):
+                continue
+            a, b = _risen(high.factors), _risen(low.factors)
+            if a is not None and b is not None and a[0] == b[0]:
+                return min(Sign.NOT_NEGATIVE, self.of(facts, collected(a[1] + times(b[1], -1))))
+        return Sign.UNKNOWN
 
     def of_summand(self, facts: Guard, summand: Summand) -> Sign:
         """The sign of a summand: where its guard holds, each factor there is not negative, or occurs twice."""
@@ -77,6 +89,11 @@ class Signs:
         if sign or not self._known:
             return sign, False
         negative = self._known.get(_direction((Summand(-1, factors=(factor,)),)), Sign.UNKNOWN)
+        match factor:
+            case Power(base, int() as exponent) if exponent % 2:
+                negative = max(negative, self.of(facts, times(base, -1)))
+            case _:
+                pass
         return negative, bool(negative)
 
     def of_factor(self, facts: Guard, factor: Factor) -> Sign:
@@ -129,6 +146,19 @@ class Signs:
         if not least and any(not collected(a + b) for p, a in enumerate(plain) for b in plain[p + 1 :]):
             return Sign.NOT_NEGATIVE
         return least
+
+
+def _risen(factors: tuple[Factor, ...]) -> tuple[str, Sum] | None:
+    """The function that rises, and what it is of."""
+    match factors:
+        case ():
+            return "exp", ()
+        case (Call("exp" | "log" | "erf" as function, (argument,)),):
+            return function, argument
+        case (Power(base, exponent),) if isinstance(exponent, Fraction) and exponent > 0:
+            return str(exponent), base
+        case _:
+            return None
 
 
 def _direction(value: Sum) -> frozenset[tuple[Key, Extent]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from superopt.graph import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
-from superopt.prove.align import linear_in, quotients, root
+from superopt.prove.align import linear_in, quotients, root, unnested
 from superopt.prove.alpha import collected
 from superopt.prove.arithmetic import Effort, contradictory, valid
 from superopt.prove.functions import applied, merged, raised
@@ -89,6 +89,9 @@ def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
     """A quotient that must be 0 or -1 or 1 is that."""
     inside = (*facts, *summand.guard)
     for quotient in dict.fromkeys(quotients(extents_in(summand))):
+        flat = unnested(inside, size(quotient))
+        if flat != size(quotient):
+            return substitute_summand(summand, one(quotient, flat))
         number = quotient_value(inside, quotient)
         if number is not None:
             return substitute_summand(summand, one(quotient, number))
@@ -219,7 +222,8 @@ def simplified_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
     match factor:
         case Call(function, arguments):
             inner = [_guards_dropped(facts, simplified_sum(facts, a, notation)) for a in arguments]
-            return applied(facts, function, inner, notation)
+            value = applied(facts, function, inner, notation)
+            return simplified_sum(facts, value, notation) if function == "log" and len(value) > 1 else value
         case Power(base, exponent):
             return raised(facts, _guards_dropped(facts, simplified_sum(facts, base, notation)), exponent, notation)
         case Largest(candidates):

@@ -1,0 +1,85 @@
+"""Sums that ask nothing about positions: an equation between functions of elements, the same at every rank and axis."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from superopt.extent import atoms_of
+from superopt.graph import Atom, atoms
+from superopt.prove.alpha import collected
+from superopt.prove.cancel import Cancellation
+from superopt.prove.normal import Normal
+from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, Read, Sum, Summand, bound_in
+
+KEPT = 20_000
+
+
+def pointwise_zero(facts: Guard, value: Sum) -> bool:
+    """Whether the sum is zero whatever the elements are that it reads, taken as unknowns; False where it sums over an index.
+
+    Summands with one guard are looked at together, apart from the others.
+    """
+    if not value:
+        return True
+    if any(True for s in value for _ in bound_in(s)):
+        return False
+    groups: dict[frozenset[object], list[Summand]] = {}
+    for summand in value:
+        groups.setdefault(frozenset(summand.guard), []).append(replace(summand, guard=()))
+    return all(_zero(*_abstract(facts, tuple(group))) for group in groups.values())
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _zero(facts: Guard, value: Sum) -> bool:
+    return Cancellation(Normal()).zero(facts, value)
+
+
+def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
+    """The sum with each element that it reads as a number of its own, and the facts about what is left of sizes in it."""
+    elements = _Elements()
+    plain = collected(elements.sum(value))
+    spoken = elements.spoken
+    grown = True
+    about = [(fact, set(atoms_of(fact))) for fact in facts]
+    kept: dict[int, None] = {}
+    while grown:
+        grown = False
+        for place, (_, named) in enumerate(about):
+            if place not in kept and named & spoken:
+                kept[place] = None
+                spoken |= named
+                grown = True
+    return tuple(about[place][0] for place in sorted(kept)), plain
+
+
+class _Elements:
+    def __init__(self) -> None:
+        self.known: dict[Read, Read] = {}
+        self.spoken: set[Atom] = set()
+
+    def sum(self, value: Sum) -> Sum:
+        return tuple(self.summand(s) for s in value)
+
+    def summand(self, summand: Summand) -> Summand:
+        self.spoken.update(atoms(summand.coefficient))
+        self.spoken.update(a for c in summand.guard for a in atoms_of(c))
+        return replace(summand, factors=tuple(map(self.factor, summand.factors)))
+
+    def factor(self, factor: Factor) -> Factor:
+        match factor:
+            case Read():
+                return self.known.setdefault(factor, Read(f"e{len(self.known)}", ()))
+            case Call(function, arguments):
+                return Call(function, tuple(map(self.sum, arguments)))
+            case Power(base, exponent):
+                self.spoken.update(atoms(exponent))
+                return Power(self.sum(base), exponent)
+            case Largest(candidates):
+                return Largest(tuple(self.candidates(candidates)))
+
+    def candidates(self, candidates: tuple[Candidate, ...]) -> Iterator[Candidate]:
+        for candidate in candidates:
+            self.spoken.update(a for c in candidate.guard for a in atoms_of(c))
+            yield replace(candidate, value=self.sum(candidate.value))
