@@ -61,6 +61,22 @@ AXIOMS = """
                       == concat(reshape(x, shape=(x.shape[-4], x.shape[-3] * x.shape[-2] * x.shape[-1])),
                                 reshape(y, shape=(x.shape[-4], y.shape[-3] * x.shape[-2] * x.shape[-1])), axis=-1)
                       for x[4], y[4]
+    row-outer:        reshape(concat(x, y, axis=-3), shape=(x.shape[-3] + y.shape[-3], x.shape[-2], 1, x.shape[-1]))
+                      == concat(reshape(x, shape=(x.shape[-3], x.shape[-2], 1, x.shape[-1])),
+                                reshape(y, shape=(y.shape[-3], x.shape[-2], 1, x.shape[-1])), axis=-4)
+                      for x[3], y[3]
+    row-channels:     reshape(concat(x, y, axis=-2), shape=(x.shape[-3], x.shape[-2] + y.shape[-2], 1, x.shape[-1]))
+                      == concat(reshape(x, shape=(x.shape[-3], x.shape[-2], 1, x.shape[-1])),
+                                reshape(y, shape=(x.shape[-3], y.shape[-2], 1, x.shape[-1])), axis=-3)
+                      for x[3], y[3]
+    row-dropped-outer: reshape(concat(x, y, axis=-4), shape=(x.shape[-4] + y.shape[-4], x.shape[-3], x.shape[-1]))
+                      == concat(reshape(x, shape=(x.shape[-4], x.shape[-3], x.shape[-1])),
+                                reshape(y, shape=(y.shape[-4], x.shape[-3], x.shape[-1])), axis=-3)
+                      for x[4], y[4] where x.shape[-2] == 1
+    row-dropped-channels: reshape(concat(x, y, axis=-3), shape=(x.shape[-4], x.shape[-3] + y.shape[-3], x.shape[-1]))
+                      == concat(reshape(x, shape=(x.shape[-4], x.shape[-3], x.shape[-1])),
+                                reshape(y, shape=(x.shape[-4], y.shape[-3], x.shape[-1])), axis=-2)
+                      for x[4], y[4] where x.shape[-2] == 1
 """
 
 

@@ -86,6 +86,10 @@ AXIOMS = """
                                         shape=(w.shape[-4], w.shape[-3], v.shape[-2], v.shape[-1])),
                             strides=s, pads=p, dilations=d)
                     for x[4], v[4], w[4], s[2], p[4], d[2] where v.shape[-3] == 1, w.shape[-2] == 1, w.shape[-1] == 1
+    as-matmul:      reshape(reshape(w, shape=(w.shape[-4], w.shape[-3]))
+                            @ reshape(x, shape=(x.shape[-4], x.shape[-3], x.shape[-2] * x.shape[-1])),
+                            shape=(x.shape[-4], w.shape[-4], x.shape[-2], x.shape[-1])) == conv(x, w)
+                    for x[4], w[4] where w.shape[-2] == 1, w.shape[-1] == 1
     pool-pointwise: avg_pool(conv(x, w, group=g), kernel=k, strides=s, pads=p, include_pads=i)
                     == conv(avg_pool(x, kernel=k, strides=s, pads=p, include_pads=i), w, group=g)
                     for x[4], w[4], k[2], s[2], p[4] where w.shape[-2] == 1, w.shape[-1] == 1

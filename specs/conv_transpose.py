@@ -87,6 +87,22 @@ AXIOMS = """
                            shape=(w.shape[-4], w.shape[-3] * w.shape[-2] * w.shape[-2])), perm=(-1, -2)),
                            shape=(w.shape[-3] * w.shape[-2] * w.shape[-2], w.shape[-4], 1, 1))), block=w.shape[-2])
                     for x[4], w[4] where w.shape[-1] == w.shape[-2]
+    concat-groups:  conv_transpose(concat(x, y, axis=-3), concat(v, w, axis=-4), strides=s, pads=p, dilations=d, output_pads=o,
+                                   group=g + h)
+                    == concat(conv_transpose(x, v, strides=s, pads=p, dilations=d, output_pads=o, group=g),
+                              conv_transpose(y, w, strides=s, pads=p, dilations=d, output_pads=o, group=h), axis=-3)
+                    for x[4], y[4], v[4], w[4], s[2], p[4], d[2], o[2] where v.shape[-4] // g == w.shape[-4] // h
+    scale-each:     conv_transpose(x, w, strides=s, pads=p, dilations=d, output_pads=o, group=x.shape[-3])
+                    * expand(t, shape=conv_transpose(x, w, strides=s, pads=p, dilations=d, output_pads=o,
+                                                     group=x.shape[-3]).shape, axes=(-3,))
+                    == conv_transpose(x, w * expand(t, shape=w.shape, axes=(-4,)), strides=s, pads=p, dilations=d,
+                                      output_pads=o, group=x.shape[-3])
+                    for x[4], w[4], t[1], s[2], p[4], d[2], o[2] where w.shape[-3] == 1
+    as-repeat:      conv_transpose(x, ones(shape=(x.shape[-3], 1, m, n)), strides=(m, n), group=x.shape[-3])
+                    == repeat(repeat(x, axis=-2, times=m), axis=-1, times=n)
+                    for x[4]
+    spread:         stride(stride(conv_transpose(x, w, strides=s), axis=-2, step=s0), axis=-1, step=s1) == conv_transpose(x, w)
+                    for x[4], w[4], s[2] where w.shape[-2] == 1, w.shape[-1] == 1
 """
 
 

@@ -1,6 +1,7 @@
 """Two-dimensional max pooling (ONNX MaxPool and GlobalMaxPool; along one axis it is `max_pool1d`).
 
-What lies outside the image is ignored. Every window holds a position inside, since pads are smaller than the window and dilations no larger than the image.
+What lies outside the image is ignored. Every window holds a position inside, since pads are smaller than the window and
+dilations no larger than the image.
 """
 
 from __future__ import annotations

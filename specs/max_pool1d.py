@@ -7,7 +7,6 @@ from superopt.graph import Extent, Term
 from superopt.index import Tensor, require
 from superopt.op import Emit
 
-
 COMPOSITE = """
     reshape(c := max_pool(reshape(x, shape=(x.shape[-3], x.shape[-2], 1, x.shape[-1])), kernel=(1, kernel),
                           strides=(1, stride), pads=(0, before, 0, after), dilations=(1, dilation)),

@@ -17,7 +17,8 @@ ONNX = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 AXIOMS = """
     identity:       reshape(x, shape=x.shape) == x  for x[1, 2, 3, 4]
-    twice:          reshape(reshape(x, shape=s), shape=t) == reshape(x, shape=t)  for x[1, 2], s[1, 2], t[1, 2]
+    twice:          reshape(reshape(x, shape=s), shape=t) == reshape(x, shape=t)
+                    for x[1, 2, 3, 4], s[1, 2, 3, 4], t[1, 2, 3, 4]
     zeros:          reshape(zeros(shape=s), shape=t) == zeros(shape=t)  for s[1, 2, 3, 4], t[1, 2, 3, 4]
     ones:           reshape(ones(shape=s), shape=t) == ones(shape=t)  for s[1, 2, 3, 4], t[1, 2, 3, 4]
     row:            reshape(x, shape=(1, x.shape[-1])) == expand(x, shape=(1, x.shape[-1]), axes=(-1,))  for x[1]
@@ -26,6 +27,15 @@ AXIOMS = """
     kernel:         reshape(x, shape=(x.shape[-1], 1, 1, 1)) == expand(x, shape=(x.shape[-1], 1, 1, 1), axes=(-4,))  for x[1]
     pointwise:      reshape(reshape(x, shape=(x.shape[-2], x.shape[-1], 1, 1)), shape=x.shape) == x  for x[2]
     leading-unit:   reshape(reshape(x, shape=(1, x.shape[-2], x.shape[-1])), shape=x.shape) == x  for x[2]
+    row-channel:    reshape(expand(t, shape=(m, c, n), axes=(-2,)), shape=(m, c, 1, n))
+                    == expand(t, shape=(m, c, 1, n), axes=(-3,))
+                    for t[1]
+    row-dropped:    reshape(expand(t, shape=(m, c, 1, n), axes=(-3,)), shape=(m, c, n))
+                    == expand(t, shape=(m, c, n), axes=(-2,))
+                    for t[1]
+    row-kernel:     reshape(expand(t, shape=(m, c, n), axes=(-3,)), shape=(m, c, 1, n))
+                    == expand(t, shape=(m, c, 1, n), axes=(-4,))
+                    for t[1]
     flatten-expand: reshape(expand(x, shape=(l, m, n), axes=(-1,)), shape=(l * m, n))
                     == expand(x, shape=(l * m, n), axes=(-1,))
                     for x[1]

@@ -18,6 +18,9 @@ from superopt.graph import Term, variable
 from superopt.model.lower import lower
 from superopt.model.session import Device, Session
 from superopt.op import apply
+from superopt.prove.axiomatic import prove_rule
+from superopt.rule import Rule, parse_rules
+from superopt.verdict import Proved
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
 
 RNG = np.random.default_rng(0)
@@ -340,3 +343,53 @@ def test_padding_with_a_number_is_one_node(opset: int) -> None:
     nodes = _one("Pad", opset, _floats(2, 3, 4), *given, mode="constant", **attributes)
     assert nodes.terms()["y"].op == "pad_with"
     assert nodes.op_types() == ["Pad"]
+
+
+# ---------------------------------------------------------------- laws
+
+LAWS = parse_rules(
+    """
+    relu-upsample:     relu(upsample(x, rows=m, columns=n)) => upsample(relu(x), rows=m, columns=n)  for x[4]
+    relu-blocks:       relu(depth_to_space(x, block=b)) => depth_to_space(relu(x), block=b)  for x[4]
+    relu-shuffle:      relu(pixel_shuffle(x, block=b)) => pixel_shuffle(relu(x), block=b)  for x[4]
+    add-upsample:      upsample(x, rows=m, columns=n) + upsample(y, rows=m, columns=n) => upsample(x + y, rows=m, columns=n)
+                       for x[4], y[4]
+    scale-upsample:    upsample(scale(x, factor=a), rows=m, columns=n) => scale(upsample(x, rows=m, columns=n), factor=a)
+                       for x[4]
+    channels-upsample: upsample(x * expand(t, shape=x.shape, axes=(-3,)), rows=m, columns=n)
+                       => upsample(x, rows=m, columns=n) * expand(t, shape=upsample(x, rows=m, columns=n).shape, axes=(-3,))
+                       for x[4], t[1]
+    conv-upsample:     conv(upsample(x, rows=m, columns=n), w) => upsample(conv(x, w), rows=m, columns=n)
+                       for x[4], w[4] where w.shape[-2] == 1, w.shape[-1] == 1
+    concat-upsample:   upsample(concat(x, y, axis=-3), rows=m, columns=n)
+                       => concat(upsample(x, rows=m, columns=n), upsample(y, rows=m, columns=n), axis=-3)  for x[4], y[4]
+    mean-upsample:     reduce_mean(upsample(x, rows=m, columns=n), axes=(-2, -1)) => reduce_mean(x, axes=(-2, -1))  for x[4]
+    pool-upsample:     avg_pool(upsample(x, rows=m, columns=n), kernel=(m, n), strides=(m, n), pads=(0, 0, 0, 0)) => x  for x[4]
+    blocks-back:       space_to_depth(depth_to_space(x, block=b), block=b) => x  for x[4]
+    blocks-forth:      depth_to_space(space_to_depth(x, block=b), block=b) => x  for x[4]
+    row-kernel:        conv1d(x, v + w, stride=s, before=p, after=q, dilation=d, group=g)
+                       => conv1d(x, v, stride=s, before=p, after=q, dilation=d, group=g)
+                        + conv1d(x, w, stride=s, before=p, after=q, dilation=d, group=g)  for x[3], v[3], w[3]
+    row-input:         conv1d(scale(x, factor=a), w, stride=s, before=p, after=q, dilation=d, group=g)
+                       => scale(conv1d(x, w, stride=s, before=p, after=q, dilation=d, group=g), factor=a)  for x[3], w[3]
+    row-concat:        conv1d(x, concat(v, w, axis=-3), stride=s, before=p, after=q, dilation=d)
+                       => concat(conv1d(x, v, stride=s, before=p, after=q, dilation=d),
+                                 conv1d(x, w, stride=s, before=p, after=q, dilation=d), axis=-2)  for x[3], v[3], w[3]
+    row-outputs:       conv1d(x, w, stride=s) * expand(t, shape=conv1d(x, w, stride=s).shape, axes=(-2,))
+                       => conv1d(x, w * expand(t, shape=w.shape, axes=(-3,)), stride=s)  for x[3], w[3], t[1]
+    padded-add:        pad_with(x, before=p, after=q, value=v) + pad(y, before=p, after=q)
+                       => pad_with(x + y, before=p, after=q, value=v)  for x[2], y[2], p[2], q[2]
+    spread-and-picked: stride(stride(conv_transpose(x, w, strides=(m, n)), axis=-2, step=m), axis=-1, step=n)
+                       => conv(x, transpose(w, perm=(-3, -4, -2, -1)))
+                       for x[4], w[4] where w.shape[-2] == 1, w.shape[-1] == 1
+    copies:            conv_transpose(x, ones(shape=(x.shape[-3], 1, m, n)), strides=(m, n), group=x.shape[-3])
+                       => upsample(x, rows=m, columns=n)  for x[4]
+    """
+)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_a_law_of_composites_follows_from_the_axioms(law: Rule) -> None:
+    verdict = prove_rule(law)
+    assert isinstance(verdict, Proved), str(verdict)
+    assert verdict.bounded == ()
