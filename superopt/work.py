@@ -16,8 +16,8 @@ from typing import Any
 
 from superopt import index
 from superopt.composite import unfolded
-from superopt.graph import Cond, Extent, Term, subterms
-from superopt.op import interpret
+from superopt.graph import Cond, Extent, Term, subterms, variable
+from superopt.op import apply, interpret
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,16 @@ def work(term: Term, itemsize: int = 4) -> Work:
     """
     if term.is_variable:
         return Work(0, 0)
+    operands = [variable(f"operand{position}", arg.shape) for position, arg in enumerate(term.args)]
+    return _of_operands(apply(term.op, *operands, **dict(term.attributes)), itemsize)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _of_operands(term: Term, itemsize: int) -> Work:
+    """The work of an operator applied to variables."""
     body = unfolded(term)
     if body is not None:
-        inside = (work(t, itemsize) for t in subterms(body) if t not in subterms(*term.args))
-        return Work(sum(w.flops for w in inside), _moved(term) * itemsize)
+        return Work(sum(work(t, itemsize).flops for t in subterms(body)), _moved(term) * itemsize)
     operands = [index.Tensor(arg.shape, _read(position, len(term.args))) for position, arg in enumerate(term.args)]
     with index.interpreted(_Costs(len(term.args))):
         result = interpret(term, operands)

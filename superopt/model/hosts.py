@@ -6,6 +6,7 @@ or None, and `lower_biased` and `lower_scaled` write host and row as one node.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from superopt.graph import Term
@@ -33,7 +34,11 @@ def _composite(op: str, host: Term) -> Operator | None:
     """The spec that takes the host: that of an operator which the host applies, rather than any other."""
     axis = ROLES[op][0]
     within = {host.op, *(a.op for a in host.args)}
-    specs = [
-        spec for spec in registry().values() if hasattr(spec.module, axis) and getattr(spec.module, axis)(host) is not None
-    ]
+    specs = [spec for spec in _composites(axis) if getattr(spec.module, axis)(host) is not None]
     return min(specs, key=lambda spec: spec.name not in within, default=None)
+
+
+@functools.cache
+def _composites(axis: str) -> tuple[Operator, ...]:
+    """The specs that have this function."""
+    return tuple(spec for spec in registry().values() if hasattr(spec.module, axis))
