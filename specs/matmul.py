@@ -147,7 +147,7 @@ def lower(term: Term, emit: Emit) -> str:
 def _bare(x: Term, emit: Emit) -> Term:
     """The operand without the repetition along batch axes, and without leading axes of extent 1, that MatMul does itself."""
     if x.op == "expand" and x.integers("axes")[-2:] == (-2, -1):
-        return emit.aligned(x)
+        x = emit.aligned(x)
     if x.op == "reshape" and x.rank < x.args[0].rank and x.sizes == x.args[0].sizes[-x.rank :]:
         return x.args[0]
     return x

@@ -58,7 +58,25 @@ def lower(
     Raises:
         ShapeError: the opset cannot express a term.
     """
-    return _Lowering(outputs, opset, constant, np.dtype(dtype), prefix, conditions).run()
+    while True:
+        try:
+            return _Lowering(outputs, opset, constant, np.dtype(dtype), prefix, conditions).run()
+        except _UnavailableError as error:
+            outputs = dict(zip(outputs, _written_out(str(error), tuple(outputs.values())), strict=True))
+
+
+class _UnavailableError(ShapeError):
+    """The opset has no node for a composite operator, whose name is the message."""
+
+
+def _written_out(name: str, roots: tuple[Term, ...]) -> list[Term]:
+    """The terms with every application of the composite `name` written out by its definition."""
+    done: dict[Term, Term] = {}
+    for term in subterms(*roots):
+        args = tuple(done[a] for a in term.args)
+        same = term if args == term.args else apply(term.op, *args, **dict(term.attributes))
+        done[term] = (unfolded(same) if term.op == name else None) or same
+    return [done[r] for r in roots]
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -178,11 +196,12 @@ class _Lowering:
             raise ShapeError(f"{term.op} has no lowering")
         try:
             return spec.lower(term, self)
-        except ShapeError:
-            body = unfolded(term)
-            if body is None:
+        except _UnavailableError:
+            raise
+        except ShapeError as error:
+            if unfolded(term) is None:
                 raise
-            return self.name_of(body)
+            raise _UnavailableError(term.op) from error
 
     # ------------------------------------------------------------ op.Emit
 
