@@ -234,11 +234,12 @@ class Cancellation:
         key = (facts, these, those)
         known = self._largest.get(key)
         if known is None:
-            known = all(self._covered(facts, c, those.candidates) for c in these.candidates)
+            known = all(self.covered(facts, c, those.candidates) for c in these.candidates)
             self._largest[key] = known
         return known
 
-    def _covered(self, facts: Guard, candidate: Candidate, others: Sequence[Candidate]) -> bool:
+    def covered(self, facts: Guard, candidate: Candidate, others: Sequence[Candidate]) -> bool:
+        """Whether the candidate is, wherever it stands, the value of one of the others."""
         open_: Guard = (*facts, *candidate.guard)
         if contradictory(open_):
             return True

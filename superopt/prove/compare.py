@@ -8,6 +8,7 @@ from superopt.prove.align import linear_in, quotients, unnested
 from superopt.prove.alpha import collected
 from superopt.prove.arithmetic import valid
 from superopt.prove.cancel import Cancellation
+from superopt.prove.domains import told, undefined
 from superopt.prove.normal import Normal, flattened
 from superopt.prove.pointwise import pointwise_zero
 from superopt.prove.simplify import one, quotient_range, quotient_value, split_index
@@ -24,8 +25,11 @@ class Comparison:
         self.facts = facts
         self.remainder: Sum = ()
 
-    def difference(self, left: index.Tensor, right: index.Tensor) -> str | None:
-        """None where the tensors are shown to be equal, shapes and elements; otherwise what stands in the way."""
+    def difference(self, left: index.Tensor, right: index.Tensor, *, both_ways: bool = False) -> str | None:
+        """None where the tensors are shown to be equal, shapes and elements; otherwise what stands in the way.
+
+        The right one must be defined where the left one is and, `both_ways`, the left one where the right one is.
+        """
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
             if not valid(self.facts, same(unnested(self.facts, here), unnested(self.facts, there))):
                 return f"extents {here} and {there} of axis {axis} are not shown to be equal"
@@ -35,9 +39,18 @@ class Comparison:
             facts += tuple(c for c in (at_least(size(i), 0), at_least(extent - 1, size(i))) if c is not True)
         at = tuple(map(size, position))
         with index.interpreted(self.notation):
-            value = collected(flattened(left[at].tree) + times(flattened(right[at].tree), -1))
-        cancellation = Cancellation(self.notation)
-        if pointwise_zero(facts, value) or cancellation.zero(*self._split(facts, value, set(position))):
+            here, there = flattened(left[at].tree), flattened(right[at].tree)
+        if undefined(facts, here, there, self.notation):
+            return "the right side is not shown to be defined wherever the left side is"
+        if both_ways and undefined(facts, there, here, self.notation):
+            return "the left side is not shown to be defined wherever the right side is"
+        value = collected(here + times(there, -1))
+        if pointwise_zero(facts, value):
+            return None
+        signs = told(facts, value, self.notation)
+        facts, value = self._split(facts, value, set(position))
+        cancellation = Cancellation(self.notation.telling(self.notation.signs.telling(signs)), told=signs)
+        if cancellation.zero(facts, value):
             return None
         self.remainder = cancellation.remainder
         return f"{len(self.remainder)} summands are left that do not cancel"

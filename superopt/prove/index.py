@@ -54,12 +54,25 @@ RANKS = (1, 2, 3, 4)
 
 
 def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
-    """The verdict on a rule or axiom at all of its rank choices together, from the definitions alone."""
-    return worst(prove_equation(equation, seed=seed) for equation in rule.equations)
+    """The verdict on a rule or axiom at all of its rank choices together, from the definitions alone; the first failure's.
+
+    What is written `==` must be defined on both sides alike, what is written `=>` on the right where it is on the left.
+    """
+    both_ways = rule.statement.arrow == "=="
+    found: list[Verdict] = []
+    for equation in rule.equations:
+        found.append(prove_equation(equation, seed=seed, both_ways=both_ways))
+        if not isinstance(found[-1], Proved):
+            break
+    return worst(found)
 
 
-def prove_equation(equation: Equation, *, seed: int = 0) -> Verdict:
-    """The verdict on one equation, both sides taken to be well typed and its `where` to hold."""
+def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False) -> Verdict:
+    """The verdict on one equation, both sides taken to be well typed and its `where` to hold.
+
+    It says that the right side is defined and equal wherever the left side is defined; `both_ways`, that the left side is
+    defined wherever the right side is, too.
+    """
     started = time.perf_counter()
 
     def spent() -> float:
@@ -69,7 +82,7 @@ def prove_equation(equation: Equation, *, seed: int = 0) -> Verdict:
         counterexample = mismatch(equation, instances=FIRST_INSTANCES, seed=seed)
         if counterexample is not None:
             return Refuted(counterexample, spent())
-        attempt = Attempt(equation, {})
+        attempt = Attempt(equation, {}, both_ways=both_ways)
         if attempt.proved:
             return Proved(spent())
         counterexample = mismatch(equation, instances=INSTANCES, seed=seed + FIRST_INSTANCES)
@@ -79,7 +92,8 @@ def prove_equation(equation: Equation, *, seed: int = 0) -> Verdict:
         return Refuted(counterexample, spent())
     for chosen in _restrictions(attempt):
         choices = itertools.product(VALUES, repeat=len(chosen))
-        if all(Attempt(equation, dict(zip(chosen, values, strict=True))).proved for values in choices):
+        attempts = (Attempt(equation, dict(zip(chosen, values, strict=True)), both_ways=both_ways) for values in choices)
+        if all(other.proved for other in attempts):
             return Proved(spent(), tuple(f"{atom} in {', '.join(map(str, VALUES))}" for atom in chosen))
     return Unknown(attempt.reason, spent())
 
@@ -96,8 +110,9 @@ def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
 class Attempt:
     """One try to prove an equation, with some unknowns given values; `proved`, or else a `reason` why not."""
 
-    def __init__(self, equation: Equation, values: Mapping[Atom, int]) -> None:
+    def __init__(self, equation: Equation, values: Mapping[Atom, int], *, both_ways: bool = False) -> None:
         self.equation = equation
+        self.both_ways = both_ways
         roots = equation.left + equation.right
         dims = [Dim(v.name, axis) for v in variables(*roots) for axis in range(-v.rank, 0)]
         known: list[Cond] = [same(size(atom), value) for atom, value in values.items()]
@@ -123,7 +138,7 @@ class Attempt:
             for term in subterms(*self.equation.left, *self.equation.right):
                 tensors[term] = self._tensor(term, tensors)
         for output, (left, right) in enumerate(zip(self.equation.left, self.equation.right, strict=True)):
-            reason = self.comparison.difference(tensors[left], tensors[right])
+            reason = self.comparison.difference(tensors[left], tensors[right], both_ways=self.both_ways)
             if reason is not None:
                 return f"output {output}: {reason}"
         return ""

@@ -6,6 +6,7 @@ multiplied out and relu(v) is the largest of v and 0.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,9 @@ from superopt.graph import Atom, Cond, Extent, Size, Sym, at_least, negation, si
 from superopt.prove.signs import Signs
 from superopt.prove.sums import (
     ZERO,
+    Call,
     Candidate,
+    Factor,
     Guard,
     Largest,
     Lookup,
@@ -35,6 +38,9 @@ from superopt.prove.sums import (
 )
 
 Tree: TypeAlias = "Choice | Sum"
+KEPT = 100_000
+PARTIAL = frozenset({"reciprocal", "log", "sqrt", "rsqrt", "power"})
+"""Functions that are not defined everywhere."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,22 @@ class Choice:
     condition: Cond
     then: Tree
     other: Tree
+
+
+@functools.lru_cache(maxsize=KEPT)
+def partial(value: Sum) -> bool:
+    """Whether a function that is not defined everywhere stands in the sum."""
+    return any(_partial(f) for s in value for f in s.factors)
+
+
+def _partial(factor: Factor) -> bool:
+    match factor:
+        case Call(function, arguments):
+            return function in PARTIAL or any(map(partial, arguments))
+        case Largest(candidates):
+            return any(partial(c.value) for c in candidates)
+        case _:
+            return False
 
 
 # ---------------------------------------------------------------- trees
@@ -133,7 +155,12 @@ class Normal:
             raise ShapeError(message)
 
     def product(self, a: Sum, b: Sum) -> Sum:
-        """Both multiplied out; indices that both sides bind are renamed on the right."""
+        """Both multiplied out; indices that both sides bind are renamed on the right.
+
+        Zero times what is not defined everywhere stays 0 times that, for it is not defined there either.
+        """
+        if not a or not b:
+            return tuple(replace(s, coefficient=0) for s in a or b if partial((s,)))
         return tuple(self._product(s, t) for s in a for t in b)
 
     def _product(self, s: Summand, t: Summand) -> Summand:

@@ -10,6 +10,7 @@ from superopt.extent import atoms_of
 from superopt.graph import Atom, atoms
 from superopt.prove.alpha import collected
 from superopt.prove.cancel import Cancellation
+from superopt.prove.domains import told
 from superopt.prove.normal import Normal
 from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, Read, Sum, Summand, bound_in
 
@@ -17,7 +18,7 @@ KEPT = 20_000
 
 
 def pointwise_zero(facts: Guard, value: Sum) -> bool:
-    """Whether the sum is zero whatever the elements are that it reads, taken as unknowns; False where it sums over an index.
+    """Whether the sum is zero where it is defined, whatever the elements are that it reads; False where it sums over an index.
 
     Summands with one guard are looked at together, apart from the others.
     """
@@ -33,7 +34,9 @@ def pointwise_zero(facts: Guard, value: Sum) -> bool:
 
 @functools.lru_cache(maxsize=KEPT)
 def _zero(facts: Guard, value: Sum) -> bool:
-    return Cancellation(Normal()).zero(facts, value)
+    notation = Normal()
+    signs = told(facts, value, notation)
+    return Cancellation(notation.telling(notation.signs.telling(signs)), told=signs).zero(facts, value)
 
 
 def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:

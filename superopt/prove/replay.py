@@ -19,6 +19,7 @@ from superopt.graph import Attribute, Extent, Monomial, Size, Term, subterms
 from superopt.op import operator
 from superopt.prove.arithmetic import valid
 from superopt.prove.assumptions import Assumptions
+from superopt.prove.definedness import founded, undefined_somewhere
 from superopt.prove.ground import Ground, read_ground
 from superopt.rule import Rule
 from superopt.text import Equation
@@ -71,6 +72,9 @@ def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | 
             return str(error)
         if sound(ground, assumptions):
             grounds.append(ground)
+    if undefined_somewhere(assumptions):
+        return "the right side is not shown to be defined wherever the left side is"
+    grounds = founded(assumptions, grounds)
     derivation = Derivation(goals_of(assumptions), grounds)
     return grounds if derivation.follows(grounds) else "Z3 does not derive it from the instances that hold there"
 

@@ -1,0 +1,148 @@
+"""Proofs from axioms where operators are not defined everywhere: which instances a rule may rest on.
+
+An axiom that is written `==` has sides that are defined alike, one written `=>` a right side that is defined wherever its left side
+is. Congruence takes both for equalities. That is right on the inputs where both sides of a rule are defined, as long as all that
+an instance is about is defined there too. So a term that divides (or takes a root, a power, a logarithm) must stand in the rule,
+where all of it counts, or in a side of an instance whose other side is known to be defined. Then what is left to show is that
+the rule's right side is defined wherever its left side is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from superopt import index
+from superopt.graph import Term, at_least, size, subterms
+from superopt.op import interpret
+from superopt.prove.assumptions import Assumptions
+from superopt.prove.closure import Closure, Given
+from superopt.prove.domains import undefined
+from superopt.prove.ground import Ground
+from superopt.prove.normal import Normal, Value, flattened, partial
+from superopt.prove.sums import Call, Guard, Largest, Power, Read, Sum
+from superopt.rule import axioms
+
+STRICT = frozenset({"concat", "expand", "matmul", "reduce_max", "reduce_mean", "reduce_sum", "repeat", "reshape", "reverse", "tile"})
+"""Operators other than elementwise ones whose result depends on every element of their operands."""
+
+
+def undefined_somewhere(assumptions: Assumptions) -> bool:
+    """Whether the rule's right side is not shown to be defined wherever its left side is."""
+    if not any(map(is_partial, subterms(*assumptions.right))):
+        return False
+    notation = Normal()
+    tensors: dict[Term, index.Tensor] = {}
+    with index.interpreted(notation):
+        for term in subterms(*assumptions.left, *assumptions.right):
+            operands = [tensors[a] for a in term.args]
+            read = term.is_variable
+            tensors[term] = notation.read(term.name, term.shape) if read else interpret(term, operands)
+        for left, right in zip(assumptions.left, assumptions.right, strict=True):
+            at = tuple(size(notation.fresh("i")) for _ in left.shape)
+            facts: Guard = tuple(assumptions.facts)
+            for i, extent in zip(at, left.shape, strict=True):
+                facts += tuple(c for c in (at_least(i, 0), at_least(extent - 1, i)) if c is not True)
+            if undefined(facts, *(flattened(tensors[side][at].tree) for side in (left, right)), notation):
+                return True
+    return False
+
+
+def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
+    """The instances that are about what is defined wherever both sides of the rule are."""
+    goals = (*assumptions.left, *assumptions.right)
+    if not any(map(is_partial, subterms(*goals, *(side for g in grounds for side in (g.left, g.right))))):
+        return list(grounds)
+    closure = Closure()
+    defined: dict[Term, None] = {}
+    for term in goals:
+        closure.add(term)
+        defined.update(dict.fromkeys(_counting(term)))
+    accepted: list[Ground] = []
+    left = list(grounds)
+    while True:
+        found = [(g, side) for g in left for side in _sources(g) if _all_defined(side, closure, defined)]
+        if not found:
+            return [g for g in grounds if g in accepted]
+        for ground, _ in found:
+            if ground in left:
+                left.remove(ground)
+                accepted.append(ground)
+                closure.merge(closure.add(ground.left), closure.add(ground.right), Given(ground.text, ground.left, ground.right))
+                defined.update(dict.fromkeys(t for side in (ground.left, ground.right) for t in _counting(side)))
+
+
+def _sources(ground: Ground) -> tuple[Term, ...]:
+    """The sides from which the instance may be read."""
+    axiom = axioms().get(ground.axiom)
+    return (ground.left,) if axiom is not None and axiom.statement.arrow == "=>" else (ground.left, ground.right)
+
+
+def _all_defined(side: Term, closure: Closure, defined: Iterable[Term]) -> bool:
+    known = {closure.find(t) for t in defined}
+    return all(closure.lookup(t) in known for t in subterms(side) if is_partial(t))
+
+
+def _counting(term: Term) -> Iterator[Term]:
+    """The terms that divide, take roots and the like, of which the whole term needs every element."""
+    if is_partial(term):
+        yield term
+    if term.op in STRICT or _is_pointwise(term):
+        for operand in term.args:
+            yield from _counting(operand)
+
+
+# ---------------------------------------------------------------- operators
+
+
+def is_partial(term: Term) -> bool:
+    """Whether the term's operator is not defined everywhere."""
+    return not term.is_variable and _facts_of(term)[0]
+
+
+def _is_pointwise(term: Term) -> bool:
+    """Whether each element of the result depends on one element of each operand, the one at its position."""
+    return not term.is_variable and _facts_of(term)[1]
+
+
+_known: dict[object, tuple[bool, bool]] = {}
+
+
+def _facts_of(term: Term) -> tuple[bool, bool]:
+    """Whether the operator is not defined everywhere, and whether it is elementwise, at these attributes and ranks."""
+    identity = term.op, term.attributes, tuple(a.rank for a in term.args)
+    known = _known.get(identity)
+    if known is None:
+        value, at = _value(term)
+        known = _known[identity] = partial(value), _reads_only(value, at)
+    return known
+
+
+def _value(term: Term) -> tuple[Sum, tuple[object, ...]]:
+    """What the term's operator makes of unknown operands, at a position that is the second of the pair."""
+    notation = Normal()
+    with index.interpreted(notation):
+        operands = [notation.read(f"e{place}", a.shape) for place, a in enumerate(term.args)]
+        at = tuple(size(notation.fresh("i")) for _ in term.shape)
+        value: Value = interpret(term, operands)[at]
+        return flattened(value.tree), at
+
+
+def _reads_only(value: Sum, at: tuple[object, ...]) -> bool:
+    for summand in value:
+        if summand.bound or summand.guard:
+            return False
+        for factor in summand.factors:
+            match factor:
+                case Read(_, indices):
+                    if indices != at:
+                        return False
+                case Call(function, arguments):
+                    if function == "choose" or not all(_reads_only(a, at) for a in arguments):
+                        return False
+                case Power(base):
+                    if not _reads_only(base, at):
+                        return False
+                case Largest(candidates):
+                    if not all(_reads_only(c.value, at) and not c.bound and not c.guard for c in candidates):
+                        return False
+    return True

@@ -1,0 +1,140 @@
+"""Where values are defined: what a side of an equation divides by and takes roots, powers and logarithms of.
+
+An equation between values is proved where both are defined. A rule needs more: its right side must be defined wherever its left
+side is. So each thing that the right side demands (that something is not zero, not negative, positive) must follow from what the
+something is made of, or be demanded by the left side, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+from superopt.graph import Extent, Sym
+from superopt.prove.alpha import factor_key, sum_key
+from superopt.prove.cancel import Cancellation
+from superopt.prove.functions import EXPONENTS, raised
+from superopt.prove.normal import PARTIAL, Normal, partial
+from superopt.prove.signs import Sign, Signs
+from superopt.prove.simplify import simplified_sum
+from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, Sum, constant_of, times
+
+Chosen: TypeAlias = "tuple[tuple[object, bool], ...]"
+NOT_ZERO, NOT_NEGATIVE, POSITIVE = "not zero", "not negative", "positive"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The candidate's value is `kind` for all values of its bound indices, where the conditions of `where` have chosen so."""
+
+    kind: str
+    chosen: Chosen
+    candidate: Candidate
+
+    @property
+    def key(self) -> object:
+        """The same for demands that are alike."""
+        return self.kind, self.chosen, factor_key(Largest((self.candidate,)))
+
+    @property
+    def value(self) -> Sum:
+        """What it is demanded of."""
+        return self.candidate.value
+
+
+def told(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
+    """The signs that values have wherever this one is defined."""
+    if not partial(value):
+        return ()
+    plain = (d for d in demands(facts, value, notation) if not d.chosen and not d.candidate.bound and not d.candidate.guard)
+    signs = {POSITIVE: Sign.POSITIVE, NOT_NEGATIVE: Sign.NOT_NEGATIVE}
+    return tuple((d.value, signs[d.kind]) for d in plain if d.kind in signs)
+
+
+def undefined(facts: Guard, left: Sum, right: Sum, notation: Normal) -> bool:
+    """Whether the right value is not shown to be defined wherever the left one is."""
+    if not partial(right):
+        return False
+    given = demands(facts, left, notation)
+    keys = {d.key for d in given}
+    wanted = [d for d in demands(facts, right, notation) if d.key not in keys]
+    if not wanted:
+        return False
+    known = notation.telling(notation.signs.telling(told(facts, left, notation)))
+    return not all(_met(facts, d, known.signs) or _demanded(facts, d, given, known) for d in wanted)
+
+
+def demands(facts: Guard, value: Sum, notation: Normal) -> list[Demand]:
+    """What a value demands that is not true by itself; products and powers taken apart."""
+    found: dict[object, Demand] = {}
+    for function, arguments, bound, guard, chosen in _partial_calls(value, (), (), ()):
+        inside = (*facts, *guard)
+        base = simplified_sum(inside, arguments[0], notation)
+        exponent = constant_of(arguments[1]) if function == "power" else EXPONENTS.get(function, Fraction(-1, 2))
+        if exponent is None or (isinstance(exponent, int) and exponent >= 0):
+            continue
+        for factor in (f for s in raised(inside, base, exponent, notation) for f in s.factors):
+            if isinstance(factor, Power):
+                demand = Demand(_kind(factor.exponent), chosen, Candidate(bound, guard, factor.base))
+                if not _met(facts, demand, notation.signs):
+                    found.setdefault(demand.key, demand)
+    return list(found.values())
+
+
+def _kind(exponent: Extent) -> str:
+    if isinstance(exponent, int):
+        return NOT_ZERO
+    if isinstance(exponent, Fraction):
+        return POSITIVE if exponent < 0 else NOT_NEGATIVE
+    return f"to the power {exponent}"
+
+
+def _partial_calls(
+    value: Sum, bound: tuple[Sym, ...], guard: Guard, chosen: Chosen
+) -> Iterator[tuple[str, tuple[Sum, ...], tuple[Sym, ...], Guard, Chosen]]:
+    for summand in value:
+        for factor in summand.factors:
+            yield from _partial_in(factor, (*bound, *summand.bound), (*guard, *summand.guard), chosen)
+
+
+def _partial_in(
+    factor: Factor, bound: tuple[Sym, ...], guard: Guard, chosen: Chosen
+) -> Iterator[tuple[str, tuple[Sum, ...], tuple[Sym, ...], Guard, Chosen]]:
+    match factor:
+        case Call("choose", (condition, then, other)):
+            asked = sum_key(condition)
+            yield from _partial_calls(condition, bound, guard, chosen)
+            yield from _partial_calls(then, bound, guard, (*chosen, (asked, True)))
+            yield from _partial_calls(other, bound, guard, (*chosen, (asked, False)))
+        case Call(function, arguments):
+            for argument in arguments:
+                yield from _partial_calls(argument, bound, guard, chosen)
+            if function in PARTIAL:
+                yield function, arguments, bound, guard, chosen
+        case Largest(candidates):
+            for candidate in candidates:
+                inside = (*bound, *candidate.bound), (*guard, *candidate.guard)
+                yield from _partial_calls(candidate.value, *inside, chosen)
+        case _:
+            pass
+
+
+def _met(facts: Guard, demand: Demand, signs: Signs) -> bool:
+    """Whether the demand is true by what the value is made of."""
+    inside = (*facts, *demand.candidate.guard)
+    sign = signs.of(inside, demand.value)
+    match demand.kind:
+        case "not negative":
+            return bool(sign)
+        case "not zero":
+            return sign is Sign.POSITIVE or signs.of(inside, times(demand.value, -1)) is Sign.POSITIVE
+        case _:
+            return sign is Sign.POSITIVE
+
+
+def _demanded(facts: Guard, demand: Demand, given: list[Demand], notation: Normal) -> bool:
+    """Whether the demands that are given make it true, wherever it stands."""
+    stronger = [g for g in given if g.kind in (demand.kind, POSITIVE) and set(g.chosen) <= set(demand.chosen)]
+    return Cancellation(notation).covered(facts, demand.candidate, [g.candidate for g in stronger])
