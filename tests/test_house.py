@@ -27,7 +27,7 @@ HOMES = {
     "onnxruntime": ("superopt/model/",),
     "rich": ("superopt/report/", "superopt/cli.py"),
 }
-OPEN_TO_SPECS = {"superopt.composite", "superopt.extent", "superopt.graph", "superopt.index", "superopt.op"}
+OPEN_TO_SPECS = {f"superopt.{module}" for module in ("composite", "elementwise", "extent", "graph", "index", "op", "reduction")}
 
 
 def tree(path: Path) -> ast.Module:
