@@ -1,44 +1,34 @@
 """Every group of channels of every image less its mean, divided by its standard deviation (ONNX GroupNormalization).
 
-The factor and the bias of ONNX's operator, one for each channel (before opset 21, where it is deprecated: for each group), are
-a product and a sum around it; they go back into it on lowering. Images of other ranks are given two axes by a reshape.
+The channels of a group are one row of `layer_norm`. The factor and the bias of ONNX's operator, one for each channel (before
+opset 21, where it is deprecated: for each group), are a product and a sum around it, and all is one node again on lowering.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from superopt.affine import affine, applied, axis_of, positive, rows, split
-from superopt.composite import composed
-from superopt.graph import Extent, Term
-from superopt.index import Real, Tensor, require, same
+from superopt.affine import affine, rows
+from superopt.graph import Term
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "GroupNormalization"
+SINCE = 21
+DEPTH = 4
 
 COMPOSITE = """
     reshape(layer_norm(reshape(x, shape=(x.shape[-4], group, x.shape[-3] // group * x.shape[-2] * x.shape[-1])),
                        epsilon=epsilon), shape=x.shape)
-    for x[4]
+    * expand(s, shape=x.shape, axes=(-3,)) + expand(b, shape=x.shape, axes=(-3,))
 """
 
 
-def group_norm(x: Tensor, *, group: Extent, epsilon: Real) -> Tensor:
-    require(x.rank == 4, "group_norm takes an image batch of rank 4")
-    require(group >= 1, "group_norm: at least one group")
-    require(same(x.shape[-3] % group, 0), "group_norm: groups are of one size")
-    require(positive(epsilon), "group_norm: epsilon is positive")
-    return composed(COMPOSITE, {"x": x}, group=group, epsilon=epsilon)
-
-
 def lift(node: Node) -> Term | None:
-    x = node.operand(0)
-    group, channels = node.attribute("num_groups"), x.sizes[1]
-    image = x if x.rank == 4 else apply("reshape", x, shape=(*x.sizes[:2], prod(x.sizes[2:]), 1))
-    normalized = apply("group_norm", image, group=group, epsilon=fraction_of(node.attribute("epsilon", 1e-5)))
-    factor, bias = (_by_channel(row, group, channels) if row is not None else None for row in rows(node))
-    result = affine(normalized, factor, bias, -3)
-    return apply("reshape", result, shape=x.shape) if x.rank != 4 else result
+    x, group = node.operand(0), node.attribute("num_groups")
+    flat = apply("reshape", x, shape=(x.sizes[0], group, prod(x.sizes[1:]) // group))
+    normalized = apply("layer_norm", flat, epsilon=fraction_of(node.attribute("epsilon", 1e-5)))
+    factor, bias = (_by_channel(row, group, x.sizes[1]) if row is not None else None for row in rows(node))
+    return affine(apply("reshape", normalized, shape=x.shape), factor, bias, 1 - x.rank)
 
 
 def _by_channel(row: Term, group: int, channels: int) -> Term:
@@ -48,32 +38,41 @@ def _by_channel(row: Term, group: int, channels: int) -> Term:
     return apply("reshape", apply("expand", row, shape=(group, channels // group), axes=(-2,)), shape=(channels,))
 
 
-def lower(term: Term, emit: Emit) -> str:
-    channels = term.shape[1:2]
-    return _in_one_node(term, apply("ones", shape=channels), apply("zeros", shape=channels), emit)
-
-
 def bias_axis(host: Term) -> int | None:
-    return axis_of(host, "group_norm", -3)
-
-
-def factor_axis(host: Term) -> int | None:
-    return -3 if host.op == "group_norm" else None
-
-
-def lower_scaled(host: Term, factor: Term, emit: Emit) -> str:
-    if emit.opset < 21:
-        return applied(host, factor, None, -3, emit)
-    return _in_one_node(host, factor, apply("zeros", shape=factor.shape), emit)
+    return 1 - host.rank if _normalized(host) is not None else None
 
 
 def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
-    x, factor = split(host, "group_norm", -3) or (host, None)
-    if emit.opset < 21:
-        return applied(x, factor, bias, -3, emit)
-    return _in_one_node(x, apply("ones", shape=bias.shape) if factor is None else factor, bias, emit)
+    """One node, or from what the groups are to the channels' factors and biases at once before there is one."""
+    found = _normalized(host)
+    assert found is not None
+    x, factor = found
+    scale = apply("ones", shape=bias.shape) if factor is None else factor
+    if emit.opset < SINCE:
+        return emit("BatchNormalization", x, scale, bias, *_standard(bias), epsilon=0.0)
+    normalization = x.args[0]
+    numbers = {"num_groups": normalization.sizes[1], "epsilon": normalization.real("epsilon")}
+    return emit("GroupNormalization", normalization.args[0].args[0], scale, bias, **numbers)
 
 
-def _in_one_node(term: Term, factor: Term, bias: Term, emit: Emit) -> str:
-    number = {"num_groups": term.integer("group"), "epsilon": term.real("epsilon")}
-    return emit("GroupNormalization", term.args[0], factor, bias, **number)
+def _standard(like: Term) -> tuple[Term, Term]:
+    """The means and variances of what is normalized."""
+    return apply("zeros", shape=like.shape), apply("ones", shape=like.shape)
+
+
+def _normalized(host: Term) -> tuple[Term, Term | None] | None:
+    """The normalized groups and the factors of the channels, where the host is that."""
+    if host.op == "mul" and len(host.args) == 2:
+        x, factor = sorted(host.args, key=lambda a: not _is_normalized(a))
+        along = factor.op == "expand" and factor.constant and factor.integers("axes") == (1 - host.rank,)
+        return (x, factor.args[0]) if along and _is_normalized(x) else None
+    return (host, None) if _is_normalized(host) else None
+
+
+def _is_normalized(x: Term) -> bool:
+    """Whether the term is `layer_norm` of rows that are groups of channels, in the shape of the image."""
+    inner = x.args[0] if x.op == "reshape" else x
+    flat = inner.args[0] if inner.op == "layer_norm" else x
+    if x.rank < 3 or flat.op != "reshape" or flat.rank != 3 or flat.args[0].shape != x.shape:
+        return False
+    return flat.sizes[0] == x.sizes[0] and x.sizes[1] % flat.sizes[1] == 0

@@ -13,6 +13,7 @@ from superopt.index import Real, Tensor, require
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "InstanceNormalization"
+DEPTH = 2
 
 COMPOSITE = """
     reshape(layer_norm(reshape(x, shape=(x.shape[-4], x.shape[-3], x.shape[-2] * x.shape[-1])), epsilon=epsilon), shape=x.shape)

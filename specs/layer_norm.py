@@ -15,6 +15,7 @@ from superopt.index import Real, Tensor, require
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "LayerNormalization"
+DEPTH = 2
 
 COMPOSITE = """
     (c := x - expand(reduce_mean(x, axes=(-1,)), shape=x.shape, axes=others(x, -1)))

@@ -44,6 +44,9 @@ AXIOMS = """
     global-pool:    max_pool(x, kernel=(x.shape[-2], x.shape[-1]), strides=s, pads=(0, 0, 0, 0), dilations=(1, 1))
                     == reshape(reduce_max(x, axes=(-2, -1)), shape=(x.shape[-4], x.shape[-3], 1, 1))
                     for x[4], s[2]
+    expand-rows:    reduce_max(expand(x, shape=(m, n), axes=(-1,)), axes=(-2,)) == x  for x[1]
+    expand-columns: reduce_max(expand(x, shape=(n, m), axes=(-2,)), axes=(-1,)) == x  for x[1]
+    expand-image:   reduce_max(expand(x, shape=s, axes=(-4, -3)), axes=(-2, -1)) == x  for x[2], s[4]
     twice:          reduce_max(reduce_max(x, axes=(-1,)), axes=(-1,)) == reduce_max(x, axes=(-2, -1))  for x[2, 3, 4]
     transpose:      reduce_max(transpose(x, perm=(-1, -2)), axes=(-1,)) == reduce_max(x, axes=(-2,))  for x[2]
     transpose-rows: reduce_max(transpose(x, perm=(-1, -2)), axes=(-2,)) == reduce_max(x, axes=(-1,))  for x[2]

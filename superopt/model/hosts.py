@@ -1,7 +1,7 @@
 """Hosts: terms that one ONNX node computes together with what is added to them along an axis, or what multiplies them.
 
 A spec says which terms it takes: `bias_axis` and `factor_axis` give the axis of a host along which it takes a bias or a factor,
-or None, and `lower_biased` and `lower_scaled` write host and row as one node.
+or None, and `lower_biased` and `lower_scaled` write host and row as one node. `DEPTH` is how many operators deep its hosts are.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ def written(op: str, host: Term, row: Term, emit: Emit) -> str:
 
 
 def _composite(op: str, host: Term) -> Operator | None:
-    """The spec that takes the host: that of an operator which the host applies, rather than any other."""
+    """The spec that takes the host; of several that which takes the most of its operators."""
     axis = ROLES[op][0]
-    within = {host.op, *(a.op for a in host.args)}
     specs = [spec for spec in _composites(axis) if getattr(spec.module, axis)(host) is not None]
-    return min(specs, key=lambda spec: spec.name not in within, default=None)
+    return max(specs, key=lambda spec: getattr(spec.module, "DEPTH", 1), default=None)
 
 
 @functools.cache
