@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from superopt import index
@@ -35,12 +35,14 @@ class Work:
 class _Cost:
     """What one element takes: operations, and elements read of each operand. A number reads nothing.
 
-    `accumulated` holds for a sum over an index: summing it over another index goes on adding to the same place.
+    `accumulated` holds for a sum over an index: summing it over another index goes on adding to the same place. `picked` holds
+    for what is multiplied by whether an index is the wanted one: summing it over the index reads that one element.
     """
 
     flops: int
     reads: tuple[int, ...]
     accumulated: bool = False
+    picked: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -51,7 +53,13 @@ class _Cost:
         reads = tuple(a + b for a, b in zip(self.reads, other.reads, strict=True))
         return _Cost(0 if free else self.flops + other.flops + 1, reads)
 
-    __add__ = __sub__ = __mul__ = _with
+    __add__ = __sub__ = _with
+
+    def __mul__(self, other: _Cost) -> _Cost:
+        cost = self._with(other)
+        if self.picked == other.picked:
+            return cost
+        return replace(cost, flops=other.flops if self.picked else self.flops, picked=True)
 
 
 class _Costs:
@@ -69,7 +77,7 @@ class _Costs:
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         assert isinstance(extent, int)
         one: _Cost = body(0)
-        if one.is_number:
+        if one.is_number or one.picked:
             return one
         return _Cost(extent * (one.flops + (not one.accumulated)), tuple(extent * r for r in one.reads), accumulated=True)
 
@@ -81,7 +89,8 @@ class _Costs:
 
     def call(self, function: str, *arguments: Any) -> Any:
         one = functools.reduce(lambda a, b: a + b, arguments)
-        return one if one.is_number else _Cost(one.flops + (len(arguments) == 1), one.reads)
+        picked = function == "zero"
+        return one if one.is_number else _Cost(one.flops + (len(arguments) == 1), one.reads, picked=picked)
 
     def number(self, value: Extent) -> Any:
         return self.free

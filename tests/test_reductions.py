@@ -25,6 +25,7 @@ from superopt.op import apply, fraction_of
 from superopt.prove.index import prove_axiom
 from superopt.rule import Rule, parse_rules
 from superopt.verdict import Proved
+from superopt.work import Work, work
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
 from tests.test_lowering import OneNode
 
@@ -339,6 +340,11 @@ def test_indices_outside_the_axis_are_refused() -> None:
         with pytest.raises(ShapeError):
             lower({"y": term}, 13, constant=lambda _, array=wrong: np.array(array))  # type: ignore[misc]
     assert _op_types(lower({"y": term}, 13, constant=lambda _: np.array([2, -3]))) == ["Gather"]
+
+
+def test_a_gather_costs_what_it_moves() -> None:
+    x, i = variable("x", (100, 4)), variable("i", (3,))
+    assert work(apply("gather", x, i, axis=0)) == Work(0, 4 * (12 + 3 + 12))
 
 
 # ---------------------------------------------------------------- laws
