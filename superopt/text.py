@@ -102,7 +102,7 @@ def real_names(*texts: str) -> frozenset[str]:
         spec = registry().get(ast.unparse(call.func))
         kinds = {p.name: p.kind for p in spec.parameters} if spec else {}
         for keyword in call.keywords:
-            names = {n.id for n in ast.walk(keyword.value) if isinstance(n, ast.Name)}
+            names = set(_names_outside_calls(keyword.value))
             match kinds.get(keyword.arg or ""):
                 case "real":
                     reals |= names
@@ -111,6 +111,15 @@ def real_names(*texts: str) -> frozenset[str]:
                 case _:
                     integers |= names
     return frozenset(name for name in reals - integers if name.rstrip("0123456789") not in tuples)
+
+
+def _names_outside_calls(node: ast.AST) -> Iterator[str]:
+    """The names in an expression, those in an operator's application within it left out."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif not isinstance(node, ast.Call):
+        for child in ast.iter_child_nodes(node):
+            yield from _names_outside_calls(child)
 
 
 @functools.lru_cache(maxsize=4096)

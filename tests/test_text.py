@@ -36,7 +36,8 @@ from superopt.text import parse, parse_condition, parse_statement, show, show_co
 T = TypeVar("T")
 VARIABLES = {name: variable(name, rank) for name, rank in (("x", 2), ("y", 2), ("b", 1), ("c", 3), ("u", 4), ("w", 4))}
 OPERATORS = sorted(name for name, spec in registry().items() if spec.definition is not None)
-LENGTHS = {"strides": (2,), "dilations": (2,), "kernel": (2,), "at": (2,), "pads": (4,), "shape": (1, 2, 3, 4)}
+PAIRS = ("strides", "dilations", "kernel", "at", "output_pads")
+LENGTHS = {**dict.fromkeys(PAIRS, (2,)), "pads": (4,), "shape": (1, 2, 3, 4)}
 
 dims: st.SearchStrategy[Atom] = st.sampled_from([Dim("x", -1), Dim("x", -2), Dim("u", -3), Dim("b", -1)])
 symbols: st.SearchStrategy[Atom] = st.sampled_from([Sym("s"), Sym("k0"), Sym("k1")])
