@@ -16,6 +16,9 @@ AXIOMS = (
     + """
     exp:           log(exp(x)) == x  for x[1, 2, 3, 4]
     product:       log(x * exp(y)) == log(x) + y  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    undone:        exp(log(x)) => x  for x[1, 2, 3, 4]
+    sum:           log(x) + log(y) => log(x * y)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    difference:    log(x) - log(y) => log(x * reciprocal(y))  for x[1, 2, 3, 4], y[1, 2, 3, 4]
     reciprocal:    log(reciprocal(x)) == scale(log(x), factor=-1)  for x[1, 2, 3, 4]
     sqrt:          log(sqrt(x)) == scale(log(x), factor=1 / 2)  for x[1, 2, 3, 4]
     ones:          log(ones(shape=s)) == zeros(shape=s)  for s[1, 2, 3, 4]

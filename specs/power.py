@@ -25,8 +25,6 @@ AXIOMS = (
     inverse:       power(x, exponent=-1) == reciprocal(x)  for x[1, 2, 3, 4]
     inverse-root:  power(x, exponent=-1 / 2) == rsqrt(x)  for x[1, 2, 3, 4]
     exp:           power(exp(x), exponent=a) == exp(scale(x, factor=a))  for x[1, 2, 3, 4]
-    reciprocal:    power(reciprocal(x), exponent=a) == reciprocal(power(x, exponent=a))
-                   for x[1, 2, 3, 4] where a != 0
     product:       power(abs(x) * abs(y), exponent=a) == power(abs(x), exponent=a) * power(abs(y), exponent=a)
                    for x[1, 2, 3, 4], y[1, 2, 3, 4]
     sum:           power(abs(x), exponent=a) * power(abs(x), exponent=b) == power(abs(x), exponent=a + b)

@@ -13,7 +13,8 @@ EXACT = "field"
 AXIOMS = (
     pointwise("reciprocal")
     + """
-    twice:         reciprocal(reciprocal(x)) == x  for x[1, 2, 3, 4]
+    twice:         reciprocal(reciprocal(x)) => x  for x[1, 2, 3, 4]
+    cancel:        x * reciprocal(x) => ones(shape=x.shape)  for x[1, 2, 3, 4]
     product:       reciprocal(x * y) == reciprocal(x) * reciprocal(y)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
     scale:         reciprocal(scale(x, factor=a)) == scale(reciprocal(x), factor=1 / a)  for x[1, 2, 3, 4] where a != 0
     ones:          reciprocal(ones(shape=s)) == ones(shape=s)  for s[1, 2, 3, 4]

@@ -15,7 +15,12 @@ COMPOSITE = """
     for x[1, 2, 3, 4]
 """
 
-AXIOMS = pointwise("rsqrt")
+AXIOMS = (
+    pointwise("rsqrt")
+    + """
+    square:        rsqrt(x) * rsqrt(x) => reciprocal(x)  for x[1, 2, 3, 4]
+"""
+)
 
 
 def rsqrt(x: Tensor) -> Tensor:

@@ -17,6 +17,8 @@ AXIOMS = (
     square:        sqrt(x * x) == abs(x)  for x[1, 2, 3, 4]
     product:       sqrt(abs(x) * abs(y)) == sqrt(abs(x)) * sqrt(abs(y))  for x[1, 2, 3, 4], y[1, 2, 3, 4]
     exp:           sqrt(x * exp(y)) == sqrt(x) * exp(scale(y, factor=1 / 2))  for x[1, 2, 3, 4], y[1, 2, 3, 4]
+    undone:        sqrt(x) * sqrt(x) => x  for x[1, 2, 3, 4]
+    roots:         sqrt(x) * sqrt(y) => sqrt(x * y)  for x[1, 2, 3, 4], y[1, 2, 3, 4]
     scale:         sqrt(scale(x, factor=a * a)) == scale(sqrt(x), factor=a)  for x[1, 2, 3, 4] where a >= 0, a != 0
     reciprocal:    sqrt(reciprocal(x)) == reciprocal(sqrt(x))  for x[1, 2, 3, 4]
     zeros:         sqrt(zeros(shape=s)) == zeros(shape=s)  for s[1, 2, 3, 4]
