@@ -41,7 +41,7 @@ def outlines(text: str) -> tuple[Outline, ...]:
         NotationError: the text is not of the notation.
     """
     tree = expression(text)
-    named = {n.target.id: n.value for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)}
+    named = {n.target.id: n.value for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)} if ":=" in text else {}
     nodes = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     return tuple(_outline(node, named) for node in nodes)
 

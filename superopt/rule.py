@@ -40,7 +40,7 @@ class Rule:
         """
         return tuple(equations(self.statement)) if self.given is None else self.given
 
-    @property
+    @functools.cached_property
     def text(self) -> str:
         """The canonical text without the name; what the ledger's hash is taken of."""
         return str(self.statement)

@@ -354,11 +354,20 @@ def _ranks(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     for node in _tuple(text):
         match node:
             case ast.Subscript(ast.Name(name), ast.Tuple(elements)):
-                yield name, tuple(int(ast.unparse(e)) for e in elements)
+                yield name, tuple(_rank(e) for e in elements)
             case ast.Subscript(ast.Name(name), rank):
-                yield name, (int(ast.unparse(rank)),)
+                yield name, (_rank(rank),)
             case _:
                 raise _fail(node, "not a variable with its ranks")
+
+
+def _rank(node: ast.expr) -> int:
+    match node:
+        case ast.Constant(int() as value):
+            return value
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() as value)):
+            return -value
+    raise _fail(node, "not a rank or an axis")
 
 
 def read(statement: Statement, ranks: Mapping[str, int]) -> Equation:

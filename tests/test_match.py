@@ -2,15 +2,18 @@
 
 import pytest
 
+from superopt.errors import NotationError
 from superopt.graph import Term, subterms, variable
 from superopt.match import Pattern
 from superopt.op import apply
+from superopt.outline import Outline, outlines
 from superopt.rewrite.apply import successors
 from superopt.rewrite.lookahead import Horizon, chains
 from superopt.rewrite.partition import windows
-from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.ruleset import RuleSet, fits, view
 from superopt.rewrite.search import Limits, search
-from superopt.rule import parse_rule
+from superopt.rule import Rule, parse_rule
+from superopt.text import parse_statement
 
 SHARE = parse_rule(
     "share: (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, start=0, stop=y.shape[-1]), "
@@ -61,6 +64,45 @@ def test_a_shared_input_is_merged_at_every_rank_the_rule_states(rank: int) -> No
         assert [t.shape[-1] for t in result] == [5, 7]
         assert {t.op for t in result} == {"slice"}
         assert result[0].args == result[1].args
+
+
+@pytest.mark.parametrize(
+    ("text", "outline"),
+    [
+        ("x @ (y + z)", ("matmul", "", ("add", "", ""))),
+        ("x + relu(y) + z", ("add", "", ("relu", ""), "")),
+        ("slice(m := x @ y, axis=-1, start=0, stop=m.shape[-1])", ("slice", ("matmul", "", ""))),
+        ("conv(x, reshape(w, shape=(x @ y).shape), group=g)", ("conv", "", ("reshape", ""))),
+    ],
+)
+def test_an_outline_is_the_term_without_its_attributes(text: str, outline: object) -> None:
+    def shown(found: Outline) -> object:
+        return (found.op, *map(shown, found.args)) if found.op else ""
+
+    assert [shown(found) for found in outlines(text)] == [outline]
+
+
+def test_a_rule_whose_outline_does_not_fit_is_never_read() -> None:
+    unreadable = Rule("unreadable", parse_statement("unreadable: relu(x @ conv(y, z)) => x for x[2]"))
+    twofold = Rule("twofold", parse_statement("twofold: (relu(x), exp(x @ y)) => (x, y) for x[7]"))
+    x, y = variable("x", (3, 4)), weight("y", 4, 5)
+    term = apply("relu", apply("matmul", x, y))
+    assert after((term,), unreadable, twofold) == []
+    with pytest.raises(NotationError):
+        _ = unreadable.equations
+
+
+def test_what_fits_depends_on_the_operators_near_the_root() -> None:
+    x, y, z = variable("x", (3, 4)), weight("y", 4, 5), weight("z", 4, 5)
+    product = apply("matmul", x, y)
+    (factor,) = outlines(FACTOR.statement.left)
+    assert fits(factor, view(apply("add", product, apply("matmul", x, z), variable("r", (3, 5)))))
+    assert fits(factor, view(apply("add", product, product)))
+    assert not fits(factor, view(apply("add", apply("relu", product), variable("r", (3, 5)))))
+    assert not fits(factor, view(product))
+    (shared,) = outlines("matmul(x, relu(y)) - exp(z)")
+    assert fits(shared, view(apply("sub", apply("matmul", x, apply("relu", y)), apply("exp", product))))
+    assert not fits(shared, view(apply("sub", apply("matmul", x, y), apply("exp", product))))
 
 
 def test_outputs_that_feed_each_other_are_not_merged() -> None:

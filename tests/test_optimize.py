@@ -193,6 +193,17 @@ def test_where_no_choice_of_rewrites_is_faster_the_first_comparison_is_told(monk
     assert optimized.report.timing.speedup == 1.01
 
 
+def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    noisy = Comparison(original=1.1, candidate=1.0, ratio=1.1, low=1.01, high=1.2, control=1.0, noise=0.05, rounds=9)
+    found = iter([noisy, measured(1.1)])
+    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: next(found))
+    report = superopt.optimize(branches(), budget=20.0).report
+    assert report.accepted
+    assert report.timing is not None
+    assert report.timing.low == 1.1
+
+
 def test_rewrites_that_fail_the_check_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))

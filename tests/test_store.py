@@ -12,7 +12,6 @@ import pytest
 
 from superopt import store
 from superopt.errors import StoreError
-from superopt.op import registry
 from superopt.rule import Rule, parse_rule
 from superopt.verdict import Counterexample, Proved
 
@@ -82,7 +81,7 @@ def test_an_edited_rule_is_stale(folder: Path) -> None:
 
 def test_a_changed_spec_makes_rules_stale(folder: Path) -> None:
     assert set(entries()[0][1].specs) == {"add", "matmul"}
-    change(folder / "matrix.proofs.jsonl", specs=dict.fromkeys(registry(), "0" * 16))
+    change(folder / "matrix.proofs.jsonl", specs=dict.fromkeys(("add", "matmul"), "0" * 16))
     with pytest.raises(StoreError, match=r"factor: specs/add\.py has changed since it was proved; .*share"):
         store.load_rules(folder)
 
