@@ -107,12 +107,22 @@ def _add_optimize(commands: Commands) -> None:
 
 
 def _add_generate(commands: Commands) -> None:
-    about = "Find, prove and store rules. The same seed writes the same files."
+    about = "Find, prove and store rules. The same seed writes the same files, wherever the tasks run."
     command = commands.add_parser("generate", help="find and prove rules", description=about)
-    command.add_argument("--family", action="append", metavar="F", help="a family of rules: matrix or convolution (all)")
+    command.add_argument("--family", action="append", metavar="F", help="a family of rules, as matrix or convolution (all)")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.add_argument("--output", type=Path, metavar="DIR", help="where to store the rules (superopt's own substitutions/)")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the counts there, as JSON")
+    where = command.add_mutually_exclusive_group()
+    where.add_argument(
+        "--workers", type=positive, metavar="N", help="processes of this machine (one for each core; 1: no others)"
+    )
+    where.add_argument(
+        "--scheduler", default="", metavar="WHERE", help="a Dask cluster: tcp://HOST:PORT, or local:N to start one"
+    )
+    command.add_argument(
+        "--resume", type=Path, metavar="DIR", help="keep finished tasks there, and go on from them (user's cache)"
+    )
     command.set_defaults(run=run_generate)
 
 
@@ -213,27 +223,31 @@ def run_optimize(options: argparse.Namespace) -> int:
 
 def run_generate(options: argparse.Namespace) -> int:
     """`superopt generate`: the rules are in the folder, and a table says what became of the terms."""
-    from superopt.find.families import FAMILIES, UNIVERSES
-    from superopt.generate import generate
+    from superopt.execute import cores, default_folder
+    from superopt.find.families import UNIVERSES
+    from superopt.generate import EVERY, generate
 
-    families = options.family or list(FAMILIES)
-    unknown = [family for family in families if family not in FAMILIES]
+    families = options.family or list(EVERY)
+    unknown = [family for family in families if family not in EVERY]
     if unknown:
-        raise StoreError(f"unknown family {unknown[0]!r}: it is one of {', '.join(FAMILIES)}")
+        raise StoreError(f"unknown family {unknown[0]!r}: it is one of {', '.join(EVERY)}")
     if options.json is not None:
         writable(options.json)
     with shown_progress() as listener:
         listener(Progress("generate"))
         found = generate(
             seed=options.seed,
-            families=[family for family in FAMILIES if family in families],
+            families=[family for family in EVERY if family in families],
             folder=options.output,
+            workers=options.workers or cores(),
+            scheduler=options.scheduler,
+            resume=options.resume or default_folder(),
             progress=lambda counts: listener(Progress(f"{counts.family}, {counts.universe}", detail=f"{counts.kept} kept")),
         )
     if options.json is not None:
         templates = {(t.op, str(t.attributes)) for u in UNIVERSES if u.family in families for t in u.templates}
-        save_text(generation_json(found.counts, found.seed, len(templates), found.seconds, found.peak_bytes), options.json)
-    out.print(counts_table(found.counts, found.seconds, found.peak_bytes))
+        save_text(generation_json(found, len(templates)), options.json)
+    out.print(counts_table(found))
     return 0
 
 
@@ -325,7 +339,7 @@ def run_rules_derive(options: argparse.Namespace) -> int:
     Raises:
         UnreadableRulesError: some lines of the file were left out.
     """
-    from superopt.prove.derive_file import Finding, chosen, compared, comparison_text, read_lines
+    from superopt.prove.derive_file import Finding, chosen, compared, comparison_text, definitions, read_lines
 
     if options.json is not None:
         writable(options.json)
@@ -337,8 +351,9 @@ def run_rules_derive(options: argparse.Namespace) -> int:
         seen.append(finding.name)
         listener(Progress("deriving", len(seen), detail=finding.name))
 
+    backwards = () if options.one_way else rules
     with shown_progress() as listener:
-        found = compared(lines, rules, backwards=() if options.one_way else rules, seed=options.seed, progress=tell)
+        found = compared(lines, rules, backwards=backwards, notation=definitions(), seed=options.seed, progress=tell)
     if options.json is not None:
         save_text(json.dumps(found.record(), indent=1, ensure_ascii=False) + "\n", options.json)
     for line in comparison_text(found, chains=not options.brief):

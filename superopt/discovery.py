@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from superopt import store
 from superopt.errors import InstantiationError
+from superopt.find.definitions import definitions
 from superopt.find.enumerate import Candidate
 from superopt.find.generalise import general_rules, specialised
-from superopt.find.names import named
 from superopt.find.phrase import backwards
 from superopt.find.prune import Kept, crosses, useful
 from superopt.match import Pattern
@@ -26,7 +27,10 @@ QUICK_SAMPLES = 12
 
 @dataclass
 class Counts:
-    """What became of one universe. `graphs` is what its terms stand for, `kept` counts rules, one direction each."""
+    """What became of one universe. `graphs` is what its terms stand for, `kept` counts rules, one direction each.
+
+    `enumerate`, `dedupe` and `verify` are processor seconds, `peak_bytes` is the largest memory of a process that worked on it.
+    """
 
     family: str
     universe: str
@@ -39,73 +43,135 @@ class Counts:
     refuted: int = 0
     unknown: int = 0
     kept: int = 0
-    seconds: float = 0.0
+    enumerate: float = 0.0
+    dedupe: float = 0.0
+    verify: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Processor time altogether."""
+        return self.enumerate + self.dedupe + self.verify
 
 
 @dataclass(frozen=True)
 class Found:
-    """A rule that was proved: how, and whether it is part of the core or derived for the search."""
+    """A rule that was proved: how, and whether it is part of the core or derived for the search.
+
+    `crosses` says whether a search gains by it also where other rules derive it.
+    """
 
     family: str
     rule: Rule
     proof: Proved
     part: str
     origin: str
+    crosses: bool = True
+
+
+@dataclass(frozen=True)
+class Equality:
+    """An equality that was proved, as the rule from left to right, and the rules that serve a search, in either direction."""
+
+    candidate: Candidate
+    rule: Rule
+    part: str
+    rules: tuple[Found, ...]
+
+    def demoted(self) -> Equality:
+        """The equality as one that others derive: of its rules, those are left that a search gains by all the same."""
+        rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.crosses)
+        return replace(self, part=store.SEARCH, rules=rules)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What discovery builds on: equalities that were kept, and those that could not be proved."""
+
+    rules: tuple[Rule, ...] = ()
+    suspects: tuple[Rule, ...] = ()
 
 
 @dataclass
 class Discovery:
-    """The rules found so far, and what decides about the next equality; the `Judge` of `general_rules` too."""
+    """What is found in one universe beyond what is known, and what decides about the next equality; a `Judge` too."""
 
     seed: int
+    counts: Counts
     kept: Kept = field(default_factory=Kept)
-    found: list[Found] = field(default_factory=list)
-    directions: dict[str, range] = field(default_factory=dict)
+    equalities: list[Equality] = field(default_factory=list)
+    suspects: list[Rule] = field(default_factory=list)
     rejected: list[store.Rejected] = field(default_factory=list)
     undecided: list[tuple[str, str]] = field(default_factory=list)
 
-    def decide(self, candidate: Candidate, part: str, counts: Counts) -> None:
-        """Proves the most general form that can be proved, and keeps it where it serves a search."""
+    def learn(self, known: Iterable[Known]) -> None:
+        """What is known counts from now on, and the definitions of composite operators do."""
+        for rule in definitions().values():
+            self.kept.add(rule)
+        for one in known:
+            for rule in one.rules:
+                self.kept.add(rule)
+            for rule in one.suspects:
+                self.kept.suspect(rule)
+
+    def examine(self, candidate: Candidate) -> None:
+        """The candidate is redundant, or decided."""
+        counts = self.counts
+        counts.candidates += 1
+        started = time.process_time()
+        part = self.kept.part(candidate)
+        asked = time.process_time()
+        counts.dedupe += asked - started
+        if part is None:
+            counts.redundant += 1
+        else:
+            verdict = self._decide(candidate, part)
+            counts.verify += time.process_time() - asked
+            if isinstance(verdict, Refuted):
+                counts.refuted += 1
+                return
+            counts.proved += isinstance(verdict, Proved)
+            counts.unknown += isinstance(verdict, Unknown)
+        self.kept.settle(candidate)
+
+    def _decide(self, candidate: Candidate, part: str) -> Verdict:
+        """The verdict on the most general form that can be proved, which is kept where it serves a search."""
         verdict: Verdict = Unknown("it cannot be stated over independent extents")
-        for rule in general_rules((candidate.left, candidate.right), self, widen=candidate.universe.family == "matrix"):
+        for rule in general_rules((candidate.left, candidate.right), self, widen=True, rows=candidate.universe.variables):
             complete = completed(rule)
             verdict = Unknown("its conditions cannot be stated") if complete is None else self._verdict(complete)
             if complete is not None and isinstance(verdict, Proved):
-                counts.proved += 1
-                if self.kept.add(candidate, complete, part):
-                    counts.kept += self._keep(candidate, rule, complete, verdict, part)
-                return
+                if self.kept.add(complete):
+                    self._keep(candidate, rule, complete, verdict, part)
+                return verdict
             self.kept.suspect(rule)
-        if isinstance(verdict, Refuted):
-            counts.refuted += 1
-        else:
-            counts.unknown += 1
+            self.suspects.append(rule)
+        if isinstance(verdict, Unknown):
             self.undecided.append((repr(candidate.left), str(verdict)))
+        return verdict
 
-    def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> int:
-        """Keeps the directions that serve a search, of a hill those that cross or climb it; how many they are."""
-        family, origin = candidate.universe.family, f"enumerated in {candidate.universe.name}"
-        before = len(self.found)
+    def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
+        """Keeps the directions that serve a search, of a hill those that cross or climb it."""
+        universe = candidate.universe
+        found = Found(universe.family, complete, proof, part, f"enumerated in {universe.name}")
+        rules: list[Found] = []
         if self._serves(candidate, part) and Pattern.of(complete.equations[0]).usable:
-            self.found.append(Found(family, complete, proof, part, origin))
+            rules.append(replace(found, crosses=self._crosses(candidate)))
         turned = replace(candidate, left=candidate.right, right=candidate.left)
         if len(candidate.left) == 1 and self._serves(turned, part):
             for other in self._backwards(turned, rule):
                 verdict = self._verdict(other)
                 if isinstance(verdict, Proved):
-                    self.found.append(Found(family, other, verdict, part, origin))
-        self.directions[complete.text] = range(before, len(self.found))
-        return len(self.found) - before
-
-    def settle(self) -> None:
-        """The core is minimal: what the rest of it derives after all is for the search."""
-        for rule in self.kept.derivable():
-            for position in self.directions[rule.text]:
-                self.found[position] = replace(self.found[position], part=store.SEARCH)
+                    rules.append(replace(found, rule=other, proof=verdict, crosses=self._crosses(turned)))
+        self.equalities.append(Equality(candidate, complete, part, tuple(rules)))
+        self.counts.kept += len(rules)
 
     def _serves(self, candidate: Candidate, part: str) -> bool:
         numbered = self.kept.numbered(candidate.universe)
         return useful(candidate, numbered) and (part == store.CORE or crosses(candidate, numbered))
+
+    def _crosses(self, candidate: Candidate) -> bool:
+        return crosses(candidate, self.kept.numbered(candidate.universe))
 
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
         """The rule from right to left; at the universe's instances where the new left side leaves attributes open."""
@@ -143,8 +209,3 @@ class Discovery:
     def completed(self, rule: Rule) -> Rule | None:
         """The rule with the conditions that its right side needs; the `Judge` of `general_rules`."""
         return completed(rule)
-
-    def named(self, family: str) -> tuple[Found, ...]:
-        """The family's rules, core first, each under a name of its own."""
-        found = sorted((f for f in self.found if f.family == family), key=lambda f: f.part)
-        return tuple(replace(f, rule=rule) for f, rule in zip(found, named([f.rule for f in found]), strict=True))

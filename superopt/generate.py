@@ -1,41 +1,60 @@
 """FLOW 1, on one page: enumerate -> dedupe -> verify -> prune -> store.
 
-Terms are enumerated universe by universe and grouped by value; what two terms of one value suggest is dropped if rules already
-kept say it, generalised, proved, and kept in the directions that serve a search.
+Every universe is a task: its terms are enumerated and grouped by value; what two terms of one value suggest is dropped if known
+rules say it, generalised, proved, and kept in the directions that serve a search. What the tasks found is put together in the
+order of the universes, whoever ran them and whenever they were done; what the rest derives leaves the core.
 """
 
 from __future__ import annotations
 
-import resource
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from superopt import store
-from superopt.discovery import SAMPLES, Counts, Discovery, Found
-from superopt.find.enumerate import candidate_order, enumerate_universe
-from superopt.find.families import FAMILIES, UNIVERSES
-from superopt.find.join import joins
-from superopt.find.universe import Universe
+from superopt.discovery import SAMPLES, Counts, Found
+from superopt.execute import Finished, Tasks
+from superopt.explore import peak_bytes
+from superopt.find.definitions import FAMILY as DEFINITIONS
+from superopt.find.families import ABOUT, FAMILIES, UNIVERSES
+from superopt.find.names import named
+from superopt.job import code_version, define_all, explore_all, merged, tallied
+from superopt.minimal import minimal
 from superopt.prove.arithmetic import version
 
-ABOUT = {
-    "matrix": "Rules between elementwise operators, matrix products, pieces of tensors and reductions.",
-    "convolution": "Rules about convolutions, pools, channels and the layout of images.",
-}
+EVERY = (*FAMILIES, DEFINITIONS)
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What a run found, universe by universe; `seconds` of processor time and the peak of the process's memory, in bytes."""
+    """What a run found, universe by universe, and what that took.
+
+    `stages` has the processor seconds of each stage, in whatever process they were spent, and `elapsed` the seconds on the
+    clock. `peak_bytes` is the largest memory of one process, `total_bytes` no less than what all had together. Of `processes`
+    beside the first, and `resumed` tasks whose results were there already, everything else is independent.
+    """
 
     seed: int
     counts: tuple[Counts, ...]
     rules: tuple[Found, ...]
     undecided: tuple[tuple[str, str], ...]
-    seconds: float
+    stages: Mapping[str, float]
+    elapsed: float
     peak_bytes: int
+    total_bytes: int
+    processes: int
+    resumed: int
+
+    @property
+    def core(self) -> int:
+        """How many rules are of the minimal core."""
+        return sum(found.part == store.CORE for found in self.rules)
+
+    @property
+    def search(self) -> int:
+        """How many rules were derived, for the search."""
+        return len(self.rules) - self.core
 
     def of(self, family: str) -> tuple[Found, ...]:
         """The rules of one family, in the order in which they are stored."""
@@ -45,53 +64,62 @@ class Generation:
 def generate(
     *,
     seed: int = 0,
-    families: Sequence[str] = FAMILIES,
+    families: Sequence[str] = EVERY,
     folder: Path | None = None,
+    workers: int = 1,
+    scheduler: str = "",
+    resume: Path | None = None,
     progress: Callable[[Counts], None] = lambda _: None,
 ) -> Generation:
-    """Finds, proves and stores the rules of the families; the same seed gives the same files.
+    """Finds, proves and stores the rules of the families; the same seed gives the same files, wherever the tasks run.
 
-    Families that come before one of those asked for are enumerated too, since their rules make others redundant.
+    Families that come before one of those asked for are enumerated too, since their rules make others redundant. Tasks run as
+    `Tasks` says; results of finished ones are kept in `resume`, and taken from there if an earlier run left them.
 
     Raises:
-        StoreError: the store cannot be written.
+        StoreError: the store cannot be written. SchedulerError: the tasks cannot be run there, or not be kept.
     """
-    started = time.process_time()
-    discovery = Discovery(seed)
-    last = max(FAMILIES.index(family) for family in families)
-    counts = []
-    for universe in (u for u in UNIVERSES if FAMILIES.index(u.family) <= last):
-        counts.append(explore(universe, discovery))
-        progress(counts[-1])
-    discovery.settle()
+    started = time.perf_counter()
+    last = max((FAMILIES.index(family) for family in families if family in FAMILIES), default=-1)
+    universes = [u for u in UNIVERSES if FAMILIES.index(u.family) <= last]
+    finished = Finished(resume)
+    with Tasks(workers=workers, scheduler=scheduler, finished=finished) as tasks:
+        found = explore_all(universes, tasks, seed, progress)
+        composites = define_all(tasks, seed) if DEFINITIONS in families else ()
+        pruning = time.process_time()
+        equalities, elsewhere = minimal(merged(found), tasks, code_version())
+        processes = tasks.processes
+    storing = time.process_time()
+    prune = storing - pruning + (elsewhere if processes else 0.0)
+    rules = [rule for e in equalities for rule in e.rules] + [rule for findings in composites for rule in findings.definitions]
+    rules = [rule for family in families for rule in in_order(family, rules)]
     for family in families:
-        entries = [(f.rule, _entry(f)) for f in discovery.named(family)]
-        store.write_family(family, ABOUT[family], entries, folder)
-    store.write_refuted([*store.load_refuted(folder).values(), *discovery.rejected], folder)
+        store.write_family(family, ABOUT[family], [(f.rule, _entry(f)) for f in rules if f.family == family], folder)
+    every = [findings for parts in (*found.values(), composites) for findings in parts]
+    rejected = [r for findings in every for r in findings.rejected]
+    store.write_refuted([*store.load_refuted(folder).values(), *rejected], folder)
+    finished.drop_others()
+    counts = (*tallied(found, equalities), *(findings.counts for findings in composites))
+    peaks = [peak_bytes(), *(c.peak_bytes for c in counts)]
+    spent = {stage: sum(getattr(c, stage) for c in counts) for stage in ("enumerate", "dedupe", "verify")}
     return Generation(
         seed=seed,
-        counts=tuple(counts),
-        rules=tuple(f for family in families for f in discovery.named(family)),
-        undecided=tuple(discovery.undecided),
-        seconds=time.process_time() - started,
-        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        counts=counts,
+        rules=tuple(rules),
+        undecided=tuple(u for findings in every for u in findings.undecided),
+        stages={**spent, "prune": prune, "store": time.process_time() - storing},
+        elapsed=time.perf_counter() - started,
+        peak_bytes=max(peaks),
+        total_bytes=peaks[0] + sum(sorted(peaks[1:], reverse=True)[:processes]),
+        processes=processes,
+        resumed=finished.found,
     )
 
 
-def explore(universe: Universe, discovery: Discovery) -> Counts:
-    """What one universe suggests is decided: small equalities first, then two outputs joined in one term."""
-    started = time.process_time()
-    enumeration = enumerate_universe(universe, discovery.seed)
-    counts = Counts(universe.family, universe.name, enumeration.built, enumeration.graphs, len(enumeration.representatives))
-    for candidate in [*sorted(enumeration.candidates, key=candidate_order), *joins(enumeration)]:
-        counts.candidates += 1
-        part = discovery.kept.part(candidate)
-        if part is None:
-            counts.redundant += 1
-        else:
-            discovery.decide(candidate, part, counts)
-    counts.seconds = time.process_time() - started
-    return counts
+def in_order(family: str, rules: Sequence[Found]) -> list[Found]:
+    """The family's rules, core first, each under a name of its own."""
+    found = sorted((f for f in rules if f.family == family), key=lambda f: f.part)
+    return [replace(f, rule=rule) for f, rule in zip(found, named([f.rule for f in found]), strict=True)]
 
 
 def _entry(found: Found) -> store.Entry:

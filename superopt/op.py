@@ -159,6 +159,11 @@ class Operator:
         """How many operands it takes."""
         return len(self.operands)
 
+    @property
+    def told_shape(self) -> bool:
+        """Whether attributes say what shape a result has, so that it follows from no operand's shape alone."""
+        return not self.operands or any(p.name == "shape" for p in self.parameters)
+
 
 def specs_folder() -> Path:
     """specs/, inside the installed package or beside it in a checkout."""

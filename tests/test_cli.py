@@ -250,7 +250,7 @@ def test_generation_is_counted_universe_by_universe(
 
     def generated(**options: object) -> Generation:
         asked.append(options["folder"])
-        return Generation(3, counts, (), (), 2.5, 2**30)
+        return Generation(3, counts, (), (), {"verify": 2.5}, 1.5, 2**30, 3 * 2**30, 2, 7)
 
     monkeypatch.setattr("superopt.generate.generate", generated)
     given = ["generate", "--seed", "3", "--family", "matrix", "--output", str(tmp_path), "--json", str(tmp_path / "g.json")]
@@ -261,7 +261,9 @@ def test_generation_is_counted_universe_by_universe(
     assert read["templates"] > 3
     shown = capsys.readouterr().out
     assert "1,234" in shown
-    assert "2.5 s of processor time, 1.00 GiB" in shown
+    assert "processor seconds: verify 2.5" in shown
+    assert "1.5 s on the clock, in 2 processes and this one; 7 tasks' results were there already" in shown
+    assert "1.00 GiB in one process, 3.00 GiB in all together" in shown
     assert "unknown family 'poetry'" in fails(capsys, errors.StoreError, "generate", "--family", "poetry")
 
 

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import functools
 import itertools
+import multiprocessing
+import os
+import signal
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from superopt import execute, explore, store
 from superopt import generate as generation
-from superopt import store
-from superopt.discovery import Discovery
+from superopt.discovery import Found
+from superopt.errors import SchedulerError
+from superopt.execute import Tasks
+from superopt.explore import Findings, defined, examined, explored
 from superopt.find import convolution, matrix
 from superopt.find.families import UNIVERSES
-from superopt.generate import explore, generate
+from superopt.find.order import foundations
+from superopt.generate import Generation
 from superopt.graph import Term, variable, variables
+from superopt.job import code_version, content, merged
 from superopt.match import Binding, Pattern, instantiate
+from superopt.minimal import superfluous
 from superopt.prove.sample import instantiations
 from superopt.rule import Rule, parse_rule, parse_rules
 from superopt.text import Equation
@@ -127,10 +138,12 @@ def test_a_step_that_is_not_true_is_no_rule_away() -> None:
 
 
 @functools.cache
-def explored(name: str) -> Discovery:
-    discovery = Discovery(0)
-    explore(next(u for u in UNIVERSES if u.name == name), discovery)
-    return discovery
+def findings(name: str) -> Findings:
+    return explored(next(u for u in UNIVERSES if u.name == name), [], 0)
+
+
+def rules_of(name: str) -> list[Found]:
+    return [found for equality in findings(name).equalities for found in equality.rules]
 
 
 @pytest.mark.parametrize(
@@ -146,56 +159,224 @@ def explored(name: str) -> Discovery:
     ],
 )
 def test_it_is_the_enumeration_that_finds_them(universe: str, name: str) -> None:
-    rules = [found.rule for found in explored(universe).found]
+    rules = [found.rule for found in rules_of(universe)]
     left, right = numeric(STATED[name].equations[0], 0)
     assert one_step(rules, left, right)
 
 
 def test_every_rule_kept_is_proved_and_serves() -> None:
-    for found in explored("residual").found:
+    for found in rules_of("residual"):
         assert found.proof.axioms or found.proof.kind == "index"
         assert Pattern.of(found.rule.equations[0]).usable
         assert not all(t.is_variable for t in found.rule.equations[0].left)
 
 
 def test_the_counts_add_up() -> None:
-    discovery = Discovery(0)
-    counts = explore(convolution.ENLARGED, discovery)
+    counts = findings("enlarged").counts
     assert counts.candidates == counts.redundant + counts.proved + counts.refuted + counts.unknown
-    assert counts.kept == len(discovery.found)
+    assert counts.kept == len(rules_of("enlarged"))
     assert 0 < counts.classes < counts.built <= counts.graphs
+    assert counts.peak_bytes > 1 << 20
+
+
+def test_what_is_known_is_not_found_again() -> None:
+    universe = convolution.ENLARGED
+    again = explored(universe, [findings("enlarged").known], 0)
+    assert again.counts.candidates == findings("enlarged").counts.candidates
+    assert again.equalities == ()
+
+
+def test_the_candidates_of_a_large_universe_are_examined_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explore, "SLICE", 40)
+    first = explored(convolution.ENLARGED, [], 0)
+    parts = [examined(part, [first.known], 0) for part in first.rest]
+    assert len(parts) > 1
+    assert sum(p.counts.candidates for p in (first, *parts)) == findings("enlarged").counts.candidates
+    whole = merged({"enlarged": [findings("enlarged")]})
+    sliced = merged({"enlarged": [first, *parts]})
+    assert {e.rule.text for e in sliced} == {e.rule.text for e in whole}
+
+
+def test_a_universe_waits_for_what_says_much_of_what_it_says() -> None:
+    before = foundations(UNIVERSES)
+    names = [u.name for u in UNIVERSES]
+    assert before[names[0]] == ()
+    assert "grouped" in before["dense"]
+    for name, earlier in before.items():
+        assert [n for n in names if n in earlier] == list(earlier)
+        assert all(names.index(other) < names.index(name) and set(before[other]) <= set(earlier) for other in earlier)
+
+
+# ---------------------------------------------------------------- the core
+
+
+def test_the_core_says_nothing_twice() -> None:
+    texts = (
+        "three: relu(relu(relu(x))) => relu(x) for x[2]",
+        "sum: relu(relu(x) + relu(y)) => relu(x) + relu(y) for x[2], y[2]",
+        "two: relu(relu(x)) => relu(x) for x[2]",
+        "again: relu(relu(x)) => relu(x) for x[1, 2]",
+    )
+    laws = [parse_rule(text) for text in texts]
+    with Tasks() as tasks:
+        left_out, _ = superfluous(laws, 0, tasks, "")
+    assert [laws[i].name for i in left_out] == ["two", "three"]
+    with Tasks() as tasks:
+        assert superfluous(laws, 3, tasks, "")[0] == []
+
+
+def test_what_leaves_the_core_stays_where_a_search_gains_by_it() -> None:
+    equality = next(e for e in findings("residual").equalities if len({r.crosses for r in e.rules}) == 2)
+    demoted = equality.demoted()
+    assert demoted.rules
+    assert len(demoted.rules) < len(equality.rules)
+    assert {r.part for r in demoted.rules} == {store.SEARCH}
+
+
+@pytest.mark.parametrize(
+    ("operator", "directions"), [("softmax", 1), ("silu", 1), ("conv1d", 2), ("upsample", 2), ("leaky_relu", 1)]
+)
+def test_composites_are_folded_and_written_out_where_that_is_safe(operator: str, directions: int) -> None:
+    found = defined(operator, 0)
+    assert found.undecided == ()
+    assert len(found.definitions) == directions
+    assert {d.origin for d in found.definitions} == {f"definition of {operator}"}
+    assert found.definitions[0].rule.equations[0].right[0].op == operator
+    assert all(d.rule.equations[0].left[0].op == operator for d in found.definitions[1:])
+
+
+# ---------------------------------------------------------------- where the tasks run
+
+FEW = (matrix.LOW_RANK, convolution.ENLARGED, convolution.CONVOLVED_DIFFERENCES)
+
+
+def generated(folder: Path, **where: Any) -> Generation:
+    """A run over few universes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generation, "UNIVERSES", FEW)
+        return generation.generate(seed=3, families=("matrix", "convolution"), folder=folder, **where)
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "UNIVERSES", (matrix.LOW_RANK, convolution.ENLARGED))
-    reports = [generate(seed=3, folder=tmp_path / name) for name in ("one", "two")]
-    assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "two")
-    assert [f.rule.text for f in reports[0].rules] == [f.rule.text for f in reports[1].rules]
-    loaded = store.load(tmp_path / "one")
-    assert {(s.family, str(s.rule)) for s in loaded} == {(f.family, str(f.rule)) for f in reports[0].rules}
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("serial")
+    generated(folder)
+    return folder
+
+
+def kill_one(killed: list[int]) -> None:
+    """SIGKILL for a process that runs tasks, once."""
+    if not killed:
+        victim = min(multiprocessing.active_children(), key=lambda process: process.pid or 0)
+        assert victim.pid is not None
+        killed.append(victim.pid)
+        os.kill(victim.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("where", [{"workers": 2}, {"scheduler": "local:2"}], ids=str)
+def test_the_files_are_the_same_wherever_tasks_run_though_a_worker_is_killed(
+    where: dict[str, Any], serial: Path, tmp_path: Path
+) -> None:
+    killed: list[int] = []
+    run = generated(tmp_path, progress=lambda _: kill_one(killed), **where)
+    assert killed
+    assert run.processes == 2
+    assert run.total_bytes > run.peak_bytes
+    assert bytes_of(tmp_path) == bytes_of(serial)
+
+
+def test_a_stopped_run_goes_on_from_what_is_on_disk(serial: Path, tmp_path: Path) -> None:
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generated(tmp_path / "rules", resume=tmp_path / "tasks", progress=stop)
+    assert not (tmp_path / "rules").exists()
+    half = next(iter((tmp_path / "tasks").iterdir()))
+    run = generated(tmp_path / "rules", resume=tmp_path / "tasks")
+    assert run.resumed == 1
+    assert bytes_of(tmp_path / "rules") == bytes_of(serial)
+    stored = len(list((tmp_path / "tasks").iterdir()))
+    half.write_bytes(half.read_bytes()[:-1])
+    (tmp_path / "tasks" / "other.task").write_bytes(b"of another run")
+    again = generated(tmp_path / "again", resume=tmp_path / "tasks")
+    assert again.resumed == stored - 1
+    assert [f.rule.text for f in again.rules] == [f.rule.text for f in run.rules]
+    assert len(list((tmp_path / "tasks").iterdir())) == stored
+
+
+def test_rules_are_read_back_as_they_were_found(serial: Path) -> None:
+    loaded = store.load(serial)
+    assert {stored_rule.family for stored_rule in loaded} == {"matrix", "convolution"}
+    assert len({(stored_rule.family, stored_rule.rule.name) for stored_rule in loaded}) == len(loaded)
 
 
 def test_a_family_alone_writes_that_family_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "UNIVERSES", (matrix.LOW_RANK, convolution.ENLARGED))
     seen: list[str] = []
-    report = generate(families=["matrix"], folder=tmp_path, progress=lambda counts: seen.append(counts.universe))
+    report = generation.generate(families=["matrix"], folder=tmp_path, progress=lambda counts: seen.append(counts.universe))
     assert seen == ["low rank"]
     assert {f.family for f in report.rules} == {"matrix"}
     assert not (tmp_path / "convolution.rules").exists()
 
 
+def test_every_task_has_a_key_of_its_own() -> None:
+    texts = [content(universe) for universe in UNIVERSES]
+    assert len(set(texts)) == len(texts)
+    assert content(replace(matrix.LOW_RANK, limit=4)) != content(matrix.LOW_RANK)
+    assert content(replace(matrix.LOW_RANK)) == content(matrix.LOW_RANK)
+    assert code_version() == code_version()
+
+
+# ---------------------------------------------------------------- tasks
+
+
+def doubled(number: int, marker: Path | None = None) -> int:
+    """Twice the number; the process that is the first to be asked for 3 dies."""
+    if marker is not None and number == 3 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 2 * number
+
+
+def test_a_task_whose_process_dies_is_run_again(tmp_path: Path) -> None:
+    with Tasks(workers=2) as tasks:
+        for number in range(5):
+            tasks.start(str(number), str(number), doubled, number, tmp_path / "marker")
+        found = dict(tasks.results())
+    assert found == {str(number): 2 * number for number in range(5)}
+    assert (tmp_path / "marker").exists()
+
+
+def test_a_task_that_always_kills_its_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "ATTEMPTS", 1)
+    with Tasks(workers=2) as tasks:
+        tasks.start("deadly", "key", os._exit, 1)
+        with pytest.raises(SchedulerError, match="worked on deadly died"):
+            list(tasks.results())
+
+
+def test_tasks_may_be_started_while_results_come() -> None:
+    with Tasks() as tasks:
+        tasks.start("1", "1", doubled, 1)
+        found: list[int] = []
+        for name, result in tasks.results():
+            found.append(result)
+            if result < 20:
+                tasks.start(f"{name}x", f"{name}x", doubled, result)
+    assert found == [2, 4, 8, 16, 32]
+
+
+def test_a_cluster_that_is_not_there_is_said_to_be_not_there() -> None:
+    with pytest.raises(SchedulerError, match="no Dask cluster at nowhere"):
+        Tasks(scheduler="nowhere")
+
+
 def test_a_rule_names_its_universe_and_its_samples() -> None:
     entries = [stored_rule.entry for stored_rule in store.load()]
-    assert all(e.origin.startswith("enumerated in ") and e.samples >= 24 for e in entries)
+    assert all(e.origin.startswith(("enumerated in ", "definition of ")) and e.samples >= 24 for e in entries)
     assert {e.part for e in entries} == {store.CORE, store.SEARCH}
-
-
-def test_found_rules_carry_their_family() -> None:
-    found = explored("enlarged").named("convolution")
-    assert found
-    assert all(f.family == "convolution" for f in found)
-    assert len({f.rule.name for f in found}) == len(found)

@@ -37,14 +37,11 @@ from superopt.graph import (
     variable,
     variables,
 )
-from superopt.op import apply
+from superopt.op import apply, operator
 from superopt.rule import Rule
 from superopt.text import Equation
 
 Sides = tuple[tuple[Term, ...], tuple[Term, ...]]
-CONSTANTS = frozenset({"eye", "zeros", "ones", "identity_kernel", "mean_kernel"})
-SHAPED = CONSTANTS | {"expand", "reshape"}
-SLIDING = frozenset({"conv", "avg_pool", "max_pool"})
 CHOICES = 12
 
 
@@ -82,15 +79,17 @@ class Reading:
         return product
 
 
-def general_rules(sides: Sides, judge: Judge, *, widen: bool) -> Iterator[Rule]:
+def general_rules(sides: Sides, judge: Judge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
     """Rules that state an equality of a universe, the most general that `judge` lets pass first; nameless, left to right.
 
-    With `widen`, they cover every rank of their variables and every axis at which they stay well typed and true. None at all
-    where no form is plausible, or none can be written so that the left side determines the right.
+    With `widen`, they cover every rank of their variables and every axis at which they stay well typed and true; variables of
+    one of the `rows` have one rank. None at all where no form is plausible, or none can be written so that the left side
+    determines the right.
     """
+    kinds = tuple(tuple(v.name for v in row) for row in rows)
     seen: set[str] = set()
     for equation in _forms(sides, judge):
-        for rule in widest(equation, judge) if widen else filter(None, [written(equation)]):
+        for rule in widest(equation, judge, kinds) if widen else filter(None, [written(equation)]):
             if rule.text not in seen:
                 seen.add(rule.text)
                 yield rule
@@ -143,30 +142,34 @@ def _abstracted(sides: Sides, reading: Reading, equation: Equation, judge: Judge
 
 def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
     """Attribute expressions of the left side that are not attribute variables already; results' shapes excepted."""
+    own = _extents(roots)
     found: dict[Extent, None] = {}
     for term in subterms(*roots):
-        if term.is_variable or term.op in CONSTANTS:
-            continue
-        for name, value in term.attributes:
+        for name, value in term.attributes if term.args else ():
             if name != "shape":
                 for extent in value if isinstance(value, tuple) else (value,):
-                    if isinstance(extent, Size) and not _stays(extent, term):
+                    if isinstance(extent, Size) and (_symbol(extent) is None or extent in own):
                         found[extent] = None
     return list(found)
 
 
 def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
     """Names of attribute variables that stand alone where an operator takes them, so that matching the left side binds them."""
-    values = [v for t in subterms(*roots) if t.op in SLIDING for _, v in t.attributes]
-    listed = [e for v in values for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Size)]
-    return {str(e) for e in listed if e == size(Sym(str(e)))}
+    own = _extents(roots)
+    values = [v for t in subterms(*roots) for name, v in (t.attributes if t.args else ()) if name != "shape"]
+    listed = [e for v in values for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Size) and e not in own]
+    return {symbol.name for e in listed if (symbol := _symbol(e)) is not None}
 
 
-def _stays(extent: Size, term: Term) -> bool:
-    """Whether an attribute is a bare attribute variable of its own, as strides and pads are."""
-    monomial, coefficient = extent.terms[0]
-    bare = len(extent.terms) == 1 and coefficient == 1 and len(monomial) == 1
-    return bare and term.op in SLIDING | {"scale", "pad"}
+def _extents(roots: tuple[Term, ...]) -> set[Extent]:
+    """The extents of the variables: in attributes they stand for sizes, all others are attribute variables of their own."""
+    return {extent for v in variables(*roots) for extent in v.shape}
+
+
+def _symbol(extent: Size) -> Sym | None:
+    """The symbol that the extent is, if it is just one."""
+    atom = next(extent.atoms())
+    return atom if isinstance(atom, Sym) and extent == size(atom) else None
 
 
 def _readings(sides: Sides) -> Iterator[Reading]:
@@ -262,7 +265,11 @@ class _Writer:
 
     def _like(self, term: Term, shape: Shape) -> Term | None:
         """A term of the rule that has this shape by itself: a variable if there is one."""
-        fits = [t for t in self.order if t.shape == shape and t.op not in SHAPED and term not in subterms(t)]
+        fits = [
+            t
+            for t in self.order
+            if t.shape == shape and (t.is_variable or not operator(t.op).told_shape) and term not in subterms(t)
+        ]
         return min(fits, key=lambda t: not t.is_variable, default=None)
 
 

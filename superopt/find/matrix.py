@@ -64,6 +64,7 @@ LOW_RANK = Universe(
     constants=(),
     templates=(binary("add"), binary("matmul")),
     ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL},
+    small=("l",),
     limit=5,
 )
 
@@ -112,6 +113,7 @@ MATRIX = Universe(
         binary("concat", axis=-2),
     ),
     ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL, "a": FACTORS},
+    small=("l",),
     divisors=("n", "k", "m"),
 )
 
@@ -137,6 +139,7 @@ HALVES = Universe(
         binary("concat", axis=-2),
     ),
     ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL, "a": FACTORS},
+    small=("l",),
 )
 
 SQUARE = Universe(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from superopt.graph import Term
-from superopt.rule import Rule, parse_rule
+from superopt.rule import Rule
+from superopt.text import parse_statement
 
 LONGEST = 4
 
@@ -13,12 +15,13 @@ LONGEST = 4
 def named(rules: Sequence[Rule]) -> list[Rule]:
     """The rules in their order, each with a name of its own."""
     stems = [_stem(rule) for rule in rules]
+    uses = Counter(stems)
     counts: dict[str, int] = {}
     result: list[Rule] = []
     for rule, stem in zip(rules, stems, strict=True):
         counts[stem] = counts.get(stem, 0) + 1
-        name = stem if stems.count(stem) == 1 else f"{stem}-{counts[stem]}"
-        result.append(parse_rule(f"{name}: {rule.statement}"))
+        name = stem if uses[stem] == 1 else f"{stem}-{counts[stem]}"
+        result.append(Rule(name, parse_statement(f"{name}: {rule.statement}"), rule.equations))
     return result
 
 

@@ -14,16 +14,18 @@ from typing import Protocol
 from superopt.choices import equations
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import Sym, attribute_atoms, operators, show_extent, subterms
+from superopt.op import operator
 from superopt.rule import Rule
 from superopt.text import Equation, Statement, read, show, show_condition
 
 Ranks = tuple[tuple[str, tuple[int, ...]], ...]
 
-RANKS = ((1, 2, 3, 4), (2, 3, 4))
-AXES = ((-1, -2, -3, -4), (-2, -3, -4))
-TUPLES = {"s": 2, "p": 4, "d": 2, "k": 2, "n": 0}
-KINDS = ("xyzq", "wv", "u", "n")
-GIVEN_SHAPE = frozenset({"expand", "reshape", "zeros", "ones", "eye", "identity_kernel", "mean_kernel"})
+Kinds = tuple[tuple[str, ...], ...]
+
+RANKS = ((1, 2, 3, 4), (2, 3, 4), (3, 4))
+AXES = ((-1, -2, -3, -4), (-2, -3, -4), (-3, -4))
+AXIS_NAMES = "kjihlm"
+CHOICES = 16
 
 
 class Judge(Protocol):
@@ -38,12 +40,16 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Phrase:
-    """Both sides as text, the ranks of the variables and of the tuples of attribute variables, and the conditions."""
+    """Both sides as text, the ranks of the variables and of the tuples of attribute variables, and the conditions.
+
+    `fixed` are tuples that are as long as their operator takes them; any other tuple is a shape.
+    """
 
     left: str
     right: str
     ranks: Ranks
     where: tuple[str, ...]
+    fixed: frozenset[str] = frozenset()
 
     def replaced(self, substitution: Callable[[str], str]) -> Phrase:
         """The phrase with both sides and the conditions put through a substitution."""
@@ -79,7 +85,7 @@ def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
         (
             t
             for t in subterms(*equation.left, *equation.right)
-            if t.rank > 1 and not any(p.op in GIVEN_SHAPE for p in subterms(t))
+            if t.rank > 1 and not any(not p.is_variable and operator(p.op).told_shape for p in subterms(t))
         ),
         key=operators,
     )
@@ -92,14 +98,16 @@ def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
 def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
     """The phrase with `(s0, s1)` written `s` and `s[2]` declared, for every such tuple."""
     names = {a.name for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym)}
-    taken = {v for v, _ in plain.ranks}
-    for stem, length in TUPLES.items():
-        count = length or sum(1 for n in names if re.fullmatch(rf"{stem}\d", n))
+    taken = {v for v, _ in plain.ranks} | names
+    for stem in sorted({match[1] for n in names if (match := re.fullmatch(r"(.*\D)\d", n))}):
+        count = sum(1 for n in names if re.fullmatch(rf"{stem}\d", n))
         listed = "(" + ", ".join(f"{stem}{i}" for i in range(count)) + ")"
-        if count > 1 and stem not in taken | names and {f"{stem}{i}" for i in range(count)} <= names and listed in plain.left:
+        if count > 1 and stem not in taken and {f"{stem}{i}" for i in range(count)} <= names and f"={listed}" in plain.left:
+            shape = f"shape={listed}" in plain.left
             plain = replace(
                 plain.replaced(lambda text, listed=listed, stem=stem: text.replace(f"={listed}", f"={stem}")),  # type: ignore[misc]
                 ranks=(*plain.ranks, (stem, (count,))),
+                fixed=plain.fixed if shape else plain.fixed | {stem},
             )
     return plain
 
@@ -112,8 +120,11 @@ def written(equation: Equation) -> Rule | None:
 # ---------------------------------------------------------------- more ranks, more axes
 
 
-def widest(equation: Equation, judge: Judge) -> Iterator[Rule]:
-    """The rule at every rank of its matrices, and along every axis, at which it may be true; then at its own alone."""
+def widest(equation: Equation, judge: Judge, kinds: Kinds = ()) -> Iterator[Rule]:
+    """The rule at every rank of its tensors, and along every axis, at which it may be true; then at its own alone.
+
+    Variables of one kind have one rank.
+    """
     narrow = phrase(equation)
     rule = narrow.rule()
     if rule is None:
@@ -121,16 +132,16 @@ def widest(equation: Equation, judge: Judge) -> Iterator[Rule]:
     complete = judge.completed(rule)
     explicit = complete.statement.where if complete is not None else narrow.where
     for where in dict.fromkeys([narrow.where, explicit]):
-        wide = next(filter(None, (_accepted(w, judge) for w in _wider(replace(narrow, where=where)))), None)
+        wide = next(filter(None, (_accepted(w, judge) for w in _wider(replace(narrow, where=where), judge, kinds))), None)
         if wide is not None:
             yield wide
             break
     yield rule
 
 
-def _wider(narrow: Phrase) -> Iterator[Phrase]:
-    for turned in _turned(narrow):
-        for wide in _ranked(turned):
+def _wider(narrow: Phrase, judge: Judge, kinds: Kinds) -> Iterator[Phrase]:
+    for turned in _turned(narrow, judge):
+        for wide in _ranked(turned, kinds):
             if wide != narrow:
                 yield wide
 
@@ -142,24 +153,35 @@ def _accepted(wide: Phrase, judge: Judge) -> Rule | None:
     return rule
 
 
-def _turned(narrow: Phrase) -> Iterator[Phrase]:
-    """The phrase with its axes as variables, then as it is."""
-    literal = sorted(
-        {int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", f"{narrow.left} {narrow.right}") for a in a if a}
-    )
-    if literal and not re.search(r"perm=|@|reshape", narrow.left + narrow.right):
-        names = dict(zip(literal, "kj", strict=False))
-        different = ("j != k",) if len(names) == 2 else ()
-        for axes, shapes in itertools.product(AXES, (True, False)):
-            turned = narrow
-            for axis, variable in names.items():
-                turned = turned.replaced(lambda text, a=axis, v=variable, s=shapes: _axis_named(text, a, v, s))  # type: ignore[misc]
-            yield replace(
-                turned,
-                ranks=(*narrow.ranks, *((v, axes) for v in names.values())),
-                where=(*narrow.where, *different),
-            )
+def _turned(narrow: Phrase, judge: Judge) -> Iterator[Phrase]:
+    """The phrase with its axes as variables, the widest choice of axes first, then as it is.
+
+    Of two axes, one may be what is left of a term's axes when the other is taken away. At the phrase's own ranks every choice
+    must seem true before it is looked at closer.
+    """
+    literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
+    words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
+    names = [name for name in AXIS_NAMES if name not in words]
+    for axes, shapes in itertools.product(AXES, (True, False)) if 0 < len(literal) <= 2 <= len(names) else ():
+        for turned in _namings(narrow, literal, names, shapes=shapes):
+            used = [name for name in names[:2] if re.search(rf"\b{name}\b", f"{turned.left} {turned.right}")]
+            wide = replace(turned, ranks=(*turned.ranks, *((name, axes) for name in used)))
+            if _turns(wide, used, judge):
+                yield wide
     yield narrow
+
+
+def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:
+    """The phrase with its axes as variables, or with one as a variable and the other as the rest of some term's axes."""
+    for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
+        apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
+        if None not in apart:
+            left, right = (str(text) for text in apart)
+            yield replace(narrow, left=left, right=right).replaced(lambda t, a=axis: _axis_named(t, a, names[0], shapes))  # type: ignore[misc]
+    turned = narrow
+    for axis, variable in zip(literal, names, strict=False):
+        turned = turned.replaced(lambda t, a=axis, v=variable: _axis_named(t, a, v, shapes))  # type: ignore[misc]
+    yield replace(turned, where=(*turned.where, *((f"{names[1]} != {names[0]}",) if len(literal) == 2 else ())))
 
 
 def _axis_named(text: str, axis: int, variable: str, shapes: bool) -> str:
@@ -167,29 +189,72 @@ def _axis_named(text: str, axis: int, variable: str, shapes: bool) -> str:
     return text.replace(f".shape[{axis}]", f".shape[{variable}]") if shapes else text
 
 
-def _ranked(narrow: Phrase) -> Iterator[Phrase]:
-    """The phrase with ever fewer of its matrices (and of its shapes) at more ranks; at last none.
+def _apart(text: str, axis: int, variable: str) -> str | None:
+    """The text with `axes=(axis,)` after `shape=E.shape` written `axes=others(E, k)`; None if the axis stands elsewhere too.
 
-    Activations go together, and so do weights that are of one kind.
+    `variable` is k, that axis of E which is left out.
     """
-    matrices = [v for v, ranks in narrow.ranks if ranks == (2,) and (v == "n" or v not in TUPLES)]
-    kinds = [kind for row in KINDS if (kind := [v for v in matrices if v in row])]
-    for count in range(len(kinds), 0, -1):
-        for some in itertools.combinations(kinds, count):
-            chosen = [v for kind in some for v in kind]
-            for ranks in RANKS:
-                if all(_typed_at(narrow, chosen, rank) for rank in ranks):
-                    yield replace(narrow, ranks=tuple((v, ranks if v in chosen else old) for v, old in narrow.ranks))
+    written = f".shape, axes=({axis},)"
+    while (at := text.find(written)) >= 0:
+        start = _operand(text, at)
+        if text[:start][-6:] != "shape=":
+            return None
+        text = f"{text[:at]}.shape, axes=others({text[start:at]}, {variable}){text[at + len(written) :]}"
+    return None if f"={axis}" in text or f"axes=({axis},)" in text else text
+
+
+def _operand(text: str, end: int) -> int:
+    """Where the name or the parenthesis that ends there begins."""
+    depth, start = 0, end
+    while start > 0 and (depth or re.fullmatch(r"[\w)]", text[start - 1])):
+        start -= 1
+        depth += (text[start] == ")") - (text[start] == "(")
+        if depth == 0 and text[start] == "(":
+            break
+    return start
+
+
+def _turns(turned: Phrase, names: Sequence[str], judge: Judge) -> bool:
+    """Whether at the phrase's own ranks each choice of axes that is well typed seems true, and some choice is there."""
+    own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
+    typed = False
+    for choice in itertools.product(*(choices for v, choices in turned.ranks if v in names)):
+        try:
+            equation = read(turned.statement, {**own, **dict(zip(names, choice, strict=True))})
+        except (NotationError, ShapeError):
+            continue
+        if not judge.plausible([equation]):
+            return False
+        typed = True
+    return typed
+
+
+def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
+    """The phrase with ever fewer of its tensors and shapes of one rank at more ranks; at last none."""
+    native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
+    known = {v for kind in kinds for v in kind}
+    rows = [*kinds, *((v,) for v in native if v not in known)]
+    for rank in sorted(set(native.values())):
+        groups = [group for row in rows if (group := [v for v in row if native.get(v) == rank])]
+        for count in range(len(groups), 0, -1):
+            for some in itertools.combinations(groups, count):
+                chosen = [v for group in some for v in group]
+                for ranks in RANKS:
+                    if rank in ranks and all(_typed_at(narrow, chosen, r) for r in ranks):
+                        yield replace(narrow, ranks=tuple((v, ranks if v in chosen else old) for v, old in narrow.ranks))
     yield narrow
 
 
 def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
-    """Whether the phrase can be read with all of the chosen variables at this rank, all others at their first."""
-    try:
-        read(narrow.statement, {v: rank if v in chosen else ranks[0] for v, ranks in narrow.ranks})
-    except (NotationError, ShapeError):
-        return False
-    return True
+    """Whether the phrase can be read with all of the chosen variables at this rank, all others at some choice of theirs."""
+    others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
+    for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), CHOICES):
+        try:
+            read(narrow.statement, {**dict.fromkeys(chosen, rank), **dict(zip((v for v, _ in others), choice, strict=True))})
+        except (NotationError, ShapeError):
+            continue
+        return True
+    return False
 
 
 def _reaches(rule: Rule, wide: Phrase) -> bool:

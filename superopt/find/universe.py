@@ -22,7 +22,8 @@ class Template:
 
     `cut` names an axis: the operand's two parts there, at every boundary, are meant. `first` is what the first operand's first
     extent must be, where it is given: activations are told from weights by it. `beside` names an operator that one of the
-    operands must be made by. `weighted`: the second operand is made of weights alone, the first is not.
+    operands must be made by. `weighted`: the second operand is made of weights alone, the first is not. `takes` lists for each
+    operand the operators, and the variables by name, that may stand there; an empty entry, or none, lets all stand.
     """
 
     op: str
@@ -32,6 +33,7 @@ class Template:
     first: Extent = 0
     beside: str = ""
     weighted: bool = False
+    takes: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ class Universe:
     """A vocabulary. `ranges` are the numbers a symbol may stand for in an environment, `divisors` the extents that divide.
 
     Constants count as no operator. With `repeats`, an operator may have one operand twice, and scale and relu may stand on
-    themselves. `instances` are values for symbols
-    at which a rule is stated too where its left side leaves them open.
+    themselves. `instances` are values for symbols at which a rule is stated too where its left side leaves them open. `small`
+    are symbols of extents that are small beside all others where costs are compared, as low ranks are. Variables named in
+    `conditions` are 0 or 1, those in `positive` are greater than 0. `limit` bounds the operators of a term; of those that weights
+    alone reach, `weighing` are not counted.
     """
 
     family: str
@@ -61,6 +65,10 @@ class Universe:
     limit: int = 3
     repeats: bool = False
     instances: tuple[Mapping[str, Extent], ...] = ()
+    small: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    positive: tuple[str, ...] = ()
+    weighing: int = 0
 
 
 FACTOR, OTHER_FACTOR = size(Sym("a", real=True)), size(Sym("e", real=True))

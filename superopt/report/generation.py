@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from rich.console import Group, RenderableType
@@ -13,10 +13,11 @@ from rich.text import Text
 
 COLUMNS = ("built", "graphs", "classes", "candidates", "redundant", "proved", "refuted", "unknown", "kept")
 HEADINGS = {"built": "terms built", "graphs": "graphs they stand for"}
+STAGES = ("enumerate", "dedupe", "verify")
 
 
 class Counts(Protocol):
-    """What became of one universe."""
+    """What became of one universe, processor seconds of its stages, and the largest memory of a process that worked on it."""
 
     @property
     def family(self) -> str: ...
@@ -27,42 +28,99 @@ class Counts(Protocol):
     @property
     def seconds(self) -> float: ...
 
+    @property
+    def peak_bytes(self) -> int: ...
 
-def counts_table(rows: Iterable[Counts], seconds: float, peak_bytes: int) -> RenderableType:
-    """The counts of every universe; `seconds` and `peak_bytes` are those of the whole run."""
-    rows = list(rows)
+
+class Run(Protocol):
+    """A whole run; what it took depends on the machine, everything else on the seed alone."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def counts(self) -> Sequence[Counts]: ...
+
+    @property
+    def core(self) -> int: ...
+
+    @property
+    def search(self) -> int: ...
+
+    @property
+    def stages(self) -> Mapping[str, float]: ...
+
+    @property
+    def elapsed(self) -> float: ...
+
+    @property
+    def peak_bytes(self) -> int: ...
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    @property
+    def processes(self) -> int: ...
+
+    @property
+    def resumed(self) -> int: ...
+
+
+def counts_table(run: Run) -> RenderableType:
+    """The counts of every universe, and what the whole run took."""
     table = Table(title="Rules generated", title_justify="left", show_footer=True)
     table.add_column("family", "all")
     table.add_column("universe")
     for column in COLUMNS:
-        table.add_column(HEADINGS.get(column, column), _number(sum(_count(row, column) for row in rows)), justify="right")
-    table.add_column("seconds", f"{seconds:.1f}", justify="right")
-    for row in rows:
-        numbers: Sequence[str] = [_number(_count(row, column)) for column in COLUMNS]
+        total = sum(_count(row, column) for row in run.counts)
+        table.add_column(HEADINGS.get(column, column), f"{total:,}", justify="right")
+    table.add_column("seconds", f"{sum(row.seconds for row in run.counts):.1f}", justify="right")
+    for row in run.counts:
+        numbers = [f"{_count(row, column):,}" for column in COLUMNS]
         table.add_row(escape(row.family), escape(row.universe), *numbers, f"{row.seconds:.1f}")
-    return Group(table, Text(f"{seconds:.1f} s of processor time, {peak_bytes / 2**30:.2f} GiB of memory at most"))
+    stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in run.stages.items())
+    where = f"in {run.processes} processes and this one" if run.processes else "in this process"
+    again = f"; {run.resumed} tasks' results were there already" if run.resumed else ""
+    lines = (
+        f"{run.core} rules in the core, {run.search} more for the search",
+        f"processor seconds: {stages}",
+        f"{run.elapsed:.1f} s on the clock, {where}{again}",
+        f"memory at most: {run.peak_bytes / 2**30:.2f} GiB in one process, {run.total_bytes / 2**30:.2f} GiB in all together",
+    )
+    return Group(table, *map(Text, lines))
 
 
-def generation_json(rows: Iterable[Counts], seed: int, templates: int, seconds: float, peak_bytes: int) -> str:
+def generation_json(run: Run, templates: int) -> str:
     """The counts of every universe and of every family, as a JSON object with a final newline.
 
-    `templates` is how many distinct operators with attributes the terms were built of.
+    `templates` is how many distinct operators with attributes the terms were built of. Seconds, bytes, processes and resumed
+    tasks differ from run to run; nothing else does.
     """
-    rows = list(rows)
+    rows = list(run.counts)
+    whole = {
+        "seed": run.seed,
+        "templates": templates,
+        "core": run.core,
+        "search": run.search,
+        "user_seconds": sum(run.stages.values()),
+        "stages": dict(run.stages),
+        "elapsed_seconds": run.elapsed,
+        "processes": run.processes,
+        "resumed_tasks": run.resumed,
+        "peak_bytes": run.peak_bytes,
+        "total_bytes": run.total_bytes,
+    }
     families = [_summed(family, [r for r in rows if r.family == family]) for family in dict.fromkeys(r.family for r in rows)]
     universes = [{"universe": r.universe, **_summed(r.family, [r])} for r in rows]
-    run = {"seed": seed, "templates": templates, "user_seconds": seconds, "peak_bytes": peak_bytes}
-    return json.dumps({**run, "families": families, "universes": universes}, indent=2) + "\n"
+    return json.dumps({**whole, "families": families, "universes": universes}, indent=2) + "\n"
 
 
 def _summed(family: str, rows: Sequence[Counts]) -> dict[str, str | int | float]:
+    """The rows' counts and processor seconds added up, and the largest memory of a process."""
     counts = {column: sum(_count(row, column) for row in rows) for column in COLUMNS}
-    return {"family": family, **counts, "seconds": sum(row.seconds for row in rows)}
+    spent = {stage: sum(float(getattr(row, stage)) for row in rows) for stage in (*STAGES, "seconds")}
+    return {"family": family, **counts, **spent, "peak_bytes": max(row.peak_bytes for row in rows)}
 
 
 def _count(row: Counts, column: str) -> int:
     return int(getattr(row, column))
-
-
-def _number(count: int) -> str:
-    return f"{count:,}"

@@ -1,0 +1,233 @@
+"""Where the tasks of a long job run, and what becomes of them when a worker dies or the job is stopped.
+
+A task is a call of a function that always returns the same for the same arguments, under a key that says what those are. It
+runs in this process, in processes of this machine, or on a Dask cluster. A task whose worker died is run again, and one that is
+on disk from an earlier run is not run at all, so neither changes what a job finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Self
+
+from superopt.errors import SchedulerError
+
+ATTEMPTS = 6
+CHECKSUM = 32
+
+
+@dataclass(frozen=True)
+class Call:
+    """A task: its name, the key of its result, and what computes it."""
+
+    name: str
+    key: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def digest_of(*parts: object) -> str:
+    """A key: the hash of what a task's result rests on."""
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
+
+
+class Finished:
+    """The results of finished tasks in a folder, by key; without a folder, none."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.used: set[str] = set()
+        self.found = 0
+
+    def get(self, key: str) -> tuple[Any] | None:
+        """The result that is stored under the key, in a tuple of its own; None where there is none, or half of one."""
+        if self.folder is None:
+            return None
+        self.used.add(key)
+        try:
+            stored = self._path(key).read_bytes()
+        except OSError:
+            return None
+        if hashlib.sha256(stored[CHECKSUM:]).digest() != stored[:CHECKSUM]:
+            return None
+        self.found += 1
+        return (pickle.loads(stored[CHECKSUM:]),)
+
+    def put(self, key: str, result: object) -> None:
+        """The result is on disk, whole.
+
+        Raises:
+            SchedulerError: it cannot be written.
+        """
+        if self.folder is None:
+            return
+        body = pickle.dumps(result, protocol=5)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
+                file.write(hashlib.sha256(body).digest() + body)
+            Path(file.name).replace(self._path(key))
+        except OSError as error:
+            raise SchedulerError(f"{self.folder} cannot be written ({error.strerror})") from None
+
+    def drop_others(self) -> None:
+        """Only the results that this job asked for are left."""
+        if self.folder is not None:
+            for path in self.folder.glob("*.task"):
+                if path.stem not in self.used:
+                    path.unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{key}.task"
+
+
+def default_folder() -> Path:
+    """Where finished tasks are kept unless said otherwise: the user's cache folder, as the XDG base directories name it."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache") / "superopt" / "generate"
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Tasks:
+    """The tasks of a job: those that wait, and results as they are ready, in any order.
+
+    `workers` processes of this machine run them, or this process where it is 1; or, where `scheduler` is given, a Dask cluster
+    at that address, or one of N processes for `local:N`.
+
+    Raises:
+        SchedulerError: there is no such cluster, or Dask is not installed.
+    """
+
+    def __init__(self, *, workers: int = 1, scheduler: str = "", finished: Finished | None = None) -> None:
+        self.finished = finished or Finished(None)
+        self._waiting: deque[Call] = deque()
+        self._ready: deque[tuple[Call, Any]] = deque()
+        self._running: dict[Future[Any], Call] = {}
+        self._attempts: dict[str, int] = {}
+        self._workers = workers
+        self._opened = contextlib.ExitStack()
+        self._executor = self._cluster(scheduler) if scheduler else _pool(workers) if workers > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing runs any more."""
+        if isinstance(self._executor, ProcessPoolExecutor):
+            if self._running:
+                for process in list(self._executor._processes.values()):
+                    process.terminate()
+            self._executor.shutdown(wait=True, cancel_futures=True)
+        elif self._executor is not None:
+            self._executor.shutdown(wait=False)
+        self._opened.close()
+
+    @property
+    def processes(self) -> int:
+        """How many processes besides this one run tasks."""
+        return 0 if self._executor is None else self._workers
+
+    def start(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> None:
+        """The task will be among the results; `function` is one that other processes can import."""
+        call = Call(name, key, function, arguments)
+        known = self.finished.get(key)
+        if known is not None:
+            self._ready.append((call, known[0]))
+        elif self._executor is None:
+            self._waiting.append(call)
+        else:
+            self._submit(call)
+
+    def results(self) -> Iterator[tuple[str, Any]]:
+        """Name and result of each task, until none is left; more tasks may be started meanwhile.
+
+        Raises:
+            SchedulerError: the worker of one task died `ATTEMPTS` times. Whatever a task raises.
+        """
+        while self._ready or self._waiting or self._running:
+            if not self._ready:
+                self._advance()
+            while self._ready:
+                call, result = self._ready.popleft()
+                yield call.name, result
+
+    def _advance(self) -> None:
+        """At least one task more is done, or one whose worker died is started again."""
+        if self._waiting:
+            call = self._waiting.popleft()
+            self._done(call, call.function(*call.arguments))
+            return
+        lost: list[Call] = []
+        for future in wait(self._running, return_when=FIRST_COMPLETED).done:
+            call = self._running.pop(future)
+            try:
+                self._done(call, future.result())
+            except BrokenExecutor:
+                lost.append(call)
+        if lost:
+            self._again(lost)
+
+    def _done(self, call: Call, result: Any) -> None:
+        self.finished.put(call.key, result)
+        self._ready.append((call, result))
+
+    def _again(self, lost: list[Call]) -> None:
+        """Tasks that were running or waiting when a process died run in new processes."""
+        assert self._executor is not None
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        for future, call in self._running.items():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._done(call, future.result())
+            else:
+                lost.append(call)
+        self._running.clear()
+        self._executor = _pool(self._workers)
+        for call in lost:
+            self._attempts[call.key] = self._attempts.get(call.key, 1) + 1
+            if self._attempts[call.key] > ATTEMPTS:
+                raise SchedulerError(f"the process that worked on {call.name} died, {ATTEMPTS} times")
+            self._submit(call)
+
+    def _submit(self, call: Call) -> None:
+        assert self._executor is not None
+        try:
+            self._running[self._executor.submit(call.function, *call.arguments)] = call
+        except BrokenExecutor:
+            self._again([call])
+
+    def _cluster(self, scheduler: str) -> Executor:
+        try:
+            from distributed import Client, LocalCluster
+        except ImportError:
+            raise SchedulerError("Dask is not installed: pip install 'superopt[cluster]'") from None
+        kind, _, count = scheduler.partition(":")
+        try:
+            if kind == "local":
+                cluster = LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=None)
+                client = Client(self._opened.enter_context(cluster))
+            else:
+                client = Client(scheduler)
+        except (OSError, ValueError) as error:
+            raise SchedulerError(f"no Dask cluster at {scheduler} ({' '.join(str(error).split())})") from None
+        executor: Executor = self._opened.enter_context(client).get_executor()
+        self._workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        return executor
+
+
+def _pool(workers: int) -> Executor:
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))

@@ -1,0 +1,139 @@
+"""The tasks that generation is made of: a universe explored, a slice of a large one's candidates, a composite's definition.
+
+A task is a function of its arguments alone, so it may run anywhere and again. What it returns is what it found beyond what it
+was told is known.
+"""
+
+from __future__ import annotations
+
+import pickle
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from superopt import store
+from superopt.discovery import Counts, Discovery, Equality, Found, Known
+from superopt.find.definitions import FAMILY, readings
+from superopt.find.enumerate import Candidate, candidate_order, enumerate_universe, term_size
+from superopt.find.join import joins
+from superopt.find.universe import Universe
+from superopt.match import Pattern
+from superopt.op import forget
+from superopt.prove.precondition import completed
+from superopt.prove.verify import prove
+from superopt.rule import Rule
+from superopt.verdict import Proved, Unknown
+
+SLICE = 4_000
+"""How many candidates of a universe's largest size one task examines."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Candidates of one universe that wait, and those that were settled before them; pickled, since they only pass through."""
+
+    universe: Universe
+    settled: bytes
+    candidates: bytes
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What one task found, in the order in which it did; `rest` is left for other tasks, which need what this one found."""
+
+    counts: Counts
+    equalities: tuple[Equality, ...]
+    suspects: tuple[Rule, ...]
+    rejected: tuple[store.Rejected, ...]
+    undecided: tuple[tuple[str, str], ...]
+    rest: tuple[Slice, ...] = ()
+    definitions: tuple[Found, ...] = ()
+
+    @property
+    def known(self) -> Known:
+        """What tasks that come after this one build on."""
+        return Known(tuple(e.rule for e in self.equalities), self.suspects)
+
+
+def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
+    """What a universe suggests is decided: small equalities first, then two outputs joined in one term.
+
+    Of very many candidates of the largest size, most are left to tasks of their own.
+    """
+    started = time.process_time()
+    enumeration = enumerate_universe(universe, seed)
+    counts = Counts(universe.family, universe.name, enumeration.built, enumeration.graphs, len(enumeration.representatives))
+    ordered = sorted(enumeration.candidates, key=candidate_order)
+    smaller = sum(term_size(*c.left) < universe.limit for c in ordered)
+    ordered.extend(joins(enumeration))
+    del enumeration
+    counts.enumerate = time.process_time() - started
+    head = len(ordered) if len(ordered) - smaller <= SLICE else smaller
+    discovery = Discovery(seed, counts)
+    discovery.learn(known)
+    for candidate in ordered[:head]:
+        discovery.examine(candidate)
+    waiting = [ordered[first : first + SLICE] for first in range(head, len(ordered), SLICE)]
+    settled = _packed(ordered[:head]) if waiting else b""
+    return _findings(discovery, tuple(Slice(universe, settled, _packed(candidates)) for candidates in waiting))
+
+
+def examined(part: Slice, known: Sequence[Known], seed: int) -> Findings:
+    """What a slice of a universe's candidates suggests is decided."""
+    discovery = Discovery(seed, Counts(part.universe.family, part.universe.name))
+    discovery.learn(known)
+    for candidate in _unpacked(part.universe, part.settled):
+        discovery.kept.settle(candidate)
+    for candidate in _unpacked(part.universe, part.candidates):
+        discovery.examine(candidate)
+    return _findings(discovery, ())
+
+
+def defined(operator: str, seed: int) -> Findings:
+    """The definition of a composite operator as rules, each proved."""
+    started = time.process_time()
+    counts = Counts(FAMILY, operator)
+    found: list[Found] = []
+    undecided: list[tuple[str, str]] = []
+    for rule in readings(operator):
+        counts.candidates += 1
+        complete = completed(rule)
+        verdict = prove(complete, seed=seed) if complete is not None else Unknown("its conditions cannot be stated")
+        if complete is not None and isinstance(verdict, Proved):
+            counts.proved += 1
+            if Pattern.of(complete.equations[0]).usable:
+                found.append(Found(FAMILY, complete, verdict, store.CORE, f"definition of {operator}"))
+        else:
+            counts.unknown += 1
+            undecided.append((rule.text, str(verdict)))
+    counts.kept = len(found)
+    counts.verify = time.process_time() - started
+    counts.peak_bytes = peak_bytes()
+    return Findings(counts, (), (), (), tuple(undecided), definitions=tuple(found))
+
+
+def _packed(candidates: Sequence[Candidate]) -> bytes:
+    return pickle.dumps([(c.left, c.right) for c in candidates], protocol=5)
+
+
+def _unpacked(universe: Universe, packed: bytes) -> list[Candidate]:
+    return [Candidate(universe, left, right) for left, right in pickle.loads(packed)]
+
+
+def _findings(discovery: Discovery, rest: tuple[Slice, ...]) -> Findings:
+    forget()
+    counts = replace(discovery.counts, peak_bytes=peak_bytes())
+    return Findings(
+        counts,
+        tuple(discovery.equalities),
+        tuple(discovery.suspects),
+        tuple(discovery.rejected),
+        tuple(discovery.undecided),
+        rest,
+    )
+
+
+def peak_bytes() -> int:
+    """The largest memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,146 @@
+"""The job of exploring many universes: which task waits for which, under which key it is kept, what all make together."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+from superopt import store
+from superopt.discovery import Counts, Equality, Known
+from superopt.execute import Tasks, digest_of
+from superopt.explore import Findings, defined, examined, explored
+from superopt.find.definitions import definitions
+from superopt.find.order import foundations
+from superopt.find.prune import Kept
+from superopt.find.universe import Universe
+from superopt.graph import Term
+from superopt.op import registry
+from superopt.prove.arithmetic import version
+
+APART = frozenset({"cli", "generate", "model", "optimize", "report", "rewrite"})
+"""Parts of the package on which no task rests."""
+
+
+def explore_all(
+    universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[Counts], None]
+) -> dict[str, tuple[Findings, ...]]:
+    """What each universe suggests, by its name: the findings of its first task, then of each slice of its candidates.
+
+    A universe starts when those it builds on have done their first tasks, whose findings it is told.
+    """
+    before, stated = foundations(universes), {u.name: u for u in universes}
+    keys: dict[str, str] = {}
+    for universe in universes:
+        keys[universe.name] = digest_of(
+            code_version(), seed, content(universe), *(keys[name] for name in before[universe.name])
+        )
+    found: dict[str, dict[int, Findings]] = {}
+    started: set[str] = set()
+
+    def known(name: str) -> list[Known]:
+        return [found[other][0].known for other in before[name]]
+
+    def start() -> None:
+        for name, universe in stated.items():
+            if name not in started and all(other in found for other in before[name]):
+                started.add(name)
+                tasks.start(f"{name}/0", keys[name], explored, universe, known(name), seed)
+
+    start()
+    for task, findings in tasks.results():
+        name, _, number = task.rpartition("/")
+        found.setdefault(name, {})[int(number)] = findings
+        if number == "0":
+            for position, part in enumerate(findings.rest, 1):
+                own = digest_of(keys[name], position)
+                tasks.start(f"{name}/{position}", own, examined, part, [*known(name), findings.known], seed)
+            found[name][0] = replace(findings, rest=())
+            start()
+        progress(findings.counts)
+    return {name: tuple(f for _, f in sorted(found[name].items())) for name in stated}
+
+
+def define_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
+    """The definitions of composite operators as rules, in alphabetical order."""
+    for operator in definitions():
+        tasks.start(operator, digest_of(code_version(), seed, operator), defined, operator, seed)
+    return tuple(findings for _, findings in sorted(tasks.results()))
+
+
+def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
+    """The equalities of all universes in their order, without those that earlier ones say."""
+    kept = Kept()
+    for rule in definitions().values():
+        kept.add(rule)
+    equalities: list[Equality] = []
+    for parts in found.values():
+        for equality in (e for findings in parts for e in findings.equalities):
+            part = kept.part(equality.candidate)
+            if part is not None and kept.add(equality.rule):
+                equalities.append(equality.demoted() if part == store.SEARCH and equality.part == store.CORE else equality)
+            kept.settle(equality.candidate)
+        for rule in (r for findings in parts for r in findings.suspects):
+            kept.suspect(rule)
+    return equalities
+
+
+def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[Counts]:
+    """What became of each universe in the end: an equality that another says too is redundant."""
+    counts: list[Counts] = []
+    for name, parts in found.items():
+        total = together([findings.counts for findings in parts])
+        own = [e for e in equalities if e.candidate.universe.name == name]
+        said = total.proved - sum(len(findings.equalities) for findings in parts)
+        proved = said + len(own)
+        redundant = total.redundant + total.proved - proved
+        counts.append(replace(total, proved=proved, redundant=redundant, kept=sum(len(e.rules) for e in own)))
+    return counts
+
+
+def together(parts: Sequence[Counts]) -> Counts:
+    """The counts of one universe's tasks, summed; of their peaks of memory, the highest."""
+    first = parts[0]
+    total = Counts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
+    for name in (f.name for f in fields(first) if f.name not in ("family", "universe", "peak_bytes")):
+        setattr(total, name, sum(getattr(p, name) for p in parts))
+    return total
+
+
+# ---------------------------------------------------------------- keys
+
+
+def content(value: object) -> str:
+    """A universe, or a part of one, as text that says all that is in it."""
+    match value:
+        case Term():
+            return value.key
+        case tuple() | list():
+            return f"({', '.join(map(content, value))})"
+        case Mapping():
+            return f"{{{', '.join(f'{k}: {content(v)}' for k, v in value.items())}}}"
+        case _ if is_dataclass(value):
+            return f"({', '.join(f'{f.name}={content(getattr(value, f.name))}' for f in fields(value))})"
+        case _:
+            return f"{type(value).__name__} {value}"
+
+
+@functools.cache
+def code_version() -> str:
+    """The hash of what findings rest on besides the universes: specs, this package's code but for files of universes, Z3."""
+    package = Path(__file__).resolve().parent
+    stating = {
+        Path(str(module.__file__)).resolve()
+        for name, module in list(sys.modules.items())
+        if name.startswith("superopt.find.") and any(isinstance(v, Universe) for v in vars(module).values())
+    }
+    resting = [
+        path
+        for path in sorted(package.rglob("*.py"))
+        if path.relative_to(package).parts[0].removesuffix(".py") not in APART and path not in stating
+    ]
+    code = (hashlib.sha256(path.read_bytes()).hexdigest() for path in resting)
+    return digest_of(version(), *(spec.digest for spec in registry().values()), *code)
