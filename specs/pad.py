@@ -72,8 +72,8 @@ def pad(x: Tensor, *, before: Extents, after: Extents) -> Tensor:
 
 def lift(node: Node) -> Term | None:
     x, pads = node.operand(0), node.attribute("pads")
-    value = node.attribute("value", node.attribute("constant_value", 0.0))
-    if node.attribute("mode", "constant") != "constant" or not isfinite(value):
+    value = node.attribute("value", 0.0) if node.absent(2) else node.scalar(2)
+    if node.attribute("mode", "constant") != "constant" or value is None or not isfinite(value):
         return None
     axes = node.attribute("axes", tuple(range(x.rank)))
     before, after = [0] * x.rank, [0] * x.rank

@@ -111,10 +111,10 @@ def _factors(node: Node) -> tuple[int, ...] | None:
     axes = [a % len(sizes) for a in node.attribute("axes", range(len(sizes)))]
     scales, wanted = node.attribute("scales", ()), node.attribute("sizes", ())
     by = [w / sizes[a] for a, w in zip(axes, wanted, strict=True)] if wanted else list(scales)
-    if len(by) != len(axes) or any(f != int(f) or f < 1 for f in by):
+    if len(by) != len(axes) or any(f % 1 != 0 or f < 1 for f in by):
         return None
     given = dict(zip(axes, map(int, by), strict=True))
-    return tuple(given.get(a, 1) for a in range(len(sizes))) if _repeats(node, max(given.values())) else None
+    return tuple(given.get(a, 1) for a in range(len(sizes))) if _repeats(node, max(given.values(), default=1)) else None
 
 
 def _repeats(node: Node, largest: int) -> bool:

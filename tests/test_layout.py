@@ -338,7 +338,7 @@ def test_the_largest_of_whole_images(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("opset", [7, 11, 18])
 def test_padding_with_a_number_is_one_node(opset: int) -> None:
     around = [0, 1, 2, 1, 0, 0]
-    given: list[Array] = [] if opset < 11 else [_integers(*around), np.array(1.5, np.float32)]
+    given: list[Array] = [] if opset < 11 else [_integers(*around), _numbers(1.5)]
     attributes: dict[str, Any] = {"pads": around, "value": 1.5} if opset < 11 else {}
     nodes = _one("Pad", opset, _floats(2, 3, 4), *given, mode="constant", **attributes)
     assert nodes.terms()["y"].op == "pad_with"
