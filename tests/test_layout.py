@@ -216,6 +216,12 @@ def test_blocks_of_channels(mode: str, operator: str) -> None:
     nodes = _one("DepthToSpace", 13, _floats(2, 12, 3, 2), blocksize=2, mode=mode)
     assert nodes.terms()["y"] is apply(operator, variable("x", (2, 12, 3, 2)), block=2)
     assert nodes.op_types() == ["DepthToSpace"]
+    assert _one("DepthToSpace", 10, _floats(2, 12, 3, 2), blocksize=2).op_types() == ["DepthToSpace"]
+
+
+def test_the_fast_order_of_blocks_needs_an_opset_that_has_it() -> None:
+    with pytest.raises(ShapeError):
+        lower({"y": apply("pixel_shuffle", variable("x", (2, 12, 3, 2)), block=2)}, 10)
 
 
 def test_blocks_there_and_back() -> None:
