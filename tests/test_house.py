@@ -27,7 +27,10 @@ HOMES = {
     "onnxruntime": ("superopt/model/",),
     "rich": ("superopt/report/", "superopt/cli.py"),
 }
-OPEN_TO_SPECS = {f"superopt.{module}" for module in ("composite", "elementwise", "extent", "graph", "index", "op", "reduction")}
+OPEN_TO_SPECS = {
+    f"superopt.{module}"
+    for module in ("affine", "composite", "elementwise", "extent", "graph", "index", "op", "reduction", "trailing")
+}
 
 
 def tree(path: Path) -> ast.Module:
