@@ -180,6 +180,7 @@ def test_an_attribute_says_the_fraction_that_float32_rounds() -> None:
     term = term_of(node_model("HardSigmoid", [X], [], 13, alpha=1 / 6, beta=0.5))
     assert term["alpha"] == Fraction(1, 6)
     alpha = dict(lower({"out": term}, 13).nodes[0].attributes)["alpha"]
+    assert isinstance(alpha, float)
     assert np.float32(alpha) == np.float32(1 / 6)
 
 
