@@ -74,7 +74,8 @@ def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]
 def _sources(ground: Ground) -> tuple[Term, ...]:
     """The sides from which the instance may be read."""
     axiom = axioms().get(ground.axiom)
-    return (ground.left,) if axiom is not None and axiom.statement.arrow == "=>" else (ground.left, ground.right)
+    directed = ground.directed or (axiom is not None and axiom.statement.arrow == "=>")
+    return (ground.left,) if directed else (ground.left, ground.right)
 
 
 def _all_defined(side: Term, closure: Closure, defined: Iterable[Term]) -> bool:

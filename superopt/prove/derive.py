@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from superopt.errors import ShapeError
-from superopt.graph import Cond, Term, at_least, conjunction, same, subterms
+from superopt.graph import Compare, Cond, Term, at_least, conjunction, same, subterms
 from superopt.op import requirements
 from superopt.prove.assumptions import Assumptions
+from superopt.prove.definedness import founded
 from superopt.prove.derive_chain import Chain, linear
 from superopt.prove.ematch import Direction, directions
 from superopt.prove.ground import Ground, write_regrouping
@@ -24,7 +25,7 @@ from superopt.show import show
 from superopt.text import Equation
 
 LIMITS = Limits(rounds=12, terms=300, steps=5_000, growth=((0, 2), (2, 4), (4, 8), (8, 14)))
-COMPLETIONS = 4
+COMPLETIONS = 12
 
 
 class Laws:
@@ -34,6 +35,7 @@ class Laws:
         self.rules = tuple(rules)
         names = Counter(rule.name for rule in rules)
         self.labels = tuple(r.name if r.name and names[r.name] == 1 else f"{r.name}#{i}" for i, r in enumerate(self.rules))
+        self._positions = {label: position for position, label in enumerate(self.labels)}
         self._operators = [frozenset(rule.operators) for rule in rules]
         self._read: dict[int, tuple[Direction, ...]] = {}
         self._found: dict[frozenset[str], list[tuple[int, Direction]]] = {}
@@ -60,6 +62,10 @@ class Laws:
             new = (d.target_operators for p in near for d in self._directions(p) if d.inner <= operators)
             self._grown[operators] = operators.union(*new)
         return self._grown[operators]
+
+    def directed(self, label: str) -> bool:
+        """Whether the rule of this label says nothing of inputs on which its right side alone is defined."""
+        return self.rules[self._positions[label]].statement.arrow == "=>"
 
     def only(self, labels: Collection[str]) -> Laws:
         """The rules of these labels."""
@@ -123,9 +129,11 @@ def derived(equation: Equation, laws: Laws, limits: Limits = LIMITS, without: Co
         return None
     own = operators_of(subterms(*assumptions.left, *assumptions.right))
     for allowed in dict.fromkeys((own, laws.grown(own))):
-        chain = _searched(assumptions, equation, laws.among(allowed, without), allowed, limits)
-        if chain is not None:
-            return chain
+        search = Saturation(assumptions, allowed, limits, laws.among(allowed, without))
+        if search.run(goals_of(assumptions)):
+            chain = _chain(search, equation, laws)
+            if chain is not None:
+                return chain
     return None
 
 
@@ -134,17 +142,14 @@ def operators_of(terms: Iterable[Term]) -> frozenset[str]:
     return frozenset(t.op for t in terms if not t.is_variable)
 
 
-def _searched(
-    assumptions: Assumptions, equation: Equation, readings: Readings, allowed: frozenset[str], limits: Limits
-) -> Chain | None:
-    search = Saturation(assumptions, allowed, limits, readings)
+def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
+    """The derivation that the search has found, if Z3 agrees; what it rests on must be defined where both sides are."""
+    assumptions = search.assumptions
     goals = goals_of(assumptions)
-    if not search.run(goals):
-        return None
     given, regrouped = search.closure.explain(goals)
     sums = dict.fromkeys(s for step in regrouped for s in step.sums if len(s.args) > 2)
-    grounds = [Ground(g.text, g.text, g.left, g.right) for g in given]
-    grounds += [Ground(write_regrouping(s), s.op, s, s) for s in sums]
+    grounds = [Ground(g.text, (name := g.text.partition("(")[0]), g.left, g.right, laws.directed(name)) for g in given]
+    grounds = founded(assumptions, [*grounds, *(Ground(write_regrouping(s), s.op, s, s) for s in sums)])
     if not all(sound(g, assumptions) for g in grounds) or not Derivation(goals, grounds).follows(grounds):
         return None
     try:
@@ -170,6 +175,7 @@ def completed(equation: Equation) -> tuple[Equation, tuple[Cond, ...]]:
             raise ShapeError("its sides are nowhere both well typed and of one shape")
         if not missing:
             break
-        added += missing
-        equation = replace(equation, where=conjunction(equation.where, *missing))
+        first = min(missing, key=lambda c: not (isinstance(c, Compare) and c.relation == "=="))
+        added.append(first)
+        equation = replace(equation, where=conjunction(equation.where, first))
     return equation, tuple(added)

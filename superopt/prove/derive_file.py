@@ -1,7 +1,8 @@
 """A file of rules beside another set: which of its equalities follow from that set, which of the set from the file, and how.
 
 Every line of the file gets an answer. A rule that differs somewhere on random instantiations is wrong, and nothing is derived
-from it. What is not well typed wherever its left side is counts where both sides are, and the conditions are shown.
+from it; one that was derived is tried on a few all the same. A rule counts where both of its sides are well typed, and what
+that asks beyond its own conditions is shown.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from superopt.text import Equation, parse_statement, show_condition
 from superopt.verdict import Counterexample, Proved
 
 SAMPLES = 120
-FEWEST = 6
+SPOT = 12
 SHORT = 160
 
 FOLLOWS = "follows"
@@ -200,11 +201,15 @@ def compared(
     rules: Sequence[Rule],
     *,
     backwards: Sequence[Rule] = (),
+    notation: Sequence[Rule] = (),
     seed: int = 0,
     progress: Callable[[Finding], None] = lambda _: None,
 ) -> Comparison:
-    """The file's lines derived from `rules`, and the rules of `backwards` from those of the file that are not wrong."""
-    laws = Laws(rules)
+    """The file's lines derived from `rules`, and the rules of `backwards` from those of the file that are not wrong.
+
+    The rules of `notation` are there both ways.
+    """
+    laws = Laws([*rules, *notation])
     theirs: list[Finding] = []
     sound: list[Rule] = []
     for line in lines:
@@ -213,7 +218,7 @@ def compared(
         progress(finding)
         if rule is not None and finding.word != WRONG:
             sound.append(rule)
-    given = Laws(sound)
+    given = Laws([*sound, *notation])
     ours: list[Finding] = []
     for rule in backwards:
         ours.append(_derived(rule.name, str(rule.statement), rule, given, ()))
@@ -226,22 +231,22 @@ def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
     if line.rule is None:
         return Finding(line.name, line.text, UNREADABLE, why=line.why), None
     try:
-        counterexample = refuted(line.rule, seed)
-        if counterexample is not None:
-            return Finding(line.name, line.text, WRONG, counterexample=counterexample), None
         rule, added = typed(line.rule)
         finding = _derived(line.name, line.text, rule, laws, added)
+        settled = finding.word in (FOLLOWS, NOTATION)
+        counterexample = refuted(line.rule, seed, SPOT if settled else SAMPLES)
     except MALFORMED as error:
         return Finding(line.name, line.text, UNREADABLE, why=" ".join(str(error).split())), None
-    return (_proved(finding, rule, seed) if finding.word in (OPEN, PARTLY) else finding), rule
+    if counterexample is not None:
+        return Finding(line.name, line.text, WRONG, counterexample=counterexample), None
+    return finding if settled else _proved(finding, rule, seed), rule
 
 
-def refuted(rule: Rule, seed: int) -> Counterexample | None:
-    """Sizes at which the sides differ, from random instantiations at every choice of ranks."""
-    each = max(FEWEST, SAMPLES // len(rule.equations))
+def refuted(rule: Rule, seed: int, samples: int) -> Counterexample | None:
+    """Sizes at which the sides differ, from about so many random instantiations, at every choice of ranks."""
     for equation in rule.equations:
         try:
-            found = mismatch(equation, instances=each, seed=seed)
+            found = mismatch(equation, instances=-(-samples // len(rule.equations)), seed=seed)
         except InstantiationError:
             continue
         if found is not None:
@@ -307,6 +312,11 @@ def chosen(*, given: Path | None = None, everything: bool = False, axioms_alone:
             raise NotationError(f"{given.name}: {line.name}: {line.why}")
         rules.append(line.rule)
     return rules
+
+
+def definitions() -> list[Rule]:
+    """What composite operators are defined as: ways to write a term, which every derivation may use."""
+    return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
 
 def comparison_text(comparison: Comparison, *, chains: bool = True) -> Iterator[str]:

@@ -26,12 +26,16 @@ _FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Ground:
-    """An equation between terms that an axiom gives; a regrouping has one sum or product on both sides."""
+    """An equation between terms that an axiom gives; a regrouping has one sum or product on both sides.
+
+    A `directed` one is known to hold where its left side is defined.
+    """
 
     text: str
     axiom: str
     left: Term
     right: Term
+    directed: bool = False
 
 
 def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], symbols: Mapping[str, Extent]) -> str:

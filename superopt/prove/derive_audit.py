@@ -1,0 +1,84 @@
+"""A second opinion on a minimal core: egglog, at numbers, on every rule that is said not to follow from the others.
+
+Where the sides saturate apart, that is decided. Where egglog joins them at two instances that have nothing in common, the
+symbolic search is tried again with wide limits; what it still does not derive is contested, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.errors import InstantiationError, ShapeError
+from superopt.graph import subterms
+from superopt.prove.derive import Laws, derivable, operators_of
+from superopt.prove.derive_chain import Chain
+from superopt.prove.derive_egglog import Outcome, outcome
+from superopt.prove.instance import Instance, instantiations
+from superopt.prove.saturate import Limits
+from superopt.rule import Rule
+from superopt.text import Equation
+
+WIDE = Limits(rounds=24, terms=1_500, steps=60_000, growth=((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)))
+DRAWS = 24
+SEEDS = (0, 1)
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What egglog says of one rule, given all others, and the derivation where the symbolic search found one after all."""
+
+    rule: Rule
+    outcome: Outcome
+    chains: tuple[Chain, ...] | None = None
+
+    @property
+    def contested(self) -> bool:
+        """Whether egglog joins the sides and no chain is known."""
+        return self.outcome is Outcome.JOINED and self.chains is None
+
+
+def opinions(rules: Sequence[Rule]) -> Iterator[Opinion]:
+    """An opinion on each rule: one choice of ranks at which its sides stay apart settles it."""
+    laws = Laws(rules)
+    for position, rule in enumerate(rules):
+        said = Outcome.JOINED
+        for equation in rule.equations:
+            said = _at(equation, laws, position)
+            if said is not Outcome.JOINED:
+                break
+        chains = derivable(rule, laws, WIDE, {position}) if said is Outcome.JOINED else None
+        yield Opinion(rule, said, chains)
+
+
+def _at(equation: Equation, laws: Laws, position: int) -> Outcome:
+    """Apart where the sides are at either instance, joined where they are at both."""
+    allowed = laws.grown(operators_of(subterms(*equation.left, *equation.right)))
+    readings = [d for found in laws.among(allowed, {position}).values() for d in found]
+    said: list[Outcome] = []
+    for seed in SEEDS:
+        try:
+            said.append(outcome(equation, generic(equation, seed), readings))
+        except (InstantiationError, ShapeError):
+            said.append(Outcome.LIMIT)
+        if said[-1] is Outcome.APART:
+            return Outcome.APART
+    return Outcome.LIMIT if Outcome.LIMIT in said else Outcome.JOINED
+
+
+def generic(equation: Equation, seed: int) -> Instance:
+    """Of some random instances, the one whose numbers coincide least, with each other and with 0, 1 and 2.
+
+    Raises:
+        InstantiationError: there is no instance.
+    """
+    drawn = instantiations(equation, np.random.default_rng(seed))
+    return min((next(drawn) for _ in range(DRAWS)), key=_coincidences)
+
+
+def _coincidences(instance: Instance) -> int:
+    extents = [n for shape in instance.shapes.values() for n in shape]
+    values = [*dict.fromkeys(extents), *instance.attributes.values()]
+    return len(values) - len(set(values)) + sum(v in (0, 1, 2, -1) for v in values)
