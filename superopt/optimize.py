@@ -42,8 +42,8 @@ from superopt.segments import (
 )
 from superopt.store import load_rules
 
-SEAMS = (0, 4)
-"""Offsets of the first cut: in the second pass, what was a seam between windows lies inside one."""
+PASSES = (False, True)
+"""Whether the windows of each pass lie between those of the other: what is a seam in the first pass is inside in the second."""
 GROWTH = 0.5
 """How much larger the weights may become, as a share of those of the original."""
 GROWTH_AT_LEAST = 2**20
@@ -193,13 +193,13 @@ class _Run:
         times = Cache(self.cache)
         search = Search(rules, Clock(self.device, times, resident=weights), opset_of(model))
         self.growth = growth = GROWTH * weights + GROWTH_AT_LEAST
-        for number, offset in enumerate(SEAMS, 1):
+        for number, between in enumerate(PASSES, 1):
             chart = Chart(model)
             islands = chart.islands()
             if number == 1:
                 self.islands = len(islands), sum(len(i.nodes) for i in islands)
-            deadline = start + self.budget * number / len(SEAMS)
-            found = list(self._told(search, segments(chart, offset), deadline, f"search, pass {number}"))
+            deadline = start + self.budget * number / len(PASSES)
+            found = list(self._told(search, segments(chart, between=between), deadline, f"search, pass {number}"))
             taken = affordable(found, growth)
             growth -= sum(gain.bytes for gain in taken)
             self.searched += found

@@ -66,11 +66,11 @@ class Gain:
             yield Replacement(dict(zip(island.outputs, terms, strict=True)), island.dtype, island.conditions)
 
 
-def segments(chart: Chart, offset: int) -> list[Segment]:
-    """The windows of all islands; `offset` moves the first cut of each."""
+def segments(chart: Chart, *, between: bool = False) -> list[Segment]:
+    """The windows of all islands; with `between`, those in which the seams of the others lie."""
     found: list[Segment] = []
     for island in chart.islands():
-        for nodes in windows(island.nodes, island.reads, offset=offset):
+        for nodes in windows(island.nodes, island.reads, between=between):
             part = chart.island(nodes)
             found.append(Segment(part, canonical(tuple(part.outputs.values()))))
     return found

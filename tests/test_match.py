@@ -166,5 +166,7 @@ def test_windows_cut_where_one_value_crosses_and_cover_every_node() -> None:
     found = windows(nodes, reads, least=2, most=5)
     assert [n for w in found for n in w] == nodes
     assert all(w[-1].endswith("3") for w in found)
-    shifted = windows(nodes, reads, least=6, most=9, offset=3)
-    assert shifted[0] == ("a1", "a2", "a3")
+    shifted = windows(nodes, reads, least=6, most=9, between=True)
+    assert [n for w in shifted for n in w] == nodes
+    assert [(w[0], w[-1]) for w in shifted] == [("a1", "a3"), ("b1", "c3"), ("d1", "d3")]
+    assert all(len(w) <= 9 for w in windows(nodes, reads, least=9, most=9, between=True))

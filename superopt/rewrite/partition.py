@@ -14,22 +14,36 @@ N = TypeVar("N")
 
 
 def windows(
-    nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]], *, least: int = 8, most: int = 32, offset: int = 0
+    nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]], *, least: int = 8, most: int = 32, between: bool = False
 ) -> list[tuple[N, ...]]:
-    """Consecutive windows of `least` to `most` nodes (the first may be shorter, the last may be), covering all nodes.
+    """Consecutive windows of `least` to `most` nodes (the last may be shorter), covering all nodes.
 
-    `reads` lists, for each node, the nodes of the sequence whose results it uses, and values from elsewhere. `offset` shifts
-    the first cut, so that seams of one pass lie inside the windows of the next.
+    `reads` lists, for each node, the nodes of the sequence whose results it uses, and values from elsewhere. With `between`,
+    windows go from the middle of one of those to the middle of the next, as far as `most` allows: what was a seam lies inside.
     """
     crossing = _crossings(nodes, reads)
-    cuts: list[tuple[N, ...]] = []
-    start = 0
-    wanted = offset or least
-    while start < len(nodes):
-        end = _cut(crossing, start, min(wanted, most), most, len(nodes))
-        cuts.append(tuple(nodes[start:end]))
-        start, wanted = end, least
-    return cuts
+    ends: list[int] = []
+    while not ends or ends[-1] < len(nodes):
+        start = ends[-1] if ends else 0
+        ends.append(_cut(crossing, start, min(least, most), most, len(nodes)))
+    if between:
+        ends = _between(crossing, ends, most)
+    return [tuple(nodes[start:end]) for start, end in itertools.pairwise([0, *ends]) if start < end]
+
+
+def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[int]:
+    """Ends of windows from the middle of one window to the middle of the next; an old seam stays where that is too long."""
+    found: list[int] = []
+    for start, end in itertools.pairwise([0, *ends]):
+        quarter = (end - start) // 4
+        inside = range(start + max(quarter, 1), end - quarter)
+        middle = min(inside, key=lambda stop: (crossing[stop - 1], abs(2 * stop - start - end)), default=end)
+        if found and middle - found[-1] > most:
+            found.append(start)
+        found.append(middle)
+    if found[-1] != ends[-1]:
+        found.append(ends[-1])
+    return found
 
 
 def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> list[int]:
