@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from superopt import store
 from superopt.errors import InstantiationError
@@ -13,9 +16,10 @@ from superopt.find.enumerate import Candidate
 from superopt.find.generalise import general_rules, specialised
 from superopt.find.phrase import backwards
 from superopt.find.prune import Kept, crosses, useful
+from superopt.graph import Extent
 from superopt.match import Pattern
 from superopt.prove.precondition import completed
-from superopt.prove.sample import mismatch
+from superopt.prove.sample import instantiations, mismatch, mismatch_at
 from superopt.prove.verify import prove
 from superopt.rule import Rule, digest
 from superopt.text import Equation
@@ -23,6 +27,7 @@ from superopt.verdict import Proved, Refuted, Unknown, Verdict
 
 SAMPLES = 24
 QUICK_SAMPLES = 12
+OUTCOMES = 48
 
 
 @dataclass
@@ -205,6 +210,14 @@ class Discovery:
             return all(mismatch(e, instances=each, seed=self.seed + 1) is None for e in equations)
         except InstantiationError:
             return False
+
+    def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
+        """Random values of the attribute variables, and whether the sides agree there; the `Judge` of `general_rules`."""
+        found = itertools.islice(instantiations(equation, np.random.default_rng(self.seed + 2)), OUTCOMES)
+        try:
+            return [(i.attributes, mismatch_at(equation, i, self.seed + n) is None) for n, i in enumerate(found)]
+        except InstantiationError:
+            return []
 
     def completed(self, rule: Rule) -> Rule | None:
         """The rule with the conditions that its right side needs; the `Judge` of `general_rules`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,10 +25,10 @@ from superopt.find.phrase import backwards
 from superopt.find.prune import Kept, crosses, useful
 from superopt.find.rewriter import Classes, Rewriter
 from superopt.find.universe import FACTOR, Universe
-from superopt.graph import Attribute, Term, subterms, variables
+from superopt.graph import Attribute, Extent, Term, subterms, variables
 from superopt.op import apply
 from superopt.prove.precondition import completed
-from superopt.prove.sample import mismatch
+from superopt.prove.sample import instantiations, mismatch, mismatch_at
 from superopt.rule import Rule, parse_rule
 from superopt.text import Equation, parse
 
@@ -42,6 +43,10 @@ class Sampling:
             return all(mismatch(e, instances=8, seed=3) is None for e in equations)
         except InstantiationError:
             return False
+
+    def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
+        found = itertools.islice(instantiations(equation, np.random.default_rng(4)), 48)
+        return [(i.attributes, mismatch_at(equation, i, n) is None) for n, i in enumerate(found)]
 
     def completed(self, rule: Rule) -> Rule | None:
         return completed(rule)
@@ -196,6 +201,21 @@ def test_a_factor_that_must_not_be_negative_is_a_condition() -> None:
     left = apply("relu", apply("scale", x, factor=FACTOR))
     right = apply("scale", apply("relu", x), factor=FACTOR)
     assert "where a >= 0" in general(matrix.MATRIX, left, right, widen=False)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "where"),
+    [
+        ("scale(relu(x), factor=a) - relu(x)", "relu(scale(x, factor=a) - x)", "where a >= 1"),
+        ("maximum(scale(x, factor=a), scale(x, factor=e))", "scale(x, factor=a)", ""),
+        ("relu(scale(x, factor=a)) + relu(scale(x, factor=e))", "relu(scale(x, factor=a + e))", "where e >= 0, a >= 0"),
+        ("clip(clip(x, low=a, high=e), low=0, high=e)", "clip(x, low=0, high=e)", "where 0 >= a"),
+    ],
+)
+def test_the_conditions_on_numbers_are_the_weakest(left: str, right: str, where: str) -> None:
+    sides = (of(matrix.ELEMENTWISE, left),), (of(matrix.ELEMENTWISE, right),)
+    rules = [str(rule.statement) for rule in general_rules(sides, Sampling(), widen=False)]
+    assert [rule.endswith(where) for rule in rules] == [True] * bool(where)
 
 
 def test_what_is_false_at_independent_extents_is_not_stated() -> None:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from superopt.errors import ShapeError
 from superopt.extent import floor_divide
-from superopt.find.phrase import Judge, widest, written
+from superopt.find.judge import Judge
+from superopt.find.phrase import widest, written
+from superopt.find.weakest import weakest
 from superopt.graph import (
     Atom,
     Attribute,
@@ -27,7 +29,6 @@ from superopt.graph import (
     Size,
     Sym,
     Term,
-    at_least,
     atoms,
     attribute_atoms,
     size,
@@ -116,16 +117,18 @@ def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
 
 
 def _forms(sides: Sides, judge: Judge) -> Iterator[Equation]:
-    """Plausible equations over independent extents; if there is none, with factors not negative, or with extents shared."""
+    """Plausible equations over independent extents; if there is none, under conditions on numbers, or with extents shared."""
     for reading in _readings(sides):
         equation = _read(sides, reading)
         if equation is not None and judge.plausible([equation]):
             yield _abstracted(sides, reading, equation, judge)
             return
     reading = next(_readings(sides))
-    for conditions in (tuple(_nonnegative_factors(sides)), tuple(_shared_extents(sides))):
+    plain = _read(sides, reading)
+    choices = [] if plain is None else [*weakest(plain, judge), tuple(_shared_extents(sides))]
+    for conditions in filter(None, choices):
         equation = _read(sides, reading, conditions)
-        if equation is not None and conditions and judge.plausible([equation]):
+        if equation is not None and judge.plausible([equation]):
             yield equation
             return
 
@@ -271,12 +274,6 @@ class _Writer:
             if t.shape == shape and (t.is_variable or not operator(t.op).told_shape) and term not in subterms(t)
         ]
         return min(fits, key=lambda t: not t.is_variable, default=None)
-
-
-def _nonnegative_factors(sides: Sides) -> Iterator[Cond]:
-    """That every real attribute variable is at least 0."""
-    for symbol in sorted(a for a in attribute_atoms(*sides[0]) if isinstance(a, Sym) and a.real):
-        yield at_least(size(symbol), 0)
 
 
 def _axis(term: Term) -> int:

@@ -9,10 +9,10 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from superopt.choices import equations
 from superopt.errors import NotationError, ShapeError
+from superopt.find.judge import Judge
 from superopt.graph import Sym, attribute_atoms, operators, show_extent, subterms
 from superopt.op import operator
 from superopt.rule import Rule
@@ -26,16 +26,6 @@ RANKS = ((1, 2, 3, 4), (2, 3, 4), (3, 4))
 AXES = ((-1, -2, -3, -4), (-2, -3, -4), (-3, -4))
 AXIS_NAMES = "kjihlm"
 CHOICES = 16
-
-
-class Judge(Protocol):
-    """What says which forms of a rule may be true; the proof comes later."""
-
-    def plausible(self, equations: Sequence[Equation]) -> bool:
-        """Whether sampling finds no difference between the sides of any of them."""
-
-    def completed(self, rule: Rule) -> Rule | None:
-        """The rule with every condition that its right side needs; None if there are none that leave all its ranks."""
 
 
 @dataclass(frozen=True)

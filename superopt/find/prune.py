@@ -67,6 +67,12 @@ def _renamed(candidate: Candidate) -> bool:
     return False
 
 
+def _gains(dear: Term, cheap: Term) -> bool:
+    """Whether, weights known, the cheap term executes fewer operators or costs less than `HILL` times the dear one."""
+    old, new = (effort([t], weights_known=True) for t in (dear, cheap))
+    return new.operators < old.operators or new.total < HILL * old.total
+
+
 @dataclass
 class _Place:
     """What is known about the terms of one universe."""
@@ -117,8 +123,9 @@ class Kept:
     def part(self, candidate: Candidate) -> str | None:
         """CORE for an equality that those kept do not join, SEARCH for one they join only over a hill, None for any other.
 
-        Hills between graphs without a heavy operator are low: a search climbs them by itself. Joining two outputs in one takes
-        steps that no single output pays for, so such rules are for the search.
+        A hill counts where the step saves an operator or a tenth of the cost, and where an operator is heavy: between graphs
+        without one hills are low, and a search climbs them by itself. Joining two outputs in one takes steps that no single
+        output pays for, so such rules are for the search.
         """
         place = self._place(candidate.universe)
         numbered = place.numbered.of
@@ -130,8 +137,7 @@ class Kept:
         if not self._equal(left, right, place.classes):
             return CORE
         dear, cheap = sorted((left, right), key=self.rewriter.cost, reverse=True)
-        climbs = self.rewriter.cost(cheap) < HILL * self.rewriter.cost(dear) and heavy(dear)
-        return SEARCH if climbs and not self.rewriter.descends(dear, cheap) else None
+        return SEARCH if heavy(dear) and _gains(dear, cheap) and not self.rewriter.descends(dear, cheap) else None
 
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Whether the terms are joined: by congruence and up to three steps at the root, or by one step and normal forms."""
