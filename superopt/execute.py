@@ -12,6 +12,7 @@ import hashlib
 import os
 import pickle
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
@@ -24,6 +25,7 @@ from superopt.errors import SchedulerError
 
 ATTEMPTS = 6
 CHECKSUM = 32
+DAYS = 30
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,15 @@ class Finished:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.used: set[str] = set()
         self.found = 0
 
     def get(self, key: str) -> tuple[Any] | None:
         """The result that is stored under the key, in a tuple of its own; None where there is none, or half of one."""
         if self.folder is None:
             return None
-        self.used.add(key)
         try:
             stored = self._path(key).read_bytes()
+            self._path(key).touch()
         except OSError:
             return None
         if hashlib.sha256(stored[CHECKSUM:]).digest() != stored[:CHECKSUM]:
@@ -80,12 +81,13 @@ class Finished:
         except OSError as error:
             raise SchedulerError(f"{self.folder} cannot be written ({error.strerror})") from None
 
-    def drop_others(self) -> None:
-        """Only the results that this job asked for are left."""
-        if self.folder is not None:
-            for path in self.folder.glob("*.task"):
-                if path.stem not in self.used:
-                    path.unlink(missing_ok=True)
+    def drop_old(self) -> None:
+        """Results that no job has asked for in `DAYS` days are gone."""
+        oldest = time.time() - DAYS * 86400
+        for path in self.folder.glob("*.task") if self.folder is not None else ():
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
 
     def _path(self, key: str) -> Path:
         assert self.folder is not None

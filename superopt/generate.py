@@ -98,7 +98,7 @@ def generate(
     every = [findings for parts in (*found.values(), composites) for findings in parts]
     rejected = [r for findings in every for r in findings.rejected]
     store.write_refuted([*store.load_refuted(folder).values(), *rejected], folder)
-    finished.drop_others()
+    finished.drop_old()
     counts = (*tallied(found, equalities), *(findings.counts for findings in composites))
     peaks = [peak_bytes(), *(c.peak_bytes for c in counts)]
     spent = {stage: sum(getattr(c, stage) for c in counts) for stage in ("enumerate", "dedupe", "verify")}

@@ -303,10 +303,12 @@ def test_a_stopped_run_goes_on_from_what_is_on_disk(serial: Path, tmp_path: Path
     stored = len(list((tmp_path / "tasks").iterdir()))
     half.write_bytes(half.read_bytes()[:-1])
     (tmp_path / "tasks" / "other.task").write_bytes(b"of another run")
+    (tmp_path / "tasks" / "old.task").touch()
+    os.utime(tmp_path / "tasks" / "old.task", (0, 0))
     again = generated(tmp_path / "again", resume=tmp_path / "tasks")
     assert again.resumed == stored - 1
     assert [f.rule.text for f in again.rules] == [f.rule.text for f in run.rules]
-    assert len(list((tmp_path / "tasks").iterdir())) == stored
+    assert len(list((tmp_path / "tasks").iterdir())) == stored + 1
 
 
 def test_rules_are_read_back_as_they_were_found(serial: Path) -> None:
