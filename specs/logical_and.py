@@ -14,8 +14,8 @@ AXIOMS = (
     pairwise("logical_and")
     + """
     commute:      logical_and(c, d) == logical_and(d, c)  for c[1, 2, 3, 4], d[1, 2, 3, 4]
-    associate:    logical_and(logical_and(c, d), e) == logical_and(c, logical_and(d, e))
-                  for c[1, 2, 3, 4], d[1, 2, 3, 4], e[1, 2, 3, 4]
+    choice:       logical_and(c, d) == where(c, logical_not(logical_not(d)), zeros(shape=c.shape))
+                  for c[1, 2, 3, 4], d[1, 2, 3, 4]
     contradict:   logical_and(c, logical_not(c)) == zeros(shape=c.shape)  for c[1, 2, 3, 4]
 """
 )

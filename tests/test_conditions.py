@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,9 @@ def types(lowered: Lowered) -> list[str]:
 
 def model(
     nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[int, list[int]]],
-    outputs: dict[str, tuple[int, list[int]]],
-    weights: dict[str, Array] | None = None,
+    inputs: Mapping[str, tuple[int, list[int]]],
+    outputs: Mapping[str, tuple[int, list[int]]],
+    weights: Mapping[str, Array] | None = None,
     opset: int = 17,
 ) -> onnx.ModelProto:
     info = helper.make_tensor_value_info
