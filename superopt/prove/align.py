@@ -205,10 +205,14 @@ def unnested(facts: Guard, extent: Extent) -> Extent:
         match quotient.numerator:
             case Size(terms=(((Floor() as inner,), 1),)) if valid(facts, at_least(quotient.denominator, 1)):
                 flat = floor_divide(inner.numerator, _times(inner.denominator, quotient.denominator))
-                return unnested(facts, substitute(extent, lambda a, old=quotient, new=flat: new if a == old else None))
+                return unnested(facts, substitute(extent, _only(quotient, flat)))
             case _:
                 pass
     return extent
+
+
+def _only(atom: Atom, extent: Extent) -> Lookup:
+    return lambda a: extent if a == atom else None
 
 
 def _times(a: Extent, b: Extent) -> Extent:

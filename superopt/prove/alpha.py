@@ -108,7 +108,13 @@ def _guard(guard: Guard, names: _Names | None) -> str:
 def _summand(summand: Summand, names: object) -> str:
     own = names if isinstance(names, _Names) else None
     factors = sorted(_factor(f, names) for f in summand.factors)
-    return f"{_extent(summand.coefficient, own)}|{len(summand.bound)}|{_guard(summand.guard, own)}|{' * '.join(factors)}"
+    return (
+        f"{_extent(summand.coefficient, own)}|{_bound(summand.bound, own)}|{_guard(summand.guard, own)}|{' * '.join(factors)}"
+    )
+
+
+def _bound(bound: tuple[Sym, ...], names: _Names | None) -> str:
+    return " ".join(sorted(_extent(size(k), names) for k in bound))
 
 
 def _extent(extent: Extent, names: _Names | None) -> str:
@@ -121,7 +127,7 @@ def _sum(value: Sum, names: object) -> str:
 
 def _candidate(candidate: Candidate, names: object) -> str:
     own = names if isinstance(names, _Names) else None
-    return f"{len(candidate.bound)}|{_guard(candidate.guard, own)}|{_sum(candidate.value, names)}"
+    return f"{_bound(candidate.bound, own)}|{_guard(candidate.guard, own)}|{_sum(candidate.value, names)}"
 
 
 def _factor(factor: Factor, names: object) -> str:

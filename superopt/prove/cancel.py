@@ -117,7 +117,7 @@ class Cancellation:
         product = cleared(open_, self.notation)
         if product is not None:
             return self._deeper().zero(facts, product)
-        if all(_within(s) for s in open_) and self._by_cases(facts, open_):
+        if self._by_cases(facts, open_):
             return True
         return self._under_one_sum(facts, open_)
 
@@ -303,8 +303,3 @@ def _back_again(bound: Sequence[Sym], there: Reindexing, back: Reindexing) -> Gu
     """That each bound index, carried over and back, is itself."""
     conditions: list[Cond] = [same(substitute(back[k], lookup(there)), size(k)) for k in bound]
     return tuple(c for c in conditions if c is not True)
-
-
-def _within(summand: Summand) -> bool:
-    """Whether the summand is no sum over an index."""
-    return not summand.bound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from superopt.graph import Sym, atoms, inverse
+from superopt.graph import Size, Sym, atoms, inverse
 from superopt.prove.alpha import collected, factor_key
 from superopt.prove.normal import Normal
 from superopt.prove.signs import Sign
@@ -19,6 +19,7 @@ from superopt.prove.sums import (
     Sum,
     Summand,
     extents_in,
+    extents_of,
     single,
     split_inverses,
     times,
@@ -52,11 +53,15 @@ def cases(value: Sum, notation: Normal) -> tuple[Case, ...] | None:
 
 
 def _upright(value: Sum, notation: Normal) -> Sum:
-    """A sum of the same sign as the value: in a product, x for 1 / x."""
-    if len(value) != 1 or value[0].bound or value[0].guard:
+    """A sum whose sign is the value's, unless that is 0: in a product, x for 1 / x; of a sum of multiples of x, x."""
+    if len(value) != 1 or isinstance(value[0].coefficient, Size):
         return value
-    result: Sum = (replace(value[0], factors=()),)
-    for factor in value[0].factors:
+    (summand,) = value
+    inside = [f for f in summand.factors if set(summand.bound) & {a for e in extents_of(f) for a in atoms(e)}]
+    if (summand.bound or summand.guard) and not all(notation.signs.of_factor((), f) for f in inside):
+        return value
+    result: Sum = (Summand(summand.coefficient),)
+    for factor in (f for f in summand.factors if f not in inside):
         odd = isinstance(factor, Power) and isinstance(factor.exponent, int) and factor.exponent % 2 == 1
         result = notation.product(result, factor.base if odd and isinstance(factor, Power) else single(factor))
     return result

@@ -1,4 +1,8 @@
-"""Denominators cleared: a sum that is zero is so when multiplied by what it is divided by, which is not zero where it divides."""
+"""Denominators cleared: a sum is zero if it is so when multiplied by what it is divided by, where that is not zero.
+
+Where a step chooses what is computed, what is divided by may be zero and not matter; so may it beside a guard. There nothing is
+cleared.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from fractions import Fraction
 from superopt.graph import Extent, atoms, integral
 from superopt.prove.alpha import Key, collected, factor_key
 from superopt.prove.normal import Normal
-from superopt.prove.sums import ONE, Factor, Power, Sum, Summand, extents_of, single
+from superopt.prove.sums import ONE, Call, Factor, Largest, Power, Sum, Summand, extents_of, mentions, single
 
 MOST_SUMMANDS = 60
 
@@ -19,14 +23,40 @@ def cleared(value: Sum, notation: Normal) -> Sum | None:
 
     A base that depends on a bound index stays.
     """
+    if any(map(_steps, value)):
+        return None
     for held in _divisors(value):
         key = factor_key(held)
-        least = min(_exponent(s, held, key) for s in value)
-        if least >= 0:
+        least = min(_exponent(s, key) for s in value)
+        if least >= 0 or not _everywhere(value, key):
             continue
         result = [t for s in value for t in _multiplied(s, held, key, least, notation)]
         return collected(result) if len(result) <= MOST_SUMMANDS else None
     return None
+
+
+def _everywhere(value: Sum, key: Key) -> bool:
+    """Whether what is held divides under no condition on the position that another summand is not under, too."""
+    dividing = [s for s in value if _exponent(s, key) < 0]
+    conditions = {c for s in dividing for c in s.guard if not any(mentions(c, k) for k in s.bound)}
+    return all(conditions <= set(s.guard) for s in value)
+
+
+def _steps(summand: Summand) -> bool:
+    """Whether a function that jumps stands in the summand."""
+    return any(map(_step, summand.factors))
+
+
+def _step(factor: Factor) -> bool:
+    match factor:
+        case Call(function, arguments):
+            return function in ("zero", "positive", "choose") or any(_steps(s) for a in arguments for s in a)
+        case Power(base):
+            return any(map(_steps, base))
+        case Largest(candidates):
+            return any(_steps(s) for c in candidates for s in c.value)
+        case _:
+            return False
 
 
 def _divisors(value: Sum) -> Iterator[Factor]:
@@ -50,7 +80,7 @@ def _held(base: Sum) -> Factor:
             return Power(base, 1)
 
 
-def _exponent(summand: Summand, held: Factor, key: Key) -> Fraction:
+def _exponent(summand: Summand, key: Key) -> Fraction:
     return sum((_of(f, key) for f in summand.factors), Fraction(0))
 
 
@@ -67,11 +97,10 @@ def _is_number(exponent: Extent) -> bool:
 
 def _multiplied(summand: Summand, held: Factor, key: Key, least: Fraction, notation: Normal) -> Sum:
     rest = tuple(f for f in summand.factors if not _of(f, key))
-    exponent = _exponent(summand, held, key) - least
+    exponent = _exponent(summand, key) - least
     whole, part = divmod(exponent, 1)
     base: Sum = held.base if isinstance(held, Power) and held.exponent == 1 else single(held)
     value: Sum = (replace(summand, factors=rest),)
     for _ in range(int(whole)):
         value = notation.product(value, base)
     return notation.product(value, single(Power(base, integral(part))) if part else ONE)
-

@@ -11,7 +11,8 @@ from superopt.prove.cancel import Cancellation
 from superopt.prove.domains import told, undefined
 from superopt.prove.normal import Normal, flattened
 from superopt.prove.pointwise import pointwise_zero
-from superopt.prove.simplify import one, quotient_range, quotient_value, split_index
+from superopt.prove.simplify import one as single_atom
+from superopt.prove.simplify import quotient_range, quotient_value, split_index
 from superopt.prove.sums import Guard, Sum, bound_in, extents_in, substitute_guard, substitute_sum, times
 
 MOST_SPLITS = 6
@@ -39,12 +40,12 @@ class Comparison:
             facts += tuple(c for c in (at_least(size(i), 0), at_least(extent - 1, size(i))) if c is not True)
         at = tuple(map(size, position))
         with index.interpreted(self.notation):
-            here, there = flattened(left[at].tree), flattened(right[at].tree)
-        if undefined(facts, here, there, self.notation):
+            one, other = flattened(left[at].tree), flattened(right[at].tree)
+        if undefined(facts, one, other, self.notation):
             return "the right side is not shown to be defined wherever the left side is"
-        if both_ways and undefined(facts, there, here, self.notation):
+        if both_ways and undefined(facts, other, one, self.notation):
             return "the left side is not shown to be defined wherever the right side is"
-        value = collected(here + times(there, -1))
+        value = collected(one + times(other, -1))
         if pointwise_zero(facts, value):
             return None
         signs = told(facts, value, self.notation)
@@ -64,9 +65,9 @@ class Comparison:
             quotient, i = found
             q, r = self.notation.fresh("i"), self.notation.fresh("i")
             whole, remainder = split_index(i, quotient, q, r)
-            facts = (*substitute_guard(facts, one(i, whole)), *remainder)
+            facts = (*substitute_guard(facts, single_atom(i, whole)), *remainder)
             facts += tuple(quotient_range(facts, q))
-            value = substitute_sum(value, one(i, whole))
+            value = substitute_sum(value, single_atom(i, whole))
             position = (position - {i}) | {q, r}
         return facts, value
 

@@ -1,10 +1,10 @@
 """Proofs from axioms where operators are not defined everywhere: which instances a rule may rest on.
 
-An axiom that is written `==` has sides that are defined alike, one written `=>` a right side that is defined wherever its left side
-is. Congruence takes both for equalities. That is right on the inputs where both sides of a rule are defined, as long as all that
-an instance is about is defined there too. So a term that divides (or takes a root, a power, a logarithm) must stand in the rule,
-where all of it counts, or in a side of an instance whose other side is known to be defined. Then what is left to show is that
-the rule's right side is defined wherever its left side is.
+An axiom that is written `==` has sides that are defined alike, one written `=>` a right side that is defined wherever its
+left side is. Congruence takes both for equalities. That is right on the inputs where both sides of a rule are defined, as long
+as all that an instance is about is defined there too. So a term that divides (or takes a root, a power, a logarithm) must stand
+in the rule, where all of it counts, or in a side of an instance whose other side is known to be defined. Then what is left to
+show is that the rule's right side is defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from superopt.prove.normal import Normal, Value, flattened, partial
 from superopt.prove.sums import Call, Guard, Largest, Power, Read, Sum
 from superopt.rule import axioms
 
-STRICT = frozenset({"concat", "expand", "matmul", "reduce_max", "reduce_mean", "reduce_sum", "repeat", "reshape", "reverse", "tile"})
+STRICT = frozenset(
+    {"concat", "expand", "matmul", "reduce_max", "reduce_mean", "reduce_sum", "repeat", "reshape", "reverse", "tile"}
+)
 """Operators other than elementwise ones whose result depends on every element of their operands."""
 
 
@@ -42,7 +44,7 @@ def undefined_somewhere(assumptions: Assumptions) -> bool:
             facts: Guard = tuple(assumptions.facts)
             for i, extent in zip(at, left.shape, strict=True):
                 facts += tuple(c for c in (at_least(i, 0), at_least(extent - 1, i)) if c is not True)
-            if undefined(facts, *(flattened(tensors[side][at].tree) for side in (left, right)), notation):
+            if undefined(facts, flattened(tensors[left][at].tree), flattened(tensors[right][at].tree), notation):
                 return True
     return False
 
@@ -67,7 +69,9 @@ def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]
             if ground in left:
                 left.remove(ground)
                 accepted.append(ground)
-                closure.merge(closure.add(ground.left), closure.add(ground.right), Given(ground.text, ground.left, ground.right))
+                closure.merge(
+                    closure.add(ground.left), closure.add(ground.right), Given(ground.text, ground.left, ground.right)
+                )
                 defined.update(dict.fromkeys(t for side in (ground.left, ground.right) for t in _counting(side)))
 
 

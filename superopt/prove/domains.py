@@ -1,42 +1,47 @@
 """Where values are defined: what a side of an equation divides by and takes roots, powers and logarithms of.
 
-An equation between values is proved where both are defined. A rule needs more: its right side must be defined wherever its left
-side is. So each thing that the right side demands (that something is not zero, not negative, positive) must follow from what the
-something is made of, or be demanded by the left side, too.
+An equation between values is proved where both are defined. A rule needs more: its right side must be defined wherever its
+left side is. So each thing that the right side demands (that something is not zero, not negative, positive) must follow from
+what the something is made of, or be demanded by the left side, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
-from superopt.graph import Extent, Sym
-from superopt.prove.alpha import factor_key, sum_key
+from superopt.graph import Extent, Size, Sym, at_least
+from superopt.prove.alpha import collected, factor_key, ordered, shape, sum_key
+from superopt.prove.arithmetic import Effort, valid
 from superopt.prove.cancel import Cancellation
 from superopt.prove.functions import EXPONENTS, raised
 from superopt.prove.normal import PARTIAL, Normal, partial
 from superopt.prove.signs import Sign, Signs
 from superopt.prove.simplify import simplified_sum
-from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, Sum, constant_of, times
+from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, Sum, Summand, constant_of, times
 
 Chosen: TypeAlias = "tuple[tuple[object, bool], ...]"
-NOT_ZERO, NOT_NEGATIVE, POSITIVE = "not zero", "not negative", "positive"
+NOT_ZERO, NOT_NEGATIVE, POSITIVE, EXISTS = "not zero", "not negative", "positive", "exists"
 
 
 @dataclass(frozen=True)
 class Demand:
-    """The candidate's value is `kind` for all values of its bound indices, where the conditions of `where` have chosen so."""
+    """The candidate's value is `kind` for all values of its bound indices, where the conditions of `where` have chosen so.
+
+    Or else, its power to an exponent that is no number exists.
+    """
 
     kind: str
     chosen: Chosen
     candidate: Candidate
+    exponent: Extent = 0
 
     @property
     def key(self) -> object:
         """The same for demands that are alike."""
-        return self.kind, self.chosen, factor_key(Largest((self.candidate,)))
+        return self.kind, str(self.exponent), self.chosen, factor_key(Largest((self.candidate,)))
 
     @property
     def value(self) -> Sum:
@@ -77,10 +82,41 @@ def demands(facts: Guard, value: Sum, notation: Normal) -> list[Demand]:
             continue
         for factor in (f for s in raised(inside, base, exponent, notation) for f in s.factors):
             if isinstance(factor, Power):
-                demand = Demand(_kind(factor.exponent), chosen, Candidate(bound, guard, factor.base))
+                open_ = factor.exponent if isinstance(factor.exponent, Size) else 0
+                demand = _of_magnitude(Demand(_kind(factor.exponent), chosen, Candidate(bound, guard, factor.base), open_))
                 if not _met(facts, demand, notation.signs):
                     found.setdefault(demand.key, demand)
-    return list(found.values())
+    return [_strict(d, found) for d in found.values()]
+
+
+def _strict(demand: Demand, others: Mapping[object, Demand]) -> Demand:
+    """The demand; that something is positive, where it is neither to be negative nor zero.
+
+    Of what is not zero the power to a exists where that to -a does.
+    """
+    inside = replace(demand.candidate, value=_turned(ordered(demand.value)))
+    if replace(demand, kind=NOT_ZERO, candidate=inside, exponent=0).key not in others:
+        return demand
+    if demand.kind == EXISTS:
+        return replace(demand, exponent=max(demand.exponent, -1 * demand.exponent, key=str))
+    return replace(demand, kind=POSITIVE) if demand.kind == NOT_NEGATIVE else demand
+
+
+def _of_magnitude(demand: Demand) -> Demand:
+    """The demand; that |x| is not zero as one on x."""
+    match demand.value:
+        case (Summand(1, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if demand.kind != NOT_NEGATIVE:
+            if not collected(a + b) and demand.kind != EXISTS:
+                return Demand(NOT_ZERO, demand.chosen, replace(demand.candidate, value=_turned(ordered(a))))
+            return demand
+        case _:
+            return demand
+
+
+def _turned(value: Sum) -> Sum:
+    """The sum, or its negative: the one that starts with a positive number."""
+    first = shape(value[0])[1] if value else 1
+    return times(value, -1) if not isinstance(first, Size) and first < 0 else value
 
 
 def _kind(exponent: Extent) -> str:
@@ -88,7 +124,7 @@ def _kind(exponent: Extent) -> str:
         return NOT_ZERO
     if isinstance(exponent, Fraction):
         return POSITIVE if exponent < 0 else NOT_NEGATIVE
-    return f"to the power {exponent}"
+    return EXISTS
 
 
 def _partial_calls(
@@ -130,11 +166,14 @@ def _met(facts: Guard, demand: Demand, signs: Signs) -> bool:
             return bool(sign)
         case "not zero":
             return sign is Sign.POSITIVE or signs.of(inside, times(demand.value, -1)) is Sign.POSITIVE
+        case "exists" if sign and valid(inside, at_least(demand.exponent, 0), Effort.LINEAR):
+            return True
         case _:
             return sign is Sign.POSITIVE
 
 
 def _demanded(facts: Guard, demand: Demand, given: list[Demand], notation: Normal) -> bool:
     """Whether the demands that are given make it true, wherever it stands."""
-    stronger = [g for g in given if g.kind in (demand.kind, POSITIVE) and set(g.chosen) <= set(demand.chosen)]
+    alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
+    stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]
     return Cancellation(notation).covered(facts, demand.candidate, [g.candidate for g in stronger])

@@ -1,8 +1,8 @@
 """What is known of functions of values: each applied to simplified sums, in the one form that equals it and compares best.
 
 A form may be defined where the function is not (1 for x * (1 / x)), and has the function's value wherever that is defined:
-`superopt.prove.domains` says whether a rule may rest on it. Roots and reciprocals are powers. Of a power what can be is taken out of
-the base; of a sum of exponentials the part that all exponents share.
+`superopt.prove.domains` says whether a rule may rest on it. Roots and reciprocals are powers. Of a power what can be is taken
+out of the base; of a sum of exponentials the part that all exponents share.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import gcd, isqrt
 
-from superopt.graph import Extent, Inverse, Size, at_least, atoms, integral, inverse, size
-from superopt.prove.alpha import collected, factor_key, ordered, shape
-from superopt.prove.arithmetic import Effort, valid
+from superopt.graph import Extent, Inverse, Size, inverse, size
+from superopt.prove.alpha import Key, collected, factor_key, ordered
+from superopt.prove.content import content, divided
+from superopt.prove.forms import is_factor, is_indicator, leading, magnitude_in, one_and_exponent, root, simple
 from superopt.prove.normal import Normal
 from superopt.prove.signs import Sign, positive_atom
 from superopt.prove.sums import (
@@ -30,14 +30,12 @@ from superopt.prove.sums import (
     Sum,
     Summand,
     constant_of,
-    extents_in,
-    extents_of,
     single,
     split_inverses,
     times,
 )
 
-EXPONENTS = {"reciprocal": -1, "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
+EXPONENTS: dict[str, Extent] = {"reciprocal": -1, "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
 LARGEST_EXPANDED = 4
 
 
@@ -77,16 +75,6 @@ def merged(facts: Guard, summand: Summand, notation: Normal) -> Sum:
     return _Functions(facts, notation).merged(summand)
 
 
-def larger_content(facts: Guard, values: Sequence[Summand], notation: Normal) -> Summand:
-    """What is not negative, depends on nothing bound and can be divided out of all of the summands."""
-    return _Functions(facts, notation).content(values, least=Sign.NOT_NEGATIVE)
-
-
-def divided(value: Sum, by: Summand) -> Sum:
-    """The sum divided by a content of its summands."""
-    return tuple(_quotient(s, by) for s in value)
-
-
 class _Functions:
     def __init__(self, facts: Guard, notation: Normal) -> None:
         self.facts = facts
@@ -114,9 +102,9 @@ class _Functions:
         if len(base) == 1 and not base[0].bound and not base[0].guard:
             return self.monomial_power(base[0], exponent)
         whole = isinstance(exponent, int)
-        common = self.content(base, least=Sign.POSITIVE)
+        common = content(self.facts, base, Sign.POSITIVE, self.signs)
         rest = ordered(divided(base, common))
-        if whole and rest and _leading(rest) < 0:
+        if whole and rest and leading(rest) < 0:
             common, rest = replace(common, coefficient=-1 * common.coefficient), times(rest, -1)
         if common == Summand(1):
             return single(Power(rest, exponent))
@@ -135,10 +123,14 @@ class _Functions:
             for _ in range(abs(exponent)):
                 result = result * (number if exponent > 0 else split_inverses(inverse(number)))
             return (Summand(result),)
-        root = _root(number, exponent)
-        if root is not None:
-            return (Summand(root),)
-        if isinstance(number, Size) and len(number.terms) == 1 and all(positive_atom(self.facts, a) for a in number.terms[0][0]):
+        exact = root(number, exponent)
+        if exact is not None:
+            return (Summand(exact),)
+        if (
+            isinstance(number, Size)
+            and len(number.terms) == 1
+            and all(positive_atom(self.facts, a) for a in number.terms[0][0])
+        ):
             monomial, coefficient = number.terms[0]
             parts = [self.number_power(coefficient, exponent)] if coefficient != 1 else []
             for atom in monomial:
@@ -188,9 +180,9 @@ class _Functions:
             case Power(base, inner):
                 if isinstance(inner, int) and not isinstance(exponent, int) and inner % 2 == 0:
                     return self.power(self.magnitude(base), inner * exponent)
-                odd = isinstance(inner, int) or isinstance(inner, Fraction) or isinstance(exponent, int)
+                odd = isinstance(inner, int | Fraction) or isinstance(exponent, int)
                 if odd or self.signs.of(self.facts, base):
-                    return self.power(base, _simple(inner * exponent))
+                    return self.power(base, simple(inner * exponent))
             case Call("exp", (argument,)):
                 return self.exp(times(argument, exponent))
             case Call("zero" | "positive", _) if isinstance(exponent, int | Fraction) and exponent > 0:
@@ -231,7 +223,7 @@ class _Functions:
         if constant_of(value) == 1:
             return ZERO
         if len(value) != 1 or value[0].bound or value[0].guard:
-            common = self.content(value, least=Sign.POSITIVE)
+            common = content(self.facts, value, Sign.POSITIVE, self.signs)
             rest = ordered(divided(value, common))
             return (ZERO if common == Summand(1) else self.log((common,))) + self.log_of_sum(rest)
         summand = value[0]
@@ -241,8 +233,10 @@ class _Functions:
         left: list[Factor] = []
         for key, count in counts.items():
             if self.signs.of_factor(self.facts, factors[key]) is Sign.POSITIVE or len(counts) == 1 == summand.coefficient:
-                found += times(self.factor_log(factors[key]), count) if count % 2 else times(
-                    self.factor_log_even(factors[key]), count
+                found += (
+                    times(self.factor_log(factors[key]), count)
+                    if count % 2
+                    else times(self.factor_log_even(factors[key]), count)
                 )
             elif count % 2 == 0:
                 found += times(self.factor_log_even(factors[key]), count)
@@ -260,14 +254,14 @@ class _Functions:
 
     def log_of_sum(self, value: Sum) -> Sum:
         """The logarithm of a sum that nothing can be divided out of; of 1 + exp(-v) that of 1 + exp(v), less v."""
-        exponent = _one_and_exponent(value)
+        exponent = one_and_exponent(value)
         if exponent is None:
             return single(Call("log", (value,)))
-        inside = _magnitude_in(exponent)
+        inside = magnitude_in(exponent)
         if inside is not None:
             relu = single(Largest((Candidate((), (), inside), Candidate((), (), ZERO))))
             return self.log_of_sum((Summand(1), *single(Call("exp", (ordered(inside),))))) + times(relu, -1)
-        if _leading(exponent) < 0:
+        if leading(exponent) < 0:
             opposite = times(exponent, -1)
             return single(Call("log", ((Summand(1), *single(Call("exp", (opposite,)))),))) + exponent
         return single(Call("log", (value,)))
@@ -293,7 +287,7 @@ class _Functions:
         if not value:
             return ZERO
         value = ordered(value)
-        if _leading(value) < 0:
+        if leading(value) < 0:
             return times(single(Call("erf", (times(value, -1),))), -1)
         return single(Call("erf", (value,)))
 
@@ -306,15 +300,13 @@ class _Functions:
             return ZERO
         if all(signs):
             return ONE
-        match collected(value):
-            case (Summand(coefficient, (), (), (Call("zero" | "positive", _) as indicator,)),) if _is_number(coefficient):
-                return (Summand(1), Summand(-1, factors=(indicator,)))
-            case (Summand(1, (), (), ()), Summand(-1, (), (), (Call("zero" | "positive", _) as indicator,))):
-                return single(indicator)
-            case _:
-                pass
-        rest = ordered(divided(value, self.content(value, least=Sign.POSITIVE)))
-        return single(Call("zero", (times(rest, -1) if _leading(rest) < 0 else rest,)))
+        if is_indicator(value):
+            return collected((Summand(1), *times(value, -1)))
+        rest = ordered(divided(value, content(self.facts, value, Sign.POSITIVE, self.signs)))
+        rest = times(rest, -1) if leading(rest) < 0 else rest
+        if is_indicator(rest):
+            return collected((Summand(1), *times(rest, -1)))
+        return single(Call("zero", (rest,)))
 
     def positive(self, value: Sum) -> Sum:
         number = constant_of(value)
@@ -324,12 +316,12 @@ class _Functions:
             return ONE
         if self.signs.of(self.facts, times(value, -1)):
             return ZERO
-        match value:
-            case (Summand(coefficient, (), (), (Call("zero" | "positive", _) as indicator,)),) if _is_number(coefficient):
-                return single(indicator)
-            case _:
-                rest = ordered(divided(value, self.content(value, least=Sign.POSITIVE)))
-                return single(Call("positive", (rest,)))
+        if is_indicator(value):
+            return value
+        rest = ordered(divided(value, content(self.facts, value, Sign.POSITIVE, self.signs)))
+        if is_indicator(rest):
+            return rest
+        return single(Call("positive", (rest,)))
 
     def choose(self, condition: Sum, then: Sum, other: Sum) -> Sum:
         off = self.zero(condition)
@@ -341,19 +333,19 @@ class _Functions:
     def merged(self, summand: Summand) -> Sum:
         """The summand with powers of one base, exponentials and indicators made one each."""
         exponents: list[Sum] = []
-        powers: dict[object, tuple[Factor, Extent]] = {}
+        powers: dict[Key, tuple[Factor, Extent]] = {}
         others: list[Factor] = []
-        seen: set[object] = set()
+        seen: set[Key] = set()
         for factor in summand.factors:
             key = factor_key(factor)
             match factor:
                 case Call("exp", (argument,)):
                     exponents.append(argument)
                 case Power(base, exponent):
-                    alone = base[0].factors[0] if _is_factor(base) else None
+                    alone = base[0].factors[0] if is_factor(base) else None
                     held = Power(base, 1) if alone is None else alone
-                    known = powers.get(_base_key(held), (held, 0))
-                    powers[_base_key(held)] = held, known[1] + exponent
+                    known = powers.get(factor_key(held), (held, 0))
+                    powers[factor_key(held)] = held, known[1] + exponent
                 case Call("zero" | "positive", _) if key in seen:
                     pass
                 case _:
@@ -365,7 +357,7 @@ class _Functions:
             return (summand,) if len(kept) == len(summand.factors) else (replace(summand, factors=kept),)
         plainly: list[Factor] = []
         for factor in others:
-            key = _base_key(factor)
+            key = factor_key(factor)
             if key in powers:
                 powers[key] = powers[key][0], powers[key][1] + 1
             else:
@@ -375,7 +367,7 @@ class _Functions:
             total = collected(s for e in exponents for s in e)
             value = self.notation.product(value, single(Call("exp", (ordered(total),))) if total else ONE)
         for held, exponent in powers.values():
-            value = self.notation.product(value, self.held_power(held, _simple(exponent)))
+            value = self.notation.product(value, self.held_power(held, simple(exponent)))
         return value
 
     def held_power(self, held: Factor, exponent: Extent) -> Sum:
@@ -389,131 +381,3 @@ class _Functions:
                 result = self.notation.product(result, base)
             return result
         return single(Power(base, exponent))
-
-    def content(self, values: Sequence[Summand], least: Sign) -> Summand:
-        """The number, sizes and factors of at least this sign that every summand is a multiple of, free of bound indices."""
-        if not values:
-            return Summand(1)
-        number = number_content(self.facts, [s.coefficient for s in values], least)
-        common: list[Factor] = []
-        shared = Counter(map(factor_key, values[0].factors))
-        for other in values[1:]:
-            shared &= Counter(map(factor_key, other.factors))
-        for factor in values[0].factors:
-            key = factor_key(factor)
-            if shared[key] and _free(factor, values[0]) and self.signs.of_factor(self.facts, factor) >= least:
-                common.append(factor)
-                shared[key] -= 1
-        exponent = _common_exponent(values)
-        if exponent:
-            common.append(Call("exp", (exponent,)))
-        return Summand(number, factors=tuple(common))
-
-
-def _base_key(factor: Factor) -> object:
-    return factor_key(factor)
-
-
-def _is_factor(base: Sum) -> bool:
-    return len(base) == 1 and base[0].coefficient == 1 and not base[0].bound and not base[0].guard and len(base[0].factors) == 1
-
-
-def _is_number(coefficient: Extent) -> bool:
-    return not isinstance(coefficient, Size) and coefficient > 0
-
-
-def _simple(exponent: Extent) -> Extent:
-    return integral(exponent) if isinstance(exponent, Fraction) else exponent
-
-
-def _leading(value: Sum) -> Extent:
-    """The number that the first summand is multiplied by, or that the last product in it is."""
-    number = shape(value[0])[1]
-    return number.terms[-1][1] if isinstance(number, Size) else number
-
-
-def _root(number: Extent, exponent: Extent) -> Extent | None:
-    """number ** exponent for a square root that is rational."""
-    if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
-        return None
-    value = Fraction(number)
-    above, below = isqrt(value.numerator), isqrt(value.denominator)
-    if above * above != value.numerator or below * below != value.denominator:
-        return None
-    return integral(Fraction(above, below) ** exponent.numerator)
-
-
-def _free(factor: Factor, summand: Summand) -> bool:
-    return not summand.bound or not set(summand.bound) & {a for e in extents_of(factor) for a in atoms(e)}
-
-
-def _common_exponent(values: Sequence[Summand]) -> Sum:
-    """What the exponentials of all summands share in their exponents, free of bound indices; nothing where one has none."""
-    shared: dict[object, Summand] | None = None
-    for summand in values:
-        exponent = next((f.arguments[0] for f in summand.factors if isinstance(f, Call) and f.function == "exp"), ())
-        free = {
-            shape(t): t
-            for t in exponent
-            if not summand.bound or not set(summand.bound) & {a for e in extents_in(t) for a in atoms(e)}
-        }
-        shared = free if shared is None else {key: t for key, t in shared.items() if key in free}
-    return ordered(tuple((shared or {}).values()))
-
-
-def _one_and_exponent(value: Sum) -> Sum | None:
-    """v, where the sum is 1 + exp(v)."""
-    if len(value) != 2:
-        return None
-    first, second = value
-    match first, second:
-        case Summand(1, (), (), ()), Summand(1, (), (), (Call("exp", (exponent,)),)):
-            return exponent
-        case _:
-            return None
-
-
-def _magnitude_in(value: Sum) -> Sum | None:
-    """v, where the sum is -|v|."""
-    match value:
-        case (Summand(number, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if not collected(a + b):
-            if isinstance(number, int | Fraction) and number < 0:
-                inside = ordered(a)
-                return times(inside, number if _leading(inside) < 0 else -number)
-            return None
-        case _:
-            return None
-
-
-def _quotient(summand: Summand, by: Summand) -> Summand:
-    left = list(summand.factors)
-    for factor in by.factors:
-        match factor:
-            case Call("exp", (shared,)):
-                place = next(p for p, f in enumerate(left) if isinstance(f, Call) and f.function == "exp")
-                whole = left.pop(place)
-                assert isinstance(whole, Call)
-                rest = collected(whole.arguments[0] + times(shared, -1))
-                left += [Call("exp", (ordered(rest),))] if rest else []
-            case _:
-                key = factor_key(factor)
-                left.pop(next(p for p, f in enumerate(left) if factor_key(f) == key))
-    number = summand.coefficient if by.coefficient == 1 else summand.coefficient * split_inverses(inverse(by.coefficient))
-    return replace(summand, coefficient=number, factors=tuple(left))
-
-
-def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = Sign.POSITIVE) -> Extent:
-    """The largest positive number and product of sizes of at least this sign that divides all coefficients."""
-    terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
-    shared = Counter(terms[0][0])
-    for monomial, _ in terms[1:]:
-        shared &= Counter(monomial)
-    numbers = [abs(Fraction(c)) for _, c in terms]
-    common = 1
-    for n in numbers:
-        common = common * n.denominator // gcd(common, n.denominator)
-    content: Extent = integral(Fraction(gcd(*(n.numerator for n in numbers)), common))
-    for atom in shared.elements():
-        if positive_atom(facts, atom) or (least is not Sign.POSITIVE and valid(facts, at_least(size(atom), 0), Effort.LINEAR)):
-            content = content * size(atom)
-    return content

@@ -39,7 +39,7 @@ from superopt.prove.align import quotients
 from superopt.prove.arithmetic import valid
 from superopt.prove.compare import Comparison
 from superopt.prove.instance import conditions, is_quotient, solved_conditions
-from superopt.prove.normal import Normal
+from superopt.prove.normal import Normal, TooLongError
 from superopt.prove.sample import mismatch
 from superopt.prove.sums import Guard, Sum, extents_in
 from superopt.rule import Rule
@@ -120,7 +120,10 @@ class Attempt:
         self.solved, facts = solved_conditions(known)
         self.notation = Normal()
         self.comparison = Comparison(self.notation, _with_positive_quotients(tuple(facts)))
-        self.reason = "" if False in facts else self._difference()
+        try:
+            self.reason = "" if False in facts else self._difference()
+        except TooLongError as error:
+            self.reason = str(error)
 
     @property
     def proved(self) -> bool:

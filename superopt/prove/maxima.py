@@ -9,7 +9,8 @@ from fractions import Fraction
 from superopt.graph import Extent, at_least, atoms
 from superopt.prove.alpha import collected, factor_key, ordered, shape
 from superopt.prove.arithmetic import valid
-from superopt.prove.functions import applied, divided, larger_content, raised
+from superopt.prove.content import content, divided
+from superopt.prove.functions import applied, raised
 from superopt.prove.normal import Normal
 from superopt.prove.signs import Sign
 from superopt.prove.sums import (
@@ -33,7 +34,7 @@ MOST_COMPARED = 5
 
 
 def largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum:
-    """The largest of candidates whose values are simplified; of a value and its negative it stays what it is, if neither rules."""
+    """The largest of candidates whose values are simplified; of a value and its negative it stays that, if neither rules."""
     given = list(candidates)
     if len(given) == 2 and all(_plain(c) for c in given) and not collected(given[0].value + given[1].value):
         if (left := _undominated(facts, given, notation)) == given:
@@ -48,11 +49,11 @@ def largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> 
     if shared:
         less = [replace(c, value=collected(c.value + times(shared, -1))) for c in flat]
         return shared + largest(facts, less, notation)
-    content = larger_content(facts, [s for c in flat for s in c.value], notation)
-    content = replace(content, factors=tuple(f for f in content.factors if all(_free(f, c) for c in flat)))
-    if content != Summand(1) and all(_free_of(content.coefficient, c) for c in flat):
-        less = [replace(c, value=divided(c.value, content)) for c in flat]
-        return notation.product((content,), largest(facts, less, notation))
+    common = content(facts, [s for c in flat for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
+    common = replace(common, factors=tuple(f for f in common.factors if all(_free(f, c) for c in flat)))
+    if common != Summand(1) and all(_free_of(common.coefficient, c) for c in flat):
+        less = [replace(c, value=divided(c.value, common)) for c in flat]
+        return notation.product((common,), largest(facts, less, notation))
     outside = _outermost(facts, flat, notation) or _smallest_of_largest(facts, flat, notation)
     return single(Largest(tuple(flat))) if outside is None else outside
 
@@ -71,11 +72,11 @@ def _unbound(facts: Guard, candidate: Candidate) -> Candidate:
 
 def _magnitude(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum:
     """The absolute value, what is positive in it taken out."""
-    content = larger_content(facts, [s for c in candidates for s in c.value], notation)
-    if content == Summand(1):
+    common = content(facts, [s for c in candidates for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
+    if common == Summand(1):
         return single(Largest(tuple(candidates)))
-    less = [replace(c, value=divided(c.value, content)) for c in candidates]
-    return notation.product((content,), single(Largest(tuple(less))))
+    less = [replace(c, value=divided(c.value, common)) for c in candidates]
+    return notation.product((common,), single(Largest(tuple(less))))
 
 
 def _flattened(facts: Guard, candidate: Candidate, notation: Normal) -> list[Candidate]:
@@ -227,5 +228,3 @@ def _around(facts: Guard, factor: Factor, value: Sum, notation: Normal) -> Sum:
     if isinstance(factor, Call):
         return applied(facts, factor.function, (value,), notation)
     return raised(facts, value, factor.exponent, notation)
-
-

@@ -10,12 +10,14 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import isfinite
 from typing import Any, TypeAlias
 
 from superopt import index
 from superopt.errors import ShapeError
 from superopt.extent import parts_of
-from superopt.graph import Atom, Cond, Extent, Size, Sym, at_least, negation, size
+from superopt.graph import Atom, Cond, Extent, Size, Sym, at_least, integral, negation, size
 from superopt.prove.signs import Signs
 from superopt.prove.sums import (
     ZERO,
@@ -39,8 +41,13 @@ from superopt.prove.sums import (
 
 Tree: TypeAlias = "Choice | Sum"
 KEPT = 100_000
+MOST_SUMMANDS = 1_500
 PARTIAL = frozenset({"reciprocal", "log", "sqrt", "rsqrt", "power"})
 """Functions that are not defined everywhere."""
+
+
+class TooLongError(Exception):
+    """A proof was given up for its length."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +139,23 @@ class Normal:
     def __init__(self, signs: Signs | None = None) -> None:
         self.signs = signs or Signs()
         self._count = itertools.count()
+        self._work = [0]
 
     def telling(self, signs: Signs) -> Normal:
         """The same notation where more is known of values; no index is fresh in both."""
         other = Normal(signs)
-        other._count = self._count
+        other._count, other._work = self._count, self._work
         return other
+
+    def spend(self, summands: int) -> None:
+        """Counts summands that are looked at.
+
+        Raises:
+            TooLongError: there were too many.
+        """
+        self._work[0] += summands
+        if self._work[0] > MOST_SUMMANDS:
+            raise TooLongError(f"more than {MOST_SUMMANDS} products are looked at")
 
     def fresh(self, stem: str = "k") -> Sym:
         """An index that occurs nowhere else; no attribute variable can have its name."""
@@ -161,6 +179,7 @@ class Normal:
         """
         if not a or not b:
             return tuple(replace(s, coefficient=0) for s in a or b if partial((s,)))
+        self.spend(len(a) * len(b))
         return tuple(self._product(s, t) for s in a for t in b)
 
     def _product(self, s: Summand, t: Summand) -> Summand:
@@ -216,10 +235,27 @@ class Normal:
         return Value(_called(function, [a.tree for a in arguments], ()), self)
 
     def number(self, value: Extent) -> Value:
-        return Value((Summand(split_inverses(value)),) if value != 0 else ZERO, self)
+        exact = _exact(value)
+        return Value((Summand(split_inverses(exact)),) if exact != 0 else ZERO, self)
 
     def lowest(self) -> Value:
         return Value((Summand(1, factors=(Largest(()),)),), self)
+
+
+def _exact(extent: Extent) -> Extent:
+    """The extent with the fractions that floating-point numbers in it are: sums of them are not to be rounded."""
+    if isinstance(extent, Size):
+        if not any(isinstance(c, float) for _, c in extent.terms):
+            return extent
+        total: Extent = 0
+        for monomial, coefficient in extent.terms:
+            total = total + _exact(coefficient) * (Size(((monomial, 1),)) if monomial else 1)
+        return total
+    if isinstance(extent, float):
+        if not isfinite(extent):
+            raise TooLongError(f"{extent} is no number")
+        return integral(Fraction(extent))
+    return extent
 
 
 def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:

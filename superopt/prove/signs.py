@@ -165,7 +165,7 @@ def _direction(value: Sum) -> frozenset[tuple[Key, Extent]]:
     """What a sum is up to a positive number."""
     shapes = [shape(s) for s in value]
     numbers = [n for _, n in shapes if isinstance(n, int | Fraction)]
-    scale = 1 / abs(Fraction(min(numbers, key=abs))) if numbers and all(numbers) else Fraction(1)
+    scale = 1 / min(abs(Fraction(n)) for n in numbers) if numbers and all(numbers) else Fraction(1)
     return frozenset((key, number * scale) for key, number in shapes)
 
 

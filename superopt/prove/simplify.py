@@ -43,6 +43,7 @@ def one(atom: Atom, extent: Extent) -> Lookup:
 
 def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Summand]:
     """Summands that together equal this one under the facts: none where it is dead."""
+    notation.spend(1)
     current = _equalities_solved(summand)
     for _ in range(ROUNDS):
         if current.guard and contradictory((*facts, *current.guard)):

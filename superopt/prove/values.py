@@ -5,7 +5,7 @@ What is no polynomial (a function of values, a sum over an index) is one unknown
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -49,7 +49,7 @@ class _Question:
         number = self.extent(summand.coefficient)
         if summand.bound or summand.guard:
             alike, inside = shape(summand)
-            return self.extent(inside) * self.unknown(alike, Summand(1, *_rest(summand)))
+            return self.extent(inside) * self.unknown(alike, replace(summand, coefficient=1))
         return z3.Product([number, *map(self.factor, summand.factors)]) if summand.factors else number
 
     def factor(self, factor: Factor) -> z3.ArithRef:
@@ -86,11 +86,6 @@ class _Question:
                 side = self.extent(fact.left)
                 yield side >= 0 if fact.relation == ">=" else side == 0 if fact.relation == "==" else side != 0
         yield from self.signs
-
-
-def _rest(summand: Summand) -> Iterable[object]:
-    plain = replace(summand, coefficient=1)
-    return plain.bound, plain.guard, plain.factors
 
 
 def _constant(number: Extent) -> z3.ArithRef:

@@ -1,0 +1,81 @@
+"""Forms that sums and numbers have, and what is read off them."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from math import isqrt
+
+from superopt.graph import Extent, Size, integral
+from superopt.prove.alpha import collected, factor_key, ordered, shape
+from superopt.prove.sums import Call, Candidate, Largest, Sum, Summand, times
+
+MOST_STEPS = 6
+
+
+def is_factor(base: Sum) -> bool:
+    return len(base) == 1 and base[0].coefficient == 1 and not base[0].bound and not base[0].guard and len(base[0].factors) == 1
+
+
+def is_indicator(value: Sum) -> bool:
+    """Whether the sum is 0 or 1 whatever the steps in it are, and nothing else is in it."""
+    if any(s.bound or s.guard or isinstance(s.coefficient, Size) for s in value):
+        return False
+    if not all(isinstance(f, Call) and f.function in ("zero", "positive") for s in value for f in s.factors):
+        return False
+    names = list(dict.fromkeys(factor_key(f) for s in value for f in s.factors))
+    if len(names) > MOST_STEPS:
+        return False
+    for chosen in itertools.product((0, 1), repeat=len(names)):
+        at = dict(zip(names, chosen, strict=True))
+        total: Extent = 0
+        for summand in value:
+            total = total + summand.coefficient * min([1, *(at[factor_key(f)] for f in summand.factors)])
+        if total not in (0, 1):
+            return False
+    return True
+
+
+def simple(exponent: Extent) -> Extent:
+    return integral(exponent) if isinstance(exponent, Fraction) else exponent
+
+
+def root(number: Extent, exponent: Extent) -> Extent | None:
+    """number ** exponent for a square root that is rational."""
+    if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
+        return None
+    value = Fraction(number)
+    above, below = isqrt(value.numerator), isqrt(value.denominator)
+    if above * above != value.numerator or below * below != value.denominator:
+        return None
+    return integral(Fraction(above, below) ** exponent.numerator)
+
+
+def one_and_exponent(value: Sum) -> Sum | None:
+    """v, where the sum is 1 + exp(v)."""
+    if len(value) != 2:
+        return None
+    first, second = value
+    match first, second:
+        case Summand(1, (), (), ()), Summand(1, (), (), (Call("exp", (exponent,)),)):
+            return exponent
+        case _:
+            return None
+
+
+def magnitude_in(value: Sum) -> Sum | None:
+    """v, where the sum is -|v|."""
+    match value:
+        case (Summand(number, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if not collected(a + b):
+            if isinstance(number, int | Fraction) and number < 0:
+                inside = ordered(a)
+                return times(inside, number if leading(inside) < 0 else -number)
+            return None
+        case _:
+            return None
+
+
+def leading(value: Sum) -> Extent:
+    """The number that the first summand is multiplied by, or that the last product in it is."""
+    number = shape(value[0])[1]
+    return number.terms[-1][1] if isinstance(number, Size) else number
