@@ -8,7 +8,7 @@ from superopt.op import Emit, Node
 from superopt.reduction import lifted, lowered, reduced
 
 ONNX = "ReduceL2"
-EXACT = "uninterpreted"
+EXACT = "root"
 
 AXIOMS = """
     as-sum:       reduce_l2(x, axes=(k,)) == sqrt(reduce_sum_square(x, axes=(k,)))  for x[1, 2, 3, 4], k[-1, -2, -3, -4]

@@ -8,7 +8,7 @@ from superopt.op import Emit, Node
 from superopt.reduction import lifted, lowered, reduced
 
 ONNX = "ReduceLogSum"
-EXACT = "uninterpreted"
+EXACT = "logarithm"
 DOMAIN = "positive"
 
 AXIOMS = """

@@ -31,12 +31,6 @@ class StoreError(SuperoptError):
     exit_code = 13
 
 
-class NotExactError(SuperoptError):
-    """An operation that the requested exact arithmetic cannot express (a maximum modulo a prime, say)."""
-
-    exit_code = 14
-
-
 class InstantiationError(SuperoptError):
     """Conditions on sizes and attributes that no small values were found for."""
 

@@ -178,7 +178,7 @@ def evaluate_operator(name: str, arrays: tuple[Array, ...], attributes: Mapping[
     """The operator's definition on arrays, with numeric attributes.
 
     Raises:
-        ShapeError: it is not defined for these shapes. NotExactError: the domain cannot express it.
+        ShapeError: it is not defined for these shapes.
     """
     grid = Grid(domain)
     operands = [grid.leaf(a) for a in arrays]
@@ -197,7 +197,7 @@ def evaluate(
     """The terms' values, given each variable's array and a number for every atom in their attributes.
 
     Raises:
-        ShapeError: a term is not defined at these sizes. NotExactError: the domain cannot express an operator.
+        ShapeError: a term is not defined at these sizes.
     """
     known: dict[Term, Array] = {} if cache is None else cache
     for term in subterms(*roots):

@@ -339,7 +339,7 @@ def drawn(
     """Random values of shape (*shape, 1 + fields): real parts of both signs or positive, residues squares where they are
     positive; a share of them small numbers that recur.
     """
-    real = rng.integers(1, 4096, shape) / 1024.0
+    real = 4.0 - 4.0 * rng.random(shape)
     real = real if positive else np.where(rng.random(shape) < 0.5, -real, real)
     parts = [real]
     for k in range(domain.length):

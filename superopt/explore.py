@@ -59,11 +59,12 @@ class Findings:
 def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
     """What a universe suggests is decided: small equalities first, then two outputs joined in one term.
 
-    Of very many candidates of the largest size, most are left to tasks of their own.
+    Very many candidates of the largest size are left to tasks of their own: each slice takes its share from everywhere among
+    them, so what the first finds says much of what the others would.
     """
     started = time.process_time()
     enumeration = enumerate_universe(universe, seed)
-    counts = Counts(universe.family, universe.name, enumeration.built, enumeration.graphs, len(enumeration.representatives))
+    counts = Counts(universe.family, universe.name, enumeration.built, enumeration.graphs, enumeration.classes)
     ordered = sorted(enumeration.candidates, key=candidate_order)
     smaller = sum(term_size(*c.left) < universe.limit for c in ordered)
     ordered.extend(joins(enumeration))
@@ -74,7 +75,8 @@ def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
     discovery.learn(known)
     for candidate in ordered[:head]:
         discovery.examine(candidate)
-    waiting = [ordered[first : first + SLICE] for first in range(head, len(ordered), SLICE)]
+    slices = -(-(len(ordered) - head) // SLICE)
+    waiting = [ordered[head + first :: slices] for first in range(slices)]
     settled = _packed(ordered[:head]) if waiting else b""
     return _findings(discovery, tuple(Slice(universe, settled, _packed(candidates)) for candidates in waiting))
 

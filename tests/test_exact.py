@@ -79,7 +79,7 @@ def test_what_is_equal_is_never_told_apart(law: str, seed: int) -> None:
 @settings(max_examples=4)
 @given(seed=st.integers(0, 10**6))
 def test_what_differs_is_told_apart(law: str, seed: int) -> None:
-    assert mismatch(equation(law), instances=8, seed=seed) is not None
+    assert mismatch(equation(law), instances=16, seed=seed) is not None
 
 
 # ---------------------------------------------------------------- means

@@ -1,38 +1,32 @@
-"""Rule discovery: fingerprints, enumeration, generalisation, joinability, joins and names."""
+"""Rule discovery: generalisation, joinability, directions and names."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from superopt.errors import InstantiationError, ShapeError
-from superopt.evaluate import Floats, evaluate
+from superopt.errors import InstantiationError
 from superopt.find import convolution, matrix
 from superopt.find.effort import effort
-from superopt.find.enumerate import Candidate, Enumeration, candidate_order, enumerate_universe, term_size
+from superopt.find.enumerate import Candidate, enumerate_universe
 from superopt.find.families import FAMILIES, UNIVERSES
-from superopt.find.fingerprint import Environment, Fingerprints, environment
 from superopt.find.generalise import general_rules
-from superopt.find.join import joins
 from superopt.find.names import named
 from superopt.find.numbers import Numbered, distinct_numbers
 from superopt.find.phrase import backwards
 from superopt.find.prune import Kept, crosses, useful
 from superopt.find.rewriter import Classes, Rewriter
 from superopt.find.universe import FACTOR, Universe
-from superopt.graph import Attribute, Extent, Term, subterms, variables
+from superopt.graph import Attribute, Extent, Term, variables
 from superopt.op import apply
 from superopt.prove.precondition import completed
 from superopt.prove.sample import instantiations, mismatch, mismatch_at
 from superopt.rule import Rule, parse_rule
 from superopt.text import Equation, parse
-
-SMALL: tuple[Universe, ...] = (matrix.LOW_RANK, convolution.ENLARGED, convolution.RESIDUAL, convolution.DENSE)
 
 
 class Sampling:
@@ -52,11 +46,6 @@ class Sampling:
         return completed(rule)
 
 
-@pytest.fixture(scope="module")
-def enumerations() -> Mapping[str, Enumeration]:
-    return {u.name: enumerate_universe(u, 0) for u in SMALL}
-
-
 def of(universe: Universe, text: str) -> Term:
     """A term over the variables of a universe."""
     return parse(text, {v.name: v for row in universe.variables for v in row})[0]
@@ -69,78 +58,6 @@ def candidate(universe: Universe, left: str, right: str) -> Candidate:
 def general(universe: Universe, left: Term, right: Term, *, widen: bool) -> str:
     rule = next(general_rules(((left,), (right,)), Sampling(), widen=widen))
     return str(rule.statement)
-
-
-# ---------------------------------------------------------------- fingerprints
-
-
-def some_environment(universe: Universe, seed: int) -> Environment:
-    """Any environment: what is not typed there is not compared."""
-    named_variables = [v for row in universe.variables for v in row]
-    return environment(named_variables, universe.ranges, universe.divisors, lambda _: True, np.random.default_rng(seed))
-
-
-@pytest.mark.parametrize("universe", UNIVERSES, ids=lambda u: u.name)
-def test_a_batch_has_the_values_that_terms_have_one_by_one(universe: Universe) -> None:
-    enumeration = enumerate_universe(universe, 1)
-    drawn = some_environment(universe, 2)
-    fingerprints = Fingerprints([drawn])
-    small = [t for t in enumeration.class_of if term_size(t) <= 1]
-    fingerprints.of([t for t in small if not t.args], remember=True)
-    fingerprints.of([t for t in small if t.args and all(a in fingerprints.values for a in t.args)], remember=True)
-    assert any(t.args for t in fingerprints.values)
-    for term, (value,) in fingerprints.values.items():
-        (expected,) = evaluate((term,), drawn.arrays, drawn.value, Floats())
-        np.testing.assert_array_equal(value, np.broadcast_to(expected, value.shape))
-
-
-def test_equal_values_of_other_shapes_have_other_digests() -> None:
-    drawn = some_environment(matrix.MATRIX, 0)
-    rows, columns = (apply("zeros", shape=shape) for shape in ((matrix.N, matrix.K), (matrix.K, matrix.N)))
-    digests = Fingerprints([drawn]).of([rows, columns], remember=False)
-    assert digests[rows] != digests[columns]
-
-
-# ---------------------------------------------------------------- enumeration
-
-
-@pytest.mark.parametrize("universe", SMALL, ids=lambda u: u.name)
-def test_both_sides_of_a_candidate_agree_where_nothing_was_fitted(universe: Universe, enumerations: Any) -> None:
-    drawn = some_environment(universe, 99)
-    compared = 0
-    for found in enumerations[universe.name].candidates:
-        try:
-            left, right = evaluate((*found.left, *found.right), drawn.arrays, drawn.value, Floats())
-        except ShapeError:
-            continue
-        np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
-        compared += 1
-    assert compared
-
-
-@pytest.mark.parametrize("universe", SMALL, ids=lambda u: u.name)
-def test_terms_are_built_over_representatives_within_the_limit(universe: Universe, enumerations: Any) -> None:
-    enumeration = enumerations[universe.name]
-    representatives = set(enumeration.representatives)
-    assert len(representatives) == len(enumeration.representatives)
-    for term in enumeration.class_of:
-        assert term_size(term) <= universe.limit
-        assert all(a in representatives for a in term.args)
-    assert enumeration.graphs >= len(enumeration.class_of)
-
-
-def test_the_same_seed_enumerates_the_same(enumerations: Any) -> None:
-    again = enumerate_universe(convolution.RESIDUAL, 0)
-    first = enumerations["residual"]
-    assert [t.key for t in again.representatives] == [t.key for t in first.representatives]
-    assert again.candidates == first.candidates
-
-
-def test_small_and_general_candidates_come_first() -> None:
-    small = candidate(matrix.MATRIX, "relu(relu(x))", "relu(x)")
-    general_one = candidate(matrix.MATRIX, "x @ w + x @ v", "x @ (w + v)")
-    special = candidate(matrix.MATRIX, "relu(relu(x @ w))", "relu(x @ w)")
-    assert sorted([special, general_one, small], key=candidate_order) == [small, general_one, special]
 
 
 # ---------------------------------------------------------------- generalisation
@@ -291,7 +208,7 @@ def test_a_rule_added_later_is_found_from_terms_that_were_looked_at_before() -> 
 @pytest.mark.parametrize("universe", UNIVERSES, ids=lambda u: u.name)
 def test_numbers_are_large_where_they_can_be_and_typed(universe: Universe) -> None:
     numbers = Numbered(distinct_numbers(universe))
-    built = [t for t in enumerate_universe(replace(universe, limit=1), 0).class_of if t.args]
+    built = [t for t in enumerate_universe(replace(universe, limit=2), 0).representatives if t.args]
     assert built
     assert all(numbers.of(t) is not None for t in built)
 
@@ -348,17 +265,7 @@ def test_weights_cost_nothing_once_they_are_known() -> None:
     assert known.work < unknown.work
 
 
-# ---------------------------------------------------------------- joins and names
-
-
-def test_products_that_share_an_operand_are_joined(enumerations: Any) -> None:
-    found = list(joins(enumerations["dense"]))
-    shared = [j for j in found if all(t.op == "conv" for t in j.left) and j.left[0].args[0] is j.left[1].args[0]]
-    assert shared
-    for join in shared:
-        first, second = join.right
-        assert first.args[0] is second.args[0]
-        assert first.args[0] not in subterms(*join.left)
+# ---------------------------------------------------------------- names
 
 
 def test_names_tell_the_operators_and_are_unique() -> None:
@@ -368,7 +275,7 @@ def test_names_tell_the_operators_and_are_unique() -> None:
 
 
 def test_the_families_cover_the_operators_that_rules_are_wanted_for() -> None:
-    assert FAMILIES == ("matrix", "convolution")
+    assert {"matrix", "convolution"} <= set(FAMILIES)
     operators = {t.op for u in UNIVERSES for t in u.templates} | {c.term.op for u in UNIVERSES for c in u.constants}
     assert operators >= {
         "matmul", "add", "sub", "mul", "scale", "relu", "concat", "slice", "transpose", "expand", "reshape", "pad", "conv",

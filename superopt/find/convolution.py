@@ -127,7 +127,6 @@ DEPTHWISE = Universe(
         binary("concat", axis=-4),
     ),
     ranges=WINDOWS,
-    divisors=("k0", "k1"),
 )
 
 # The kernel of w is that of u, enlarged by e0 rows above, e1 columns to the left, e2 rows below and e3 columns to the right.
@@ -200,7 +199,6 @@ POOLING = Universe(
         binary("concat", axis=-4),
     ),
     ranges=WINDOWS | {"i": (0, 1, 1)},
-    divisors=("k0", "k1"),
 )
 
 LAYOUT = Universe(

@@ -1,22 +1,31 @@
-"""Enumeration of representatives: terms built bottom-up by size, one kept per value, every other one a candidate equality."""
+"""Enumeration of representatives: terms by size, one kept per value, every other one a candidate equality.
+
+Terms are rows of numbers over representatives (`superopt.find.table`); they are evaluated in batches and told apart by digests.
+Only representatives and the sides of candidates are built.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from superopt.errors import ShapeError
-from superopt.find.fingerprint import Environment, Fingerprints, environment
-from superopt.find.universe import WEIGHTS, Template, Universe
-from superopt.graph import Attribute, Compare, Extent, Size, Term, at_least, substitute_cond, subterms, variables
+from superopt.find.classes import Classified, classified
+from superopt.find.fingerprint import Environment, Fingerprints, environments, symbols_of
+from superopt.find.instances import Redundancy
+from superopt.find.kinds import Rows, Typing
+from superopt.find.operands import rows_of
+from superopt.find.table import Flags, Ints, Table
+from superopt.find.tally import Tally
+from superopt.find.universe import Universe
+from superopt.find.values import Values
+from superopt.graph import Compare, Term, at_least, substitute_cond, subterms, variables
 from superopt.op import apply, operator, requirements
 
-ENVIRONMENTS = 4
-COLLAPSING = frozenset({"relu", "scale"})
-Operators = frozenset[Term]
+TRIED = 64
 
 
 @dataclass(frozen=True)
@@ -33,40 +42,23 @@ class Candidate:
 
 @dataclass
 class Enumeration:
-    """What one universe holds up to its limit: how many terms were built, a representative per class, and the candidates."""
+    """What one universe holds up to its limit: how many terms were evaluated, how many graphs they stand for, how many classes
+    they fall into, the representatives of those below the limit, and the candidates.
+
+    An argument of a term stands for any graph of its class; of graphs that share work between arguments, only the terms
+    themselves are counted. `instances` were left out of the candidates: smaller ones say them. `parts` are slices, each with
+    the representative that it equals, and `same` finds the representative of any term that has the value of one.
+    """
 
     universe: Universe
     built: int = 0
+    graphs: int = 0
+    classes: int = 0
+    instances: int = 0
     representatives: list[Term] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
-    class_of: dict[Term, Term] = field(default_factory=dict)
-
-    @property
-    def graphs(self) -> int:
-        """How many graphs up to the limit the terms stand for: an argument may be any graph of its class.
-
-        Of graphs that share work between arguments, only the terms themselves are counted.
-        """
-        limit = self.universe.limit
-        members = {representative: [0] * (limit + 1) for representative in self.representatives}
-        for operators in range(limit + 1):
-            for term, representative in self.class_of.items():
-                members[representative][operators] += _graphs(
-                    [members[self.class_of[a]] for a in term.args], operators - weight(term)
-                )
-        unshared: dict[Term, int] = {}
-        for term in self.class_of:
-            unshared[term] = weight(term) + sum(unshared[a] for a in term.args)
-        return sum(map(sum, members.values())) + sum(count > limit for count in unshared.values())
-
-
-def _graphs(members: Sequence[Sequence[int]], operators: int) -> int:
-    """In how many ways one graph for each argument holds so many operators together."""
-    if not members:
-        return int(operators == 0)
-    if operators < 0:
-        return 0
-    return sum(n * _graphs(members[1:], operators - i) for i, n in enumerate(members[0][: operators + 1]) if n)
+    parts: list[tuple[Term, Term]] = field(default_factory=list)
+    same: Callable[[Term], Term | None] = field(default=lambda _: None, repr=False)
 
 
 def weight(term: Term) -> int:
@@ -87,146 +79,156 @@ def term_size(*roots: Term) -> int:
     return sum(weight(t) for t in subterms(*roots))
 
 
-def enumerate_universe(universe: Universe, seed: int) -> Enumeration:
-    """Every class of terms of the universe up to its limit, and every equality that its representatives suggest."""
-    return _Enumerator(universe, seed).run()
+def enumerate_universe(universe: Universe, seed: int, *, every: bool = False) -> Enumeration:
+    """Every class of terms of the universe up to its limit, and every equality that its representatives suggest.
+
+    With `every`, candidates that are instances or renamings of others are among them.
+    """
+    return _Enumerator(universe, seed, every=every).run()
 
 
 class _Enumerator:
-    def __init__(self, universe: Universe, seed: int) -> None:
+    def __init__(self, universe: Universe, seed: int, *, every: bool) -> None:
         self.universe = universe
         self.result = Enumeration(universe)
-        self.leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
-        rng = np.random.default_rng(seed)
-        self.environments = _environments(universe, _legality(universe, self.leaves), rng)
-        self.under = {c.term: c.under for c in universe.constants}
-        self.fingerprints = Fingerprints(self.environments)
-        self.class_by_digest: dict[bytes, Term] = {}
-        self.levels: list[list[Term]] = []
-        self.operators: dict[Term, Operators] = {}
-        self.seen: set[Term] = set()
-        self.extents = {n for leaf in self.leaves for n in leaf.shape}
-        self.typed: dict[tuple[object, ...], bool] = {}
+        leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
+        self.table = Table(universe)
+        drawn = environments(universe, _legality(universe, leaves), np.random.default_rng(seed))
+        self.values = Values(self.table, Fingerprints(universe, drawn))
+        self.typing = Typing(self.table)
+        self.tally = Tally(self.table, self.typing, universe.limit + universe.weighing)
+        self.redundancy = None if every else Redundancy(self.table, self.typing)
+        self.leaves = leaves
+        self.free = np.empty(0, np.uint64)
 
     def run(self) -> Enumeration:
-        self._classify(self.leaves, 0)
+        for leaf in self.leaves:
+            self.values.add_leaf(leaf)
+        self.result.built = len(self.leaves)
+        self.tally.leaves(len(self.leaves))
+        for _ in range(self.universe.weighing):
+            self._level(0, last=False)
         for level in range(1, self.universe.limit + 1):
-            self._classify(self._terms(level), level)
+            self._level(level, last=level == self.universe.limit)
+        self.result.classes += len(self.table)
+        self.result.representatives = list(self.table.terms)
+        self.result.graphs = self.tally.graphs
+        self.result.same = self._same
         return self.result
 
-    def _classify(self, terms: Iterable[Term], level: int) -> None:
-        last = level == self.universe.limit
-        fresh = [t for t in terms if t not in self.seen]
-        self.seen.update(fresh)
-        self.result.built += len(fresh)
-        digests = self.fingerprints.of(fresh, remember=not last)
-        kept: list[Term] = []
-        for term in fresh:
-            digest = digests.get(term)
-            if digest is None:
-                continue
-            known = self.class_by_digest.setdefault(digest, term)
-            self.result.class_of[term] = known
-            if known is term:
-                kept.append(term)
-                self.operators[term] = frozenset(t for t in subterms(term) if t.args)
-            elif _prefix(self.universe, term, known):
-                self.result.candidates.append(Candidate(self.universe, (term,), (known,)))
-        self.levels.append(kept)
-        self.result.representatives.extend(kept)
+    def _same(self, term: Term) -> Term | None:
+        digest = self.values.digest_of(term)
+        found = np.flatnonzero(self.values.total & (self.values.every == np.uint64(digest or 0)))
+        return self.table.terms[found[0]] if digest is not None and len(found) else None
 
-    def _terms(self, level: int) -> Iterator[Term]:
-        """Terms of exactly this size over the representatives, each once."""
-        last = level == self.universe.limit
-        built: dict[Term, None] = {}
-        for operands in itertools.chain(((t,) for t in self.levels[level - 1]), self._pairs(level - 1)):
-            if last and not _prefix(self.universe, *operands):
-                continue
-            for template in self.universe.templates:
-                if template.operands == len(operands):
-                    for term in self._applied(template, operands):
-                        if term_size(term) == level:
-                            built[term] = None
-        yield from built
-
-    def _pairs(self, together: int) -> Iterator[tuple[Term, Term]]:
-        """Ordered pairs of representatives that hold `together` operators between them."""
-        for term in self.levels[together]:
-            inside = [t for t in subterms(term) if t.args or not together]
-            for other in dict.fromkeys([*self.levels[0], *inside]):
-                yield term, other
-                if other is not term and together:
-                    yield other, term
-        for i, j in itertools.product(range(1, together), repeat=2):
-            if i + j >= together:
-                for term, other in itertools.product(self.levels[i], self.levels[j]):
-                    if len(self.operators[term] | self.operators[other]) == together:
-                        yield term, other
-
-    def _applied(self, template: Template, operands: tuple[Term, ...]) -> Iterator[Term]:
-        if operator(template.op).commutative and len(operands) == 2 and operands[0].key > operands[1].key:
-            return
-        if template.first and operands[0].shape[:1] != (template.first,):
-            return
-        if any(template.op not in self.under.get(t, (template.op,)) for t in operands):
-            return
-        if template.beside and all(t.op != template.beside for t in operands):
-            return
-        if template.weighted and not (_weights(operands[1]) and not _weights(operands[0])):
-            return
-        if not self.universe.repeats and (
-            _collapses(template, operands[0]) or (len(operands) > 1 and operands[0] is operands[1])
-        ):
-            return
-        if template.cut:
-            for start, stop in self._parts(operands[0], template.cut):
-                yield from self._well_typed(template.op, operands, {"axis": template.cut, "start": start, "stop": stop})
+    def _level(self, level: int, *, last: bool) -> None:
+        rows = self._rows(level, last=last)
+        found = self.values.digests(rows, self.typing.kinds.things, quick=last)
+        rows = rows.at(found.defined)
+        self.result.built += len(rows)
+        classes = classified(self.values, found)
+        before = len(self.table)
+        if last:
+            self.result.classes += classes.fresh
         else:
-            yield from self._well_typed(template.op, operands, template.attributes)
+            self._keep(rows, classes, level)
+        self.tally.add(rows, classes.of, last=last)
+        self._suggest(rows, classes, before)
 
-    def _parts(self, term: Term, axis: int) -> Iterator[tuple[Extent, Extent]]:
-        """Both parts of an axis at every boundary between two extents of the universe."""
-        if term.rank < -axis:
-            return
-        whole = term.shape[axis]
-        if term.op == "concat" and term["axis"] == axis:
-            first = term.args[0].shape[axis]
-            yield from ((0, first), (first, whole))
-            return
-        for first in sorted((e for e in self.extents if isinstance(e, Size)), key=str):
-            if whole - first in self.extents:
-                yield 0, first
-                yield first, whole
+    def _rows(self, level: int, *, last: bool) -> Rows:
+        """Every term of this level, each once, in an order that is the same in every run."""
+        found: list[Rows] = []
+        for arity in sorted({t.operands for t in self.universe.templates}):
+            operands = np.concatenate([np.empty((0, arity), np.int64), *rows_of(self.table, arity, level)])
+            if last:
+                operands = operands[self.table.prefixed(np.bitwise_or.reduce(self.table.used[operands], axis=1))]
+            found += self.typing.applied(operands, level)
+        if not found:
+            return Rows(np.empty(0, np.int64), np.empty((0, 3), np.int64), np.empty(0, np.uint64))
+        rows = Rows(*(np.concatenate([getattr(r, part) for r in found]) for part in ("kinds", "operands", "keys")))
+        first, second, third = rows.operands.T
+        most = np.maximum(first, second)
+        arity = (rows.operands >= 0).sum(axis=1)
+        order = np.lexsort(
+            (
+                rows.kinds,
+                (first != most) == (self.table.level[most] > 0),
+                third,
+                np.minimum(first, second),
+                most,
+                -self.table.level[most],
+                arity,
+            )
+        )
+        rows = rows.at(order)
+        rows = rows.at(np.sort(np.unique(rows.keys, return_index=True)[1]))
+        if not level:
+            rows = rows.at(~np.isin(rows.keys, self.free))
+            self.free = np.concatenate([self.free, rows.keys])
+        return rows
 
-    def _well_typed(self, op: str, operands: tuple[Term, ...], attributes: Mapping[str, Attribute]) -> Iterator[Term]:
-        """The operator applied, if it is typed in every environment: no equality of extents is asked for."""
-        kind = (op, tuple(t.shape for t in operands), tuple(attributes.values()))
-        if self.typed.get(kind) is False:
-            return
-        try:
-            term = apply(op, *operands, **attributes)
-        except ShapeError:
-            self.typed[kind] = False
-            return
-        if kind not in self.typed:
-            self.typed[kind] = term.rank > 0 and all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires)
-        if self.typed[kind] and (self.universe.repeats or len(set(term.args)) == len(term.args)):
-            yield term
+    def _keep(self, rows: Rows, classes: Classified, level: int) -> None:
+        """Adds a representative for each new class."""
+        new = rows.at(classes.first)
+        for row, kind in enumerate(new.kinds.tolist()):
+            self.table.add(self.typing.term(new, row), self.typing.kinds.things[kind].code, level)
+        self.values.add(new, self.typing.kinds.things)
+
+    def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
+        """Candidates from terms that are not their class's first, and what slices equal."""
+        others = np.flatnonzero(~classes.represents)
+        sides = self._used(rows, others) | self._used_by_class(rows, classes, others)
+        suggested = others[self.table.prefixed(sides)]
+        chosen = suggested
+        if self.redundancy is not None:
+            chosen = self.redundancy.news(rows, classes, suggested)
+            self.result.instances += len(suggested) - len(chosen)
+        for row in chosen.tolist():
+            self._candidate(self.typing.term(rows, row), self._representative(rows, classes, row))
+        slices = np.array([self.table.code_of(k.code).op == "slice" for k in self.typing.kinds.things], dtype=bool)
+        for row in others[slices[rows.kinds[others]]].tolist():
+            if classes.of[row] < before:
+                self.result.parts.append((self.typing.term(rows, row), self.table.terms[classes.of[row]]))
+
+    def _candidate(self, left: Term, right: Term) -> None:
+        self.result.candidates.append(Candidate(self.universe, (left,), (right,)))
+
+    def _representative(self, rows: Rows, classes: Classified, row: int) -> Term:
+        number = int(classes.of[row])
+        return self.table.terms[number] if number < len(self.table) else self.typing.term(rows, int(classes.leader[row]))
+
+    def _used(self, rows: Rows, where: Ints) -> Ints:
+        operands = rows.operands[where]
+        found: Ints = np.bitwise_or.reduce(np.where(operands >= 0, self.table.used[operands], 0), axis=1)
+        return found
+
+    def _used_by_class(self, rows: Rows, classes: Classified, where: Ints) -> Ints:
+        number = classes.of[where]
+        built: Flags = number < len(self.table)
+        known = self.table.used[np.where(built, number, 0)]
+        return np.where(built, known, self._used(rows, np.maximum(classes.leader[where], 0)))
 
 
-def _environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
-    """Environments between which every symbol of more than two numbers differs at least once."""
-    named = [v for row in universe.variables for v in row]
-    varied = [name for name, values in universe.ranges.items() if len(values) > 2]
-    while True:
-        drawn = [environment(named, universe.ranges, universe.divisors, legal, rng) for _ in range(ENVIRONMENTS)]
-        if all(len({e.symbols[name] for e in drawn}) > 1 for name in varied):
-            return drawn
+def agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
+    """Whether terms over the universe's variables have the same values, output by output, in random environments."""
+    leaves = [v for row in universe.variables for v in row]
+    asked = (*requirements(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))
+    drawn = environments(
+        universe, lambda env: all(substitute_cond(c, env.value) is True for c in asked), np.random.default_rng(1)
+    )
+    values = Values(Table(universe), Fingerprints(universe, drawn))
+    for leaf in leaves:
+        values.add_leaf(leaf)
+    pairs = [(values.digest_of(a), values.digest_of(b)) for a, b in zip(left, right, strict=True)]
+    return all(a is not None and a == b for a, b in pairs)
 
 
 def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
-    """Whether numbers for the symbols meet the conditions of every operator applied to variables and constants alone."""
-    conditions = set(requirements(*(c.term for c in universe.constants)))
+    """Whether numbers for the symbols meet the conditions of every operator applied to variables and constants alone.
+
+    Conditions that no numbers of the universe meet are those of operators that do not stand there.
+    """
+    conditions = dict.fromkeys(requirements(*(c.term for c in universe.constants)))
     for template in universe.templates:
         if not template.cut:
             for operands in itertools.product(leaves, repeat=template.operands):
@@ -235,24 +237,8 @@ def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environme
                 except ShapeError:
                     continue
                 if all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires):
-                    conditions.update(term.requires)
-                    conditions.update(at_least(n, 1) for n in term.shape)
-    return lambda env: all(substitute_cond(c, env.value) is True for c in conditions)
-
-
-def _weights(term: Term) -> bool:
-    """Whether no activation can reach the term."""
-    return all(v.name in WEIGHTS for v in variables(term))
-
-
-def _collapses(template: Template, operand: Term) -> bool:
-    """Whether the template is one that applied twice is applied once, and the operand is made by it already."""
-    return template.op in COLLAPSING and operand.op == template.op
-
-
-def _prefix(universe: Universe, *terms: Term) -> bool:
-    """Whether of interchangeable variables the terms use the first ones: all others are renamings of such terms."""
-    used = set(variables(*terms))
-    return all(
-        not (later in used and earlier not in used) for row in universe.variables for earlier, later in itertools.pairwise(row)
-    )
+                    conditions |= dict.fromkeys((*term.requires, *(at_least(n, 1) for n in term.shape)))
+    rng = np.random.default_rng(0)
+    tried = [Environment(symbols_of(universe, rng), {}) for _ in range(TRIED)]
+    possible = [c for c in conditions if any(substitute_cond(c, env.value) is True for env in tried)]
+    return lambda env: all(substitute_cond(c, env.value) is True for c in possible)

@@ -1,106 +1,72 @@
-"""Fingerprints: terms evaluated exactly in a few random environments, a whole batch of one kind at a time.
+"""Fingerprints: what terms are in a few random environments, computed exactly, a whole batch of terms of one kind at a time.
 
-Inputs are halves of small integers, so float64 holds every value exactly once the quotients of means and pools are cleared,
-and order is kept: relu and maxima are right. A fingerprint only suggests an equality; it never separates terms that are equal.
+Where a universe has nothing but sums, products and choices, inputs are halves of small integers and float64 has no rounding
+error; in every other, values are those of `superopt.exact`. A fingerprint only suggests an equality.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from superopt import index
-from superopt.errors import NotExactError, ShapeError
-from superopt.evaluate import Floats
-from superopt.graph import Atom, Attribute, Extent, Shape, Sym, Term, substitute, substitute_attribute, substitute_cond
-from superopt.op import defined, operator
+from superopt.errors import InstantiationError, ShapeError
+from superopt.evaluate import Floats, Grid
+from superopt.exact import Fields, drawn, fields_for, means
+from superopt.find.universe import Universe
+from superopt.graph import Atom, Attribute, Extent, Inverse, Size, Sym, Term, substitute, substitute_attribute, subterms
+from superopt.op import POSITIVE, defined, operator
 
-Array = npt.NDArray[np.float64]
-LARGEST = 2.0**52
-BATCH = 512
-
-
-class Stacked:
-    """The interpretation on index grids in which every value carries one more, trailing axis: the terms of a batch."""
-
-    def __init__(self) -> None:
-        self.domain = Floats()
-        self.depth = 0
-
-    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
-        extents = tuple(int(n) for n in shape)  # type: ignore[arg-type]
-        outer, self.depth = self.depth, len(extents)
-        try:
-            value = np.asarray(at(*_grids(extents)))
-        finally:
-            self.depth = outer
-        terms = value.shape[-1] if value.ndim else 1
-        return self.leaf(np.broadcast_to(value, (*extents, terms)))
-
-    def leaf(self, data: Array) -> index.Tensor:
-        """A tensor of one array per term, stacked on the last axis; positions out of bounds read some element."""
-        limits = data.shape[:-1]
-
-        def at(*position: Any) -> Any:
-            return data[tuple(np.clip(i, 0, n - 1) for i, n in zip(position, limits, strict=True))]
-
-        return index.Tensor(limits, at, data)
-
-    def require(self, condition: object, message: str) -> None:
-        if not condition:
-            raise ShapeError(message)
-
-    def _reduced(
-        self, extent: Extent, body: Callable[[Any], Any], reduce: Callable[[Array], Array], alone: Callable[[Any], Any]
-    ) -> Any:
-        outer = self.depth
-        self.depth = outer + 1
-        try:
-            value = np.asarray(body(np.arange(int(extent)).reshape((-1,) + (1,) * outer)))  # type: ignore[arg-type]
-        finally:
-            self.depth = outer
-        return reduce(value) if value.ndim == outer + 2 else alone(value)
-
-    def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        return self._reduced(extent, body, self.domain.sum, lambda value: value * self.domain.number(extent))
-
-    def maximum(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        return self._reduced(extent, body, self.domain.max, lambda value: value)
-
-    def select(self, condition: Any, then: Any, other: Any) -> Any:
-        return np.where(np.asarray(condition)[..., None], then, other)
-
-    def call(self, function: str, *arguments: Any) -> Any:
-        return self.domain.call(function, *map(np.asarray, arguments))
-
-    def number(self, value: Any) -> Any:
-        number = self.domain.number(value)
-        return number[..., None] if isinstance(value, np.ndarray) else number
-
-    def lowest(self) -> Any:
-        return self.domain.lowest()
+Array = npt.NDArray[Any]
+Hashes = npt.NDArray[np.uint64]
+ENVIRONMENTS = {"conditions": 12, "order": 8, "": 4}
+LARGEST = 2.0**31
+GRAIN = 2.0**20
+BATCH = 2_000_000
+ATTEMPTS = 20_000
+FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
-@functools.lru_cache(maxsize=4096)
-def _grids(extents: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], ...]:
-    rank = len(extents)
-    return tuple(np.arange(n).reshape((1,) * a + (-1,) + (1,) * (rank - 1 - a)) for a, n in enumerate(extents))
+def domain_of(universe: Universe) -> Floats | Fields:
+    """The arithmetic in which the universe's terms are compared."""
+    terms = [t for c in universe.constants for t in subterms(c.term)]
+    names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
+    known = frozenset[str]().union(*map(means, sorted(names)))
+    numbers = [v for t in universe.templates for v in t.attributes.values()] + [v for t in terms for _, v in t.attributes]
+    numbers += [*universe.ranges.values()]
+    rounded = any(_rounds(e) for v in numbers for e in (v if isinstance(v, tuple) else (v,)))
+    return Floats(tail=1) if known <= {"ring", "order"} and not rounded else fields_for(known)
+
+
+def _rounds(value: Attribute) -> bool:
+    """Whether multiplying by the number may leave what float64 holds exactly."""
+    if isinstance(value, Size):
+        return any(isinstance(a, Inverse) for a in value.atoms())
+    return isinstance(value, Fraction) and value.denominator & (value.denominator - 1) != 0
+
+
+def count_of(universe: Universe) -> int:
+    """How many environments tell the universe's terms apart: the more, the less often a choice goes one way."""
+    order = any("order" in means(t.op) for t in universe.templates)
+    return ENVIRONMENTS["conditions" if universe.conditions else "order" if order else ""]
+
+
+def partial(universe: Universe) -> bool:
+    """Whether an operator of the universe is defined on positive numbers alone."""
+    return any(operator(t.op).domain == POSITIVE for t in universe.templates)
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Numbers for the symbols, an array for every variable, and a common denominator of all values."""
+    """Numbers for the symbols, and values for every variable."""
 
     symbols: Mapping[str, Extent]
     arrays: Mapping[str, Array]
-    denominator: int
 
     def value(self, atom: Atom) -> Extent | None:
         """The lookup that `substitute` takes."""
@@ -108,88 +74,113 @@ class Environment:
 
 
 def environment(
-    variables: Sequence[Term],
-    ranges: Mapping[str, Sequence[Extent]],
-    divisors: Sequence[str],
-    legal: Callable[[Environment], bool],
-    rng: np.random.Generator,
+    universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator, *, positive: bool = False
 ) -> Environment:
-    """A random environment in which `legal` holds: symbols from their ranges, inputs halves of integers from -3 to 3.
+    """A random environment in which `legal` holds: symbols from their ranges, inputs of both signs or all positive.
 
-    `divisors` names the extents that means and pools divide by.
+    Conditions are 0 or 1, and what the universe calls positive is.
+
+    Raises:
+        InstantiationError: no numbers are found for which `legal` holds.
     """
-    while True:
-        symbols = {name: values[int(rng.integers(len(values)))] for name, values in ranges.items()}
-        drawn = Environment(symbols, {}, 1)
-        if not legal(drawn):
-            continue
-        shapes = {v.name: tuple(int(substitute(n, drawn.value)) for n in v.shape) for v in variables}  # type: ignore[arg-type]
-        arrays = {name: rng.integers(-6, 7, shape) / 2.0 for name, shape in shapes.items()}
-        counts = range(1, max((int(symbols[name]) for name in divisors), default=1) + 1)  # type: ignore[arg-type]
-        return Environment(symbols, arrays, math.lcm(*counts) ** 4 * 2**6)
+    domain = domain_of(universe)
+    for _ in range(ATTEMPTS):
+        found = Environment(symbols_of(universe, rng), {})
+        if legal(found):
+            break
+    else:
+        raise InstantiationError(f"no numbers for the symbols of {universe.name} meet its operators' conditions")
+    arrays = {}
+    for v in (v for row in universe.variables for v in row):
+        shape = tuple(int(substitute(n, found.value)) for n in v.shape)  # type: ignore[arg-type]
+        if v.name in universe.conditions:
+            flags = rng.integers(0, 2, shape)
+            arrays[v.name] = domain.number(flags).array[..., 0] if isinstance(domain, Fields) else flags.astype(np.float64)
+        else:
+            above = positive or v.name in universe.positive
+            if isinstance(domain, Fields):
+                arrays[v.name] = drawn(domain, shape, rng, positive=above)
+            else:
+                most, grain = (12, 8) if universe.conditions else (6, 2)
+                arrays[v.name] = rng.integers(1 if above else -most, most + 1, shape) / grain
+    return Environment(found.symbols, arrays)
 
 
-@functools.lru_cache(maxsize=65536)
-def _shape_text(shape: Shape) -> bytes:
-    return repr(shape).encode()
+def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent]:
+    """A random number for each symbol, from its range."""
+    return {name: values[int(rng.integers(len(values)))] for name, values in universe.ranges.items()}
+
+
+def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
+    """Environments between which every symbol of more than two numbers differs at least once.
+
+    In a universe with operators that positive numbers alone have, the inputs of the first half of them are all positive.
+    """
+    varied = [name for name, values in universe.ranges.items() if len(values) > 2]
+    count = count_of(universe)
+    some = count // 2 if partial(universe) else 0
+    for _ in range(ATTEMPTS):
+        found = [environment(universe, legal, rng, positive=number < some) for number in range(count)]
+        if all(len({e.symbols[name] for e in found}) > 1 for name in varied):
+            return found
+    raise InstantiationError(f"the symbols of {universe.name} cannot differ between environments")
 
 
 class Fingerprints:
-    """Values of terms in all environments, remembered for those that later terms are built from."""
+    """Evaluation of operators on whole batches in each environment, and digests of what comes out."""
 
-    def __init__(self, environments: Sequence[Environment]) -> None:
-        self.environments = environments
-        self.values: dict[Term, tuple[Array, ...]] = {}
+    def __init__(self, universe: Universe, environments_: Sequence[Environment]) -> None:
+        self.domain = domain_of(universe)
+        self.environments = environments_
+        self.positive = len(environments_) // 2 if partial(universe) else len(environments_)
+        self._salts = [np.random.default_rng([number, 7]) for number in range(len(environments_))]
+        self._keys: list[Hashes] = [np.empty(0, np.uint64) for _ in environments_]
 
-    def of(self, terms: Sequence[Term], *, remember: bool) -> dict[Term, bytes]:
-        """A digest for each term that is defined, exact and finite in all environments; arguments must be known already."""
-        found: dict[Term, tuple[Array, ...]] = {}
-        digests: dict[Term, bytes] = {}
-        groups: dict[tuple[object, ...], list[Term]] = {}
-        for term in terms:
-            groups.setdefault((term.op, len(term.args), term.attributes, tuple(a.shape for a in term.args)), []).append(term)
-        for group in groups.values():
-            for first in range(0, len(group), BATCH):
-                part = group[first : first + BATCH]
-                found = self._evaluated(part)
-                digests.update((term, self._digest(term, arrays)) for term, arrays in found.items())
-                if remember:
-                    self.values.update(found)
-        return {term: digest for term, digest in digests.items() if digest}
+    def leaf(self, term: Term, number: int) -> Array:
+        """The value of a variable, as a batch of one."""
+        return self.environments[number].arrays[term.name][..., None]
 
-    def _evaluated(self, group: Sequence[Term]) -> dict[Term, tuple[Array, ...]]:
-        per_environment: list[Array] = []
-        for number, environment_ in enumerate(self.environments):
-            try:
-                per_environment.append(self._in(number, environment_, group))
-            except (ShapeError, NotExactError):
-                return {}
-        return {
-            term: tuple(np.ascontiguousarray(stacked[..., i if stacked.shape[-1] > 1 else 0]) for stacked in per_environment)
-            for i, term in enumerate(group)
-        }
+    def applied(self, op: str, attributes: Mapping[str, Attribute], operands: Sequence[Array], number: int) -> Array | None:
+        """The operator on batches of operands in one environment; None where it is not defined at its sizes."""
+        lookup = self.environments[number].value
+        grid = Grid(self.domain)
+        try:
+            with index.interpreted(grid), np.errstate(all="ignore"):
+                numeric = {k: substitute_attribute(v, lookup) for k, v in attributes.items()}
+                found = defined(operator(op), [grid.leaf(a) for a in operands], numeric)
+        except (ShapeError, IndexError):
+            return None
+        return np.asarray(found.data)
 
-    def _in(self, number: int, environment_: Environment, group: Sequence[Term]) -> Array:
-        first = group[0]
-        if first.is_variable:
-            return np.stack([environment_.arrays[t.name] for t in group], axis=-1)
-        if any(substitute_cond(c, environment_.value) is not True for c in first.requires):
-            raise ShapeError("not typed in this environment")
-        attributes: dict[str, Attribute] = {k: substitute_attribute(v, environment_.value) for k, v in first.attributes}
-        grid = Stacked()
-        operands = [
-            grid.leaf(np.stack([self.values[t.args[position]][number] for t in group], axis=-1))
-            for position in range(len(first.args))
-        ]
-        with index.interpreted(grid):
-            result = defined(operator(first.op), operands, attributes)
-        return np.asarray(result.data)
+    def digests(self, values: Array, number: int) -> tuple[Hashes, npt.NDArray[np.bool_]]:
+        """A digest for each term of a batch in one environment, and which of them are defined and exact there."""
+        if isinstance(self.domain, Fields):
+            own = np.ascontiguousarray(self.domain.identities(values)).reshape(-1, values.shape[-1])
+            exact = ~np.isnan(own).any(axis=0)
+        else:
+            own = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
+            with np.errstate(invalid="ignore"):
+                exact = ((np.abs(own) < LARGEST) & (np.rint(own * GRAIN) == own * GRAIN)).all(axis=0)
+        keys = self._keys_of(number, len(own))
+        mixed = (own + 0.0).view(np.uint64) * FIRST
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= SECOND
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= keys[:, None]
+        return mixed.sum(axis=0, dtype=np.uint64), np.asarray(exact)
 
-    def _digest(self, term: Term, arrays: tuple[Array, ...]) -> bytes:
-        digest = hashlib.blake2b(_shape_text(term.shape), digest_size=16)
-        for array, environment_ in zip(arrays, self.environments, strict=True):
-            cleared = np.rint(array * environment_.denominator)
-            if not np.isfinite(cleared).all() or np.abs(cleared).max(initial=0.0) > LARGEST:
-                return b""
-            digest.update(cleared.astype(np.int64).tobytes())
-        return digest.digest()
+    def _keys_of(self, number: int, count: int) -> Hashes:
+        known = self._keys[number]
+        if len(known) < count:
+            more = self._salts[number].integers(0, 2**63, max(count - len(known), 256), dtype=np.uint64)
+            known = self._keys[number] = np.concatenate([known, more * np.uint64(2) + np.uint64(1)])
+        return known[:count]
+
+
+def mixed_ids(ids: Array, position: int) -> Hashes:
+    """A pseudo-random number for each identifier, other ones for another position."""
+    found = (ids.astype(np.uint64) + np.uint64(1 + 0x9E3779B97F4A7C15 * (position + 1) % 2**64)) * FIRST
+    found ^= found >> np.uint64(32)
+    found *= SECOND
+    found ^= found >> np.uint64(29)
+    return found * np.uint64(0x9E3779B97F4A7C15)

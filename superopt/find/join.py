@@ -1,37 +1,172 @@
-"""Rules with two outputs, by joining: two terms that are each equal to one part of a third are computed by it alone."""
+"""Rules with several outputs, by joining: terms that are each equal to one part of another are computed by it alone.
+
+The parts are slices. Two terms of one form that share an operand are joined by a term that was enumerated; three by doing to
+the second what was done to the first; and two that share nothing by stacking their operands along a new axis, where the
+operator works batch by batch. Whatever is suggested here was evaluated.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
-from superopt.find.enumerate import Candidate, Enumeration
-from superopt.graph import Extent, Term, subterms
+from superopt.errors import ShapeError
+from superopt.find.enumerate import Candidate, Enumeration, agree
+from superopt.find.universe import Universe
+from superopt.graph import Compare, Extent, Shape, Size, Sym, Term, size, subterms, variable, variables
+from superopt.op import apply, rebuild, requirements
 
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand", "pad"})
+NAMES = ("xyzq", "wvubctr")
 
 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Every pair of representatives that are the two parts of a term which does less arithmetic than both together."""
-    parts: dict[tuple[Term, int], dict[tuple[Extent, Extent], Term]] = {}
-    for term in enumeration.class_of:
-        if term.op == "slice":
-            axis = term["axis"]
-            assert isinstance(axis, int)
-            parts.setdefault((term.args[0], axis), {})[term["start"], term["stop"]] = term  # type: ignore[index]
+    """Pairs of representatives that are the two parts of a term which does less arithmetic, triples like them, and batches."""
+    for pair in _pairs(enumeration):
+        yield pair
+        yield from _triples(pair)
+    yield from _batches(enumeration)
+
+
+def _pairs(enumeration: Enumeration) -> Iterator[Candidate]:
+    parts: dict[tuple[Term, int], dict[tuple[Extent, Extent], tuple[Term, Term]]] = {}
+    for term, representative in enumeration.parts:
+        axis = term["axis"]
+        assert isinstance(axis, int)
+        parts.setdefault((term.args[0], axis), {})[term["start"], term["stop"]] = term, representative  # type: ignore[index]
     for (whole, axis), pieces in parts.items():
-        for (start, stop), first in pieces.items():
-            second = pieces.get((stop, whole.shape[axis]))
-            if start != 0 or second is None or whole.is_variable or whole.op == "concat":
+        for (start, stop), (first, one) in pieces.items():
+            second, other = pieces.get((stop, whole.shape[axis]), (None, None))
+            if start != 0 or second is None or other is None or whole.is_variable or whole.op == "concat":
                 continue
-            left = enumeration.class_of[first], enumeration.class_of[second]
-            if left[0] is not left[1] and not any(t.is_variable for t in left) and _saves(left, whole):
-                yield Candidate(enumeration.universe, left, (first, second))
+            if one is other or one.is_variable or other.is_variable or _turned(enumeration.universe, one, other):
+                continue
+            if _saves((one, other), whole):
+                yield Candidate(enumeration.universe, (one, other), (first, second))
 
 
-def _saves(left: tuple[Term, Term], whole: Term) -> bool:
+def _turned(universe: Universe, one: Term, other: Term) -> bool:
+    """Whether the terms are renamings of each other and stand in the order in which their variables do not."""
+    (here, there) = ([v for v in variables(a) if v not in variables(b)] for a, b in ((one, other), (other, one)))
+    if len(here) != len(there) or len(here) != 1 or rebuild(one, {here[0]: there[0]}) is not other:
+        return False
+    return any(here[0] in row and there[0] in row and row.index(here[0]) > row.index(there[0]) for row in universe.variables)
+
+
+def _saves(left: tuple[Term, ...], whole: Term) -> bool:
     """Whether the whole takes fewer operators that compute than its parts do, and is none of what they are made of."""
     return _computing(whole) < _computing(*left) and whole not in subterms(*left)
 
 
 def _computing(*roots: Term) -> int:
     return sum(t.op not in MOVES for t in subterms(*roots) if t.args)
+
+
+# ---------------------------------------------------------------- three outputs
+
+
+def _triples(pair: Candidate) -> Iterator[Candidate]:
+    """The pair with a third output like the second: of a variable of its own, whose extent is its own if that is typed."""
+    if not any(_contracts(t) for t in subterms(pair.left[0])):
+        return
+    only = [[v for v in variables(a) if v not in variables(b)] for a, b in itertools.permutations(pair.left)]
+    if [len(some) for some in only] != [1, 1]:
+        return
+    (one,), (other,) = only
+    name = next((n for row in NAMES if one.name in row for n in row if n not in _names(pair.universe)), None)
+    if name is None or rebuild(pair.left[0], {one: other}) is not pair.left[1]:
+        return
+    for axis in (*range(-one.rank, 0), None):
+        universe, shapes = _widened(pair.universe, one, axis)
+        second, third = variable(other.name, shapes[0]), variable(name, shapes[1])
+        rows = tuple(tuple(second if v is other else v for v in row) for row in pair.universe.variables)
+        universe = replace(
+            universe, name=f"{pair.universe.name}, three of {one.name} along {axis}", variables=(*rows, (third,))
+        )
+        try:
+            joined = _joined(pair, one, other, second, third, universe)
+        except ShapeError:
+            continue
+        if joined is not None:
+            yield joined
+            return
+
+
+def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, universe: Universe) -> Candidate | None:
+    left = (pair.left[0], rebuild(pair.left[0], {one: second}), rebuild(pair.left[0], {one: third}))
+    whole = _lengthened(pair.right[0].args[0], one, other, second, third)
+    axis = pair.right[0]["axis"]
+    assert isinstance(axis, int)
+    ends: list[Extent] = [0]
+    for term in left:
+        ends.append(ends[-1] + term.shape[axis])
+    right = tuple(apply("slice", whole, axis=axis, start=a, stop=b) for a, b in itertools.pairwise(ends))
+    good = all(isinstance(c, Compare) and c.relation == ">=" for c in requirements(*left, *right))
+    same = all(a.shape == b.shape for a, b in zip(left, right, strict=True))
+    return Candidate(universe, left, right) if good and same and agree(universe, left, right) else None
+
+
+def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
+    """The term with every concatenation of something of `one` and the same of `other` followed by the same of the third."""
+    done: dict[Term, Term] = {other: second}
+    for term in subterms(whole):
+        if term.is_variable:
+            done.setdefault(term, term)
+            continue
+        args = [done[a] for a in term.args]
+        attributes = dict(term.attributes)
+        if term.op == "concat" and rebuild(term.args[0], {one: other}) is term.args[1] is not term.args[0]:
+            args[1] = apply("concat", args[1], rebuild(term.args[0], {one: third}), axis=attributes["axis"])
+        done[term] = apply(term.op, *args, **attributes)
+    return done[whole]
+
+
+def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
+    """The universe with extents of their own along the axis for two variables, and their shapes."""
+    if axis is None or not isinstance(like.shape[axis], Size) or len(like.shape[axis].terms) > 1:  # type: ignore[union-attr]
+        return universe, (like.shape, like.shape)
+    names = [f"{stem}{number}" for stem in "z" for number in (1, 2)]
+    atom = next(a for a in like.shape[axis].atoms() if isinstance(a, Sym))  # type: ignore[union-attr]
+    ranges = {**universe.ranges, **dict.fromkeys(names, universe.ranges[atom.name])}
+    shapes = [tuple(size(Sym(n)) if i - like.rank == axis else e for i, e in enumerate(like.shape)) for n in names]
+    return replace(universe, ranges=ranges), (shapes[0], shapes[1])
+
+
+def _names(universe: Universe) -> set[str]:
+    return {v.name for row in universe.variables for v in row}
+
+
+# ---------------------------------------------------------------- batches
+
+
+def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
+    """Two terms of one operator over different variables, as the two slices of that operator over stacked variables."""
+    second = {a: b for row in enumeration.universe.variables for a, b in itertools.pairwise(row[:2])}
+    for one in enumeration.representatives:
+        if not _contracts(one) or not all(a in second and second[a].shape == a.shape for a in one.args):
+            continue
+        other = rebuild(one, {a: second[a] for a in one.args})
+        try:
+            whole = apply(one.op, *(_stacked(a, second[a]) for a in one.args), **dict(one.attributes))
+            right = tuple(_unstacked(whole, position) for position in range(2))
+        except ShapeError:
+            continue
+        if [enumeration.same(t) for t in right] == [one, other]:
+            yield Candidate(enumeration.universe, (one, other), right)
+
+
+def _contracts(term: Term) -> bool:
+    """Whether an operator of several operands sums over an extent: it is one of theirs, and none of the result."""
+    several = len(term.args) > 1 and term.op not in MOVES
+    return several and not {e for a in term.args for e in a.shape} <= set(term.shape)
+
+
+def _stacked(one: Term, other: Term) -> Term:
+    flat = [apply("reshape", t, shape=(1, *t.shape)) for t in (one, other)]
+    return apply("concat", *flat, axis=-one.rank - 1)
+
+
+def _unstacked(whole: Term, position: int) -> Term:
+    part = apply("slice", whole, axis=-whole.rank, start=position, stop=position + 1)
+    return apply("reshape", part, shape=whole.shape[1:])

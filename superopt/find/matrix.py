@@ -114,7 +114,6 @@ MATRIX = Universe(
     ),
     ranges={"n": SMALL, "k": SMALL, "m": SMALL, "l": SMALL, "a": FACTORS},
     small=("l",),
-    divisors=("n", "k", "m"),
 )
 
 HALVES = Universe(

@@ -46,13 +46,13 @@ class Constant:
 
 @dataclass(frozen=True)
 class Universe:
-    """A vocabulary. `ranges` are the numbers a symbol may stand for in an environment, `divisors` the extents that divide.
+    """A vocabulary. `ranges` are the numbers a symbol may stand for in an environment.
 
     Constants count as no operator. With `repeats`, an operator may have one operand twice, and scale and relu may stand on
     themselves. `instances` are values for symbols at which a rule is stated too where its left side leaves them open. `small`
     are symbols of extents that are small beside all others where costs are compared, as low ranks are. Variables named in
-    `conditions` are 0 or 1, those in `positive` are greater than 0. `limit` bounds the operators of a term; of those that weights
-    alone reach, `weighing` are not counted.
+    `conditions` are 0 or 1, those in `positive` are greater than 0. `limit` bounds the operators of a term; `weighing` of
+    those that weights alone reach are not counted.
     """
 
     family: str
@@ -61,8 +61,7 @@ class Universe:
     constants: tuple[Constant, ...]
     templates: tuple[Template, ...]
     ranges: Ranges
-    divisors: tuple[str, ...] = ()
-    limit: int = 3
+    limit: int = 4
     repeats: bool = False
     instances: tuple[Mapping[str, Extent], ...] = ()
     small: tuple[str, ...] = ()

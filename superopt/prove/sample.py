@@ -39,7 +39,7 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
     roots = equation.left + equation.right
     rng = np.random.default_rng(seed)
     positive = any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*roots)) and seed % 2 == 0
-    recurring = 0.75 if seed % 4 == 1 else 0.25
+    recurring = 0.75 if seed % 2 else 0.25
     domain = domain_of(*roots)
     return {
         name: drawn(domain, shape, rng, recurring=recurring, positive=positive)[..., None]
