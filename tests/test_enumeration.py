@@ -54,6 +54,7 @@ EXPONENTIALS = Universe(
     constants=(Constant(ONES, ("add",)),),
     templates=(unary("exp"), unary("log"), unary("reciprocal"), unary("scale", factor=-1), binary("mul"), binary("add")),
     ranges=SIZES,
+    limit=3,
 )
 ROOTS = replace(
     EXPONENTIALS,
@@ -74,9 +75,19 @@ CHOICES = Universe(
     ),
     ranges=SIZES,
     conditions=("c", "d"),
+    limit=3,
 )
 SOME = 400
-SMALL = (matrix.LOW_RANK, convolution.ENLARGED, convolution.RESIDUAL, SUMS, MOVED, EXPONENTIALS, ROOTS, CHOICES)
+SMALL = (
+    matrix.LOW_RANK,
+    replace(convolution.ENLARGED, limit=3),
+    convolution.RESIDUAL,
+    SUMS,
+    MOVED,
+    EXPONENTIALS,
+    ROOTS,
+    CHOICES,
+)
 
 
 @pytest.fixture(scope="module")
@@ -325,7 +336,7 @@ def test_operators_on_weights_alone_need_not_count() -> None:
 
 def test_products_that_share_an_operand_are_joined() -> None:
     templates = tuple(t for t in convolution.DENSE.templates if t.op in ("conv", "concat", "slice"))
-    found = list(joins(enumerate_universe(replace(convolution.DENSE, templates=templates), 0)))
+    found = list(joins(enumerate_universe(replace(convolution.DENSE, templates=templates, limit=3), 0)))
     shared = [j for j in found if all(t.op == "conv" for t in j.left) and j.left[0].args[0] is j.left[1].args[0]]
     assert {len(j.left) for j in shared} == {2, 3}
     for join in shared:
@@ -339,7 +350,9 @@ def shared_matrices() -> list[Candidate]:
     """What is joined of products of two matrices by two."""
     matrices = ((matrix.X, matrix.Y), (matrix.W, matrix.V))
     templates = (parts(-1), parts(-2), binary("matmul"), binary("concat", axis=-1), binary("concat", axis=-2))
-    return list(joins(enumerate_universe(replace(matrix.MATRIX, variables=matrices, constants=(), templates=templates), 0)))
+    return list(
+        joins(enumerate_universe(replace(matrix.MATRIX, variables=matrices, constants=(), templates=templates, limit=3), 0))
+    )
 
 
 def test_three_products_have_extents_of_their_own(shared_matrices: list[Candidate]) -> None:
