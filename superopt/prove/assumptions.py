@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
+from superopt.extent import atoms_of
 from superopt.graph import (
     AllOf,
     Atom,
@@ -89,11 +90,10 @@ class Assumptions:
 
     def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
         """The conditions with every equality that can be solved used up; quotients are solved for last."""
-        open_ = list(conditions)
+        open_ = list(_parts(conjunction(*(substitute_cond(c, self.value) for c in conditions))))
         for atoms_wanted in ((Dim, Sym), (Dim, Sym, Floor)):
             progress = True
             while progress:
-                open_ = list(_parts(conjunction(*(substitute_cond(c, self.value) for c in open_))))
                 positive = _lower_bounds(open_)
                 solutions = (_solution(c, positive, atoms_wanted) for c in open_)
                 solution = next((s for s in solutions if s is not None), None)
@@ -102,7 +102,15 @@ class Assumptions:
                     if solution.condition not in open_:
                         self.divisions.append((tuple(open_), solution.condition))
                     self._eliminate(solution.atom, solution.value, solution.whole)
+                    about = ((c, solution.atom in set(atoms_of(c))) for c in open_)
+                    open_ = list(
+                        _parts(conjunction(*(substitute_cond(c, self.value) if changed else c for c, changed in about)))
+                    )
         return tuple(c for c in open_ if not _about_extents_alone(c))
+
+    def _replaced(self, atom: Atom, condition: Cond) -> Cond:
+        """The condition in solved sizes, where the atom was solved last."""
+        return substitute_cond(condition, self.value) if atom in set(atoms_of(condition)) else condition
 
     def _eliminate(self, atom: Atom, value: Extent, whole: Sequence[Atom]) -> None:
         self._opaque = (self._opaque | set(whole)) - {atom}

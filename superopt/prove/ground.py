@@ -10,6 +10,8 @@ The terms are written over the variables of the rule that is proved, and the axi
 from __future__ import annotations
 
 import ast
+import functools
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +20,10 @@ from superopt.errors import NotationError, ShapeError
 from superopt.graph import Extent, Inverse, Size, Sym, Term, attribute_atoms, show_extent, substitute_cond, variables
 from superopt.match import Binding, instantiate
 from superopt.prove.assumptions import Assumptions
-from superopt.rule import REGROUP, axioms
-from superopt.text import Equation, parse, parse_extent, show
+from superopt.rule import REGROUP, Rule, axioms
+from superopt.text import Equation, parse, parse_extent, read, show
 
+ARGUMENTS_KEPT = 20_000
 _FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
 
 
@@ -69,16 +72,18 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
     if rule is None:
         raise NotationError(f"no axiom is called {axiom}")
     given = _arguments(text, inside)
-    for equation in rule.equations:
-        binding = _binding(equation, given, assumptions)
-        if binding is not None:
-            (left,), (right,) = equation.left, equation.right
-            if assumptions.holds(substitute_cond(equation.where, binding.value)):
-                return Ground(text, axiom, instantiate(left, binding), instantiate(right, binding))
+    tensors = _tensors(rule, given, assumptions)
+    equation = _read_at(axiom, _ranks(rule, given, tensors))
+    binding = None if equation is None else _binding(equation, given, tensors, assumptions)
+    if equation is not None and binding is not None:
+        (left,), (right,) = equation.left, equation.right
+        if assumptions.holds(substitute_cond(equation.where, binding.value)):
+            return Ground(text, axiom, instantiate(left, binding), instantiate(right, binding))
     raise ShapeError(f"the axiom does not hold at these ranks: {text}")
 
 
-def _arguments(text: str, inside: str) -> dict[str, str]:
+@functools.lru_cache(maxsize=ARGUMENTS_KEPT)
+def _arguments(text: str, inside: str) -> Mapping[str, str]:
     """What stands for each variable, as text."""
     try:
         call = ast.parse(f"_({inside})", mode="eval").body
@@ -89,21 +94,49 @@ def _arguments(text: str, inside: str) -> dict[str, str]:
     return {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg is not None}
 
 
-def _binding(equation: Equation, given: Mapping[str, str], assumptions: Assumptions) -> Binding | None:
-    """What the variables of the axiom stand for, if `given` has them all at the ranks of this equation."""
-    named = variables(*equation.left, *equation.right)
-    symbols = equation_symbols(equation)
-    axes = {name: axis for name, axis in equation.ranks if axis < 0}
-    if {v.name for v in named} | set(symbols) | set(axes) != set(given):
+def _tensors(rule: Rule, given: Mapping[str, str], assumptions: Assumptions) -> dict[str, Term]:
+    """The terms that the axiom's tensor variables stand for."""
+    reals = set(assumptions.reals)
+    named = [name for name, options in rule.statement.ranks if name in given and min(options) >= 0]
+    return {name: parse(given[name], assumptions.variables, reals)[0] for name in named}
+
+
+def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) -> tuple[tuple[str, int], ...]:
+    """The choice of ranks, axes and lengths at which the axiom is meant."""
+    chosen: list[tuple[str, int]] = []
+    for name, options in rule.statement.ranks:
+        if name in tensors:
+            chosen.append((name, tensors[name].rank))
+        elif name in given:
+            chosen += [(name, axis) for axis in options if str(axis) == given[name]]
+        else:
+            chosen.append((name, next(p for p in itertools.count() if f"{name}{p}" not in given)))
+    return tuple(chosen)
+
+
+@functools.lru_cache(maxsize=ARGUMENTS_KEPT)
+def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
+    """The axiom at one choice of ranks; None where it does not list it, or is not well typed there."""
+    statement = axioms()[axiom].statement
+    if [name for name, _ in ranks] != [name for name, _ in statement.ranks]:
         return None
-    if any(given[name] != str(axis) for name, axis in axes.items()):
+    if any(rank not in options for (_, rank), (_, options) in zip(ranks, statement.ranks, strict=True)):
+        return None
+    try:
+        return read(statement, dict(ranks))
+    except ShapeError:
+        return None
+
+
+def _binding(
+    equation: Equation, given: Mapping[str, str], tensors: Mapping[str, Term], assumptions: Assumptions
+) -> Binding | None:
+    """What the variables of the axiom stand for, if `given` has them all."""
+    symbols = equation_symbols(equation)
+    axes = {name for name, axis in equation.ranks if axis < 0}
+    if {v.name for v in variables(*equation.left, *equation.right)} | set(symbols) | axes != set(given):
         return None
     reals = set(assumptions.reals)
-    tensors: dict[str, Term] = {}
-    for v in named:
-        (tensors[v.name],) = parse(given[v.name], assumptions.variables, reals)
-        if tensors[v.name].rank != v.rank:
-            return None
     extents = {name: assumptions.normal(parse_extent(given[name], assumptions.variables, reals)) for name in symbols}
     if not all(symbol.real or integral(extents[name]) for name, symbol in symbols.items()):
         return None

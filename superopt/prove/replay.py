@@ -7,6 +7,7 @@ numbers in its attributes, sums and products are binary functions, and products 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ from superopt.text import Equation
 from superopt.verdict import Proved, Unknown, Verdict
 
 STEPS = 2_000_000
+EXPRESSIONS_KEPT = 20_000
 TENSOR = z3.DeclareSort("Tensor")
 
 
@@ -86,11 +88,13 @@ def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
 
 def needed(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
     """Instances of which none can be left out, chosen from those that derive the equation; later ones are left out first."""
-    derivation = Derivation(goals_of(assumptions), grounds)
     kept = list(grounds)
+    if len(kept) == 1 and all(len(t.args) <= 2 for t in _sums((*assumptions.left, *assumptions.right))):
+        return kept
+    derivation = Derivation(goals_of(assumptions), grounds)
     for ground in reversed(grounds):
         fewer = [g for g in kept if g is not ground]
-        if derivation.follows(fewer):
+        if derivation.follows(fewer) and len(founded(assumptions, fewer)) == len(fewer):
             kept = fewer
     return kept
 
@@ -116,18 +120,17 @@ class Derivation:
     """Goals, and instances that each can be switched on."""
 
     def __init__(self, goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> None:
-        encoding = _Encoding()
         self._solver = z3.SimpleSolver()
         self._solver.set("rlimit", STEPS)
-        self._solver.add(z3.Or(*[encoding.tensor(one) != encoding.tensor(other) for one, other in goals]))
+        self._solver.add(z3.Or(*[_tensor(one) != _tensor(other) for one, other in goals]))
         sums = _sums(t for pair in goals for t in pair)
         for term in sums:
-            self._solver.add(*encoding.groupings(term))
+            self._solver.add(*_groupings(term))
         self._switches: dict[str, z3.BoolRef] = {}
         for ground in grounds:
-            facts = [] if ground.left is ground.right else [encoding.tensor(ground.left) == encoding.tensor(ground.right)]
+            facts = [] if ground.left is ground.right else [_tensor(ground.left) == _tensor(ground.right)]
             for term in _sums((ground.left, ground.right)):
-                facts += [] if term in sums else encoding.groupings(term)
+                facts += [] if term in sums else _groupings(term)
             switch = self._switches[ground.text] = z3.Bool(ground.text)
             self._solver.add(z3.Implies(switch, z3.And(*facts)))
 
@@ -141,45 +144,45 @@ def _sums(roots: Iterable[Term]) -> dict[Term, None]:
     return {t: None for t in subterms(*roots) if not t.is_variable and operator(t.op).commutative}
 
 
-class _Encoding:
-    """Terms as Z3 expressions."""
+# ---------------------------------------------------------------- terms as Z3 expressions
 
-    def __init__(self) -> None:
-        self._tensors: dict[Term, z3.ExprRef] = {}
 
-    def tensor(self, term: Term) -> z3.ExprRef:
-        known = self._tensors.get(term)
-        if known is None:
-            known = self._tensors[term] = self._node(term)
-        return known
+@functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
+def _tensor(term: Term) -> z3.ExprRef:
+    if term.is_variable:
+        return z3.Const(term.name, TENSOR)
+    if operator(term.op).commutative:
+        return _sum(term.op, term.args)
+    numbers = [_number(extent) for _, value in term.attributes for extent in _extents(value)]
+    operands = [_tensor(a) for a in term.args]
+    if not operands and not numbers:
+        return z3.Const(f"{term.op}()", TENSOR)
+    lengths = "".join(f",{len(_extents(value))}" for _, value in term.attributes)
+    sorts = [TENSOR] * len(operands) + [z3.RealSort()] * len(numbers)
+    return z3.Function(f"{term.op}{lengths}", *sorts, TENSOR)(*operands, *numbers)
 
-    def _node(self, term: Term) -> z3.ExprRef:
-        if term.is_variable:
-            return z3.Const(term.name, TENSOR)
-        if operator(term.op).commutative:
-            return self._sum(term.op, term.args)
-        numbers = [_number(extent) for _, value in term.attributes for extent in _extents(value)]
-        operands = [self.tensor(a) for a in term.args]
-        if not operands and not numbers:
-            return z3.Const(f"{term.op}()", TENSOR)
-        lengths = "".join(f",{len(_extents(value))}" for _, value in term.attributes)
-        sorts = [TENSOR] * len(operands) + [z3.RealSort()] * len(numbers)
-        return z3.Function(f"{term.op}{lengths}", *sorts, TENSOR)(*operands, *numbers)
 
-    def _sum(self, op: str, operands: Sequence[Term]) -> z3.ExprRef:
-        function = z3.Function(op, TENSOR, TENSOR, TENSOR)
-        result = self.tensor(operands[0])
-        for operand in operands[1:]:
-            result = function(result, self.tensor(operand))
-        return result
+def _sum(op: str, operands: Sequence[Term]) -> z3.ExprRef:
+    function = _binary(op)
+    result = _tensor(operands[0])
+    for operand in operands[1:]:
+        result = function(result, _tensor(operand))
+    return result
 
-    def groupings(self, term: Term) -> list[z3.BoolRef]:
-        """Associativity and commutativity, for every way to compute the sum or product from two parts."""
-        function = z3.Function(term.op, TENSOR, TENSOR, TENSOR)
-        return [
-            self._sum(term.op, whole) == function(self._sum(term.op, one), self._sum(term.op, other))
-            for whole, one, other in _partitions(term.args)
-        ]
+
+@functools.cache
+def _binary(op: str) -> z3.FuncDeclRef:
+    return z3.Function(op, TENSOR, TENSOR, TENSOR)
+
+
+@functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
+def _groupings(term: Term) -> list[z3.BoolRef]:
+    """Associativity and commutativity, for every way to compute the sum or product from two parts."""
+    function = _binary(term.op)
+    return [
+        _sum(term.op, whole) == function(_sum(term.op, one), _sum(term.op, other))
+        for whole, one, other in _partitions(term.args)
+    ]
 
 
 def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
@@ -198,6 +201,7 @@ def _extents(value: Attribute) -> Sequence[Extent]:
     return value if isinstance(value, tuple) else (value,)
 
 
+@functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
 def _number(extent: Extent) -> z3.ArithRef:
     if not isinstance(extent, Size):
         return _constant(extent)
