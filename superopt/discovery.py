@@ -15,7 +15,7 @@ from superopt.find.definitions import definitions
 from superopt.find.enumerate import Candidate
 from superopt.find.generalise import general_rules, specialised
 from superopt.find.phrase import backwards
-from superopt.find.prune import Kept, crosses, useful
+from superopt.find.prune import Kept, crosses, shortens, useful
 from superopt.graph import Extent
 from superopt.match import Pattern
 from superopt.prove.precondition import completed
@@ -34,6 +34,8 @@ OUTCOMES = 48
 class Counts:
     """What became of one universe. `graphs` is what its terms stand for, `kept` counts rules, one direction each.
 
+    `idle` are candidates that only rearrange many operators: no side costs less than the other.
+
     `enumerate`, `dedupe` and `verify` are processor seconds, `peak_bytes` is the largest memory of a process that worked on it.
     """
 
@@ -43,6 +45,7 @@ class Counts:
     graphs: int = 0
     classes: int = 0
     candidates: int = 0
+    idle: int = 0
     redundant: int = 0
     proved: int = 0
     refuted: int = 0
@@ -63,7 +66,7 @@ class Counts:
 class Found:
     """A rule that was proved: how, and whether it is part of the core or derived for the search.
 
-    `crosses` says whether a search gains by it also where other rules derive it.
+    `shortens` says whether a search gains by it also where other rules derive it.
     """
 
     family: str
@@ -71,7 +74,7 @@ class Found:
     proof: Proved
     part: str
     origin: str
-    crosses: bool = True
+    shortens: bool = True
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Equality:
 
     def demoted(self) -> Equality:
         """The equality as one that others derive: of its rules, those are left that a search gains by all the same."""
-        rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.crosses)
+        rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.shortens)
         return replace(self, part=store.SEARCH, rules=rules)
 
 
@@ -124,6 +127,10 @@ class Discovery:
         counts = self.counts
         counts.candidates += 1
         started = time.process_time()
+        if self.kept.idle(candidate):
+            counts.idle += 1
+            counts.dedupe += time.process_time() - started
+            return
         part = self.kept.part(candidate)
         asked = time.process_time()
         counts.dedupe += asked - started
@@ -161,13 +168,13 @@ class Discovery:
         found = Found(universe.family, complete, proof, part, f"enumerated in {universe.name}")
         rules: list[Found] = []
         if self._serves(candidate, part) and Pattern.of(complete.equations[0]).usable:
-            rules.append(replace(found, crosses=self._crosses(candidate)))
+            rules.append(replace(found, shortens=self._shortens(candidate)))
         turned = replace(candidate, left=candidate.right, right=candidate.left)
         if len(candidate.left) == 1 and self._serves(turned, part):
             for other in self._backwards(turned, rule):
                 verdict = self._verdict(other)
                 if isinstance(verdict, Proved):
-                    rules.append(replace(found, rule=other, proof=verdict, crosses=self._crosses(turned)))
+                    rules.append(replace(found, rule=other, proof=verdict, shortens=self._shortens(turned)))
         self.equalities.append(Equality(candidate, complete, part, tuple(rules)))
         self.counts.kept += len(rules)
 
@@ -175,8 +182,8 @@ class Discovery:
         numbered = self.kept.numbered(candidate.universe)
         return useful(candidate, numbered) and (part == store.CORE or crosses(candidate, numbered))
 
-    def _crosses(self, candidate: Candidate) -> bool:
-        return crosses(candidate, self.kept.numbered(candidate.universe))
+    def _shortens(self, candidate: Candidate) -> bool:
+        return shortens(candidate, self.kept.numbered(candidate.universe))
 
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
         """The rule from right to left; at the universe's instances where the new left side leaves attributes open."""

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import heapq
+import itertools
 import os
 import pickle
+import signal
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, Self
 
@@ -117,7 +121,8 @@ class Tasks:
 
     def __init__(self, *, workers: int = 1, scheduler: str = "", finished: Finished | None = None) -> None:
         self.finished = finished or Finished(None)
-        self._waiting: deque[Call] = deque()
+        self._waiting: list[tuple[bool, int, Call]] = []
+        self._order = itertools.count()
         self._ready: deque[tuple[Call, Any]] = deque()
         self._running: dict[Future[Any], Call] = {}
         self._attempts: dict[str, int] = {}
@@ -144,16 +149,17 @@ class Tasks:
         """How many processes besides this one run tasks."""
         return 0 if self._executor is None else self._workers
 
-    def start(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> None:
-        """The task will be among the results; `function` is one that other processes can import."""
+    def start(self, name: str, key: str, function: Callable[..., Any], *arguments: Any, urgent: bool = False) -> None:
+        """The task will be among the results; `function` is one that other processes can import.
+
+        Urgent tasks, which others wait for, run before those that are not.
+        """
         call = Call(name, key, function, arguments)
         known = self.finished.get(key)
         if known is not None:
             self._ready.append((call, known[0]))
-        elif self._executor is None:
-            self._waiting.append(call)
         else:
-            self._submit(call)
+            heapq.heappush(self._waiting, (not urgent, next(self._order), call))
 
     def results(self) -> Iterator[tuple[str, Any]]:
         """Name and result of each task, until none is left; more tasks may be started meanwhile.
@@ -169,11 +175,12 @@ class Tasks:
                 yield call.name, result
 
     def _advance(self) -> None:
-        """At least one task more is done, or one whose worker died is started again."""
-        if self._waiting:
-            call = self._waiting.popleft()
+        """At least one task more is done, or those whose process died wait again."""
+        if self._executor is None:
+            call = heapq.heappop(self._waiting)[-1]
             self._done(call, call.function(*call.arguments))
             return
+        self._submit(self._executor)
         lost: list[Call] = []
         for future in wait(self._running, return_when=FIRST_COMPLETED).done:
             call = self._running.pop(future)
@@ -181,15 +188,25 @@ class Tasks:
                 self._done(call, future.result())
             except BrokenExecutor:
                 lost.append(call)
-        if lost:
+        if lost or not (self._running or self._ready):
             self._again(lost)
+
+    def _submit(self, executor: Executor) -> None:
+        """Every process has a task, and one task more waits there."""
+        while self._waiting and len(self._running) <= self._workers:
+            call = self._waiting[0][-1]
+            try:
+                self._running[executor.submit(call.function, *call.arguments)] = call
+            except BrokenExecutor:
+                break
+            heapq.heappop(self._waiting)
 
     def _done(self, call: Call, result: Any) -> None:
         self.finished.put(call.key, result)
         self._ready.append((call, result))
 
     def _again(self, lost: list[Call]) -> None:
-        """Tasks that were running or waiting when a process died run in new processes."""
+        """Tasks that were running when a process died wait for new processes."""
         assert self._executor is not None
         self._executor.shutdown(wait=True, cancel_futures=True)
         for future, call in self._running.items():
@@ -203,14 +220,7 @@ class Tasks:
             self._attempts[call.key] = self._attempts.get(call.key, 1) + 1
             if self._attempts[call.key] > ATTEMPTS:
                 raise SchedulerError(f"the process that worked on {call.name} died, {ATTEMPTS} times")
-            self._submit(call)
-
-    def _submit(self, call: Call) -> None:
-        assert self._executor is not None
-        try:
-            self._running[self._executor.submit(call.function, *call.arguments)] = call
-        except BrokenExecutor:
-            self._again([call])
+            heapq.heappush(self._waiting, (False, next(self._order), call))
 
     def _cluster(self, scheduler: str) -> Executor:
         try:
@@ -232,4 +242,17 @@ class Tasks:
 
 
 def _pool(workers: int) -> Executor:
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_follow)
+
+
+def _follow() -> None:
+    """A process of the pool leaves an interrupt from the keyboard to its parent, and ends when that does, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from superopt import store
 from superopt.discovery import Counts, Equality, Known
 from superopt.execute import Tasks, digest_of
-from superopt.explore import Findings, defined, examined, explored
+from superopt.explore import Findings, Slice, defined, examined, explored
 from superopt.find.definitions import definitions
 from superopt.find.order import foundations
 from superopt.find.prune import Kept
@@ -30,7 +30,8 @@ def explore_all(
 ) -> dict[str, tuple[Findings, ...]]:
     """What each universe suggests, by its name: the findings of its first task, then of each slice of its candidates.
 
-    A universe starts when those it builds on have done their first tasks, whose findings it is told.
+    A universe starts when those it builds on have done their first tasks, whose findings it is told. Its first slice is told
+    what its first task found too, and all other slices what both did.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
@@ -39,6 +40,7 @@ def explore_all(
             code_version(), seed, content(universe), *(keys[name] for name in before[universe.name])
         )
     found: dict[str, dict[int, Findings]] = {}
+    slices: dict[str, tuple[Slice, ...]] = {}
     started: set[str] = set()
 
     def known(name: str) -> list[Known]:
@@ -48,18 +50,20 @@ def explore_all(
         for name, universe in stated.items():
             if name not in started and all(other in found for other in before[name]):
                 started.add(name)
-                tasks.start(f"{name}/0", keys[name], explored, universe, known(name), seed)
+                tasks.start(f"{name}/0", keys[name], explored, universe, known(name), seed, urgent=True)
 
     start()
     for task, findings in tasks.results():
         name, _, number = task.rpartition("/")
         found.setdefault(name, {})[int(number)] = findings
         if number == "0":
-            for position, part in enumerate(findings.rest, 1):
-                own = digest_of(keys[name], position)
-                tasks.start(f"{name}/{position}", own, examined, part, [*known(name), findings.known], seed)
-            found[name][0] = replace(findings, rest=())
             start()
+            slices[name] = findings.rest
+            found[name][0] = replace(findings, rest=())
+        first, last = {"0": (0, 1), "1": (1, None)}.get(number, (0, 0))
+        told = [*known(name), *(one.known for _, one in sorted(found[name].items()))]
+        for position, part in list(enumerate(slices[name], 1))[first:last]:
+            tasks.start(f"{name}/{position}", digest_of(keys[name], position), examined, part, told, seed, urgent=position == 1)
         progress(findings.counts)
     return {name: tuple(f for _, f in sorted(found[name].items())) for name in stated}
 

@@ -19,6 +19,7 @@ from superopt.store import CORE, SEARCH
 
 HILL = 0.9
 NEUTRAL = 3
+LOCAL = 3
 
 
 def useful(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> bool:
@@ -52,6 +53,21 @@ def crosses(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> bo
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
     old, new = effort(before, weights_known=True), effort(after, weights_known=True)
     return len(candidate.left) > 1 or new.total < old.total or new.operators <= old.operators
+
+
+def shortens(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> bool:
+    """Whether a search gains by the step from left to right although other rules lead there, if by more steps than a few.
+
+    It does where the step crosses or climbs a hill and has a heavy operator, and where a graph of `LOCAL` operators or fewer
+    becomes one that executes fewer.
+    """
+    if not crosses(candidate, numbered):
+        return False
+    before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
+    if any(map(heavy, (*before, *after))):
+        return True
+    fewer = effort(after, weights_known=True).operators < effort(before, weights_known=True).operators
+    return fewer and term_size(*candidate.left) <= LOCAL
 
 
 def _renamed(candidate: Candidate) -> bool:
@@ -119,6 +135,14 @@ class Kept:
             left, right = place.numbered.of(candidate.left[0]), place.numbered.of(candidate.right[0])
             if left is not None and right is not None:
                 place.classes.merge(left, right)
+
+    def idle(self, candidate: Candidate) -> bool:
+        """Whether more than `NEUTRAL` operators are only rearranged: no side saves an operator or a tenth of the cost."""
+        if len(candidate.left) > 1 or term_size(*candidate.left) <= NEUTRAL:
+            return False
+        numbered = self._place(candidate.universe).numbered.of
+        sides = [n for t in (*candidate.left, *candidate.right) if (n := numbered(t)) is not None]
+        return len(sides) < 2 or not (_gains(*sides) or _gains(*reversed(sides)))
 
     def part(self, candidate: Candidate) -> str | None:
         """CORE for an equality that those kept do not join, SEARCH for one they join only over a hill, None for any other.
