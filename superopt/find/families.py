@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superopt.find import convolution, matrix
+from superopt.find import batches, convolution, images, matrix, pointwise, reductions
 from superopt.find.universe import Universe
 
 UNIVERSES: tuple[Universe, ...] = (
@@ -15,6 +15,25 @@ UNIVERSES: tuple[Universe, ...] = (
     matrix.LOW_RANK,
     matrix.DIFFERENCES,
     matrix.SQUARE,
+    pointwise.ORDER,
+    pointwise.CLAMPS,
+    pointwise.POWERS,
+    pointwise.EXPONENTIALS,
+    pointwise.SIGMOIDS,
+    pointwise.ERROR_FUNCTIONS,
+    pointwise.CONDITIONS,
+    *pointwise.MOVES,
+    pointwise.MOVES_OF_CONDITIONS,
+    reductions.SUMS,
+    reductions.EXTREMES,
+    reductions.SOFTMAXES,
+    reductions.MOVES_OF_SOFTMAXES,
+    reductions.NORMS,
+    reductions.REPEATS,
+    reductions.SCANS,
+    batches.BATCHED,
+    batches.STACKED,
+    batches.PICKED,
     convolution.GROUPED,
     convolution.CONVOLVED_DIFFERENCES,
     convolution.DENSE,
@@ -23,10 +42,18 @@ UNIVERSES: tuple[Universe, ...] = (
     convolution.RESIDUAL,
     convolution.POOLING,
     convolution.LAYOUT,
+    images.POOLED,
+    images.ENLARGING,
+    images.BLOCKS,
+    images.TRANSPOSED,
 )
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(u.family for u in UNIVERSES))
 ABOUT: Mapping[str, str] = {
     "matrix": "Rules between elementwise operators, matrix products, pieces of tensors and reductions.",
+    "pointwise": "Rules about functions of single elements, maxima and conditions, and how they trade places with moves.",
+    "reductions": "Rules about sums, means and maxima over axes, softmax and normalizations, repetition and scans.",
+    "batches": "Rules about batched products, stacked tensors, and positions picked by constant indices.",
+    "images": "Rules about enlarging, pooling and blocks of images, and transposed convolutions.",
     "convolution": "Rules about convolutions, pools, channels and the layout of images.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
 }

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-COLUMNS = ("built", "graphs", "classes", "candidates", "redundant", "proved", "refuted", "unknown", "kept")
+COLUMNS = ("built", "graphs", "classes", "candidates", "idle", "redundant", "proved", "refuted", "unknown", "kept")
 HEADINGS = {"built": "terms built", "graphs": "graphs they stand for"}
 STAGES = ("enumerate", "dedupe", "verify")
 
