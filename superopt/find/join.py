@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from superopt.errors import ShapeError
-from superopt.find.enumerate import Candidate, Enumeration, agree
+from superopt.find.enumerate import Candidate, Enumeration, agree, candidate_order
 from superopt.find.universe import Universe
-from superopt.graph import Compare, Extent, Shape, Size, Sym, Term, size, subterms, variable, variables
-from superopt.op import apply, rebuild, requirements
+from superopt.graph import Attribute, Compare, Extent, Shape, Size, Sym, Term, size, subterms, variable, variables
+from superopt.op import apply, operator, rebuild, requirements
 
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand", "pad"})
 NAMES = ("xyzq", "wvubctr")
@@ -23,7 +23,11 @@ NAMES = ("xyzq", "wvubctr")
 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
     """Pairs of representatives that are the two parts of a term which does less arithmetic, triples like them, and batches."""
-    for pair in _pairs(enumeration):
+    general: list[Candidate] = []
+    for pair in sorted(_pairs(enumeration), key=candidate_order):
+        if any(_instance(known, pair) for known in general):
+            continue
+        general.append(pair)
         yield pair
         yield from _triples(pair)
     yield from _batches(enumeration)
@@ -40,7 +44,9 @@ def _pairs(enumeration: Enumeration) -> Iterator[Candidate]:
             second, other = pieces.get((stop, whole.shape[axis]), (None, None))
             if start != 0 or second is None or other is None or whole.is_variable or whole.op == "concat":
                 continue
-            if one is other or one.is_variable or other.is_variable or _turned(enumeration.universe, one, other):
+            if one is other or one.op != other.op or not _plain(one) or not _plain(other):
+                continue
+            if _turned(enumeration.universe, one, other):
                 continue
             if _saves((one, other), whole):
                 yield Candidate(enumeration.universe, (one, other), (first, second))
@@ -49,7 +55,7 @@ def _pairs(enumeration: Enumeration) -> Iterator[Candidate]:
 def _turned(universe: Universe, one: Term, other: Term) -> bool:
     """Whether the terms are renamings of each other and stand in the order in which their variables do not."""
     (here, there) = ([v for v in variables(a) if v not in variables(b)] for a, b in ((one, other), (other, one)))
-    if len(here) != len(there) or len(here) != 1 or rebuild(one, {here[0]: there[0]}) is not other:
+    if len(here) != len(there) or len(here) != 1 or not _exchanged((one, other), here[0], there[0]):
         return False
     return any(here[0] in row and there[0] in row and row.index(here[0]) > row.index(there[0]) for row in universe.variables)
 
@@ -61,6 +67,46 @@ def _saves(left: tuple[Term, ...], whole: Term) -> bool:
 
 def _computing(*roots: Term) -> int:
     return sum(t.op not in MOVES for t in subterms(*roots) if t.args)
+
+
+def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
+    """Whether one variable in the place of another makes the first term the second."""
+    return here.shape == there.shape and rebuild(terms[0], {here: there}) is terms[1]
+
+
+def _plain(term: Term) -> bool:
+    """Whether it is one function of one operand, or no more than two operators of which one sums over an extent.
+
+    What is larger is joined piece by piece.
+    """
+    count = _computing(term)
+    sums = any(_contracts(t) for t in subterms(term))
+    return (count == 1 and (sums or len(term.args) == 1)) or (count == 2 and sums)
+
+
+def _instance(known: Candidate, pair: Candidate) -> bool:
+    """Whether terms in the place of variables make one join the other."""
+    patterns, terms = (*known.left, known.right[0].args[0]), (*pair.left, pair.right[0].args[0])
+    return next(_stands(list(zip(patterns, terms, strict=True)), {}), None) is not None
+
+
+def _stands(pairs: list[tuple[Term, Term]], bound: dict[Term, Term]) -> Iterator[dict[Term, Term]]:
+    """What variables are where every pattern stands over its term, extents aside."""
+    if not pairs:
+        yield bound
+        return
+    (pattern, term), rest = pairs[0], pairs[1:]
+    if pattern.is_variable:
+        if pattern.rank == term.rank and bound.get(pattern, term) is term:
+            yield from _stands(rest, {**bound, pattern: term})
+    elif pattern.op == term.op and len(pattern.args) == len(term.args) and _kind(pattern) == _kind(term):
+        orders = itertools.permutations(term.args) if operator(term.op).commutative else iter((term.args,))
+        for order in orders:
+            yield from _stands([*zip(pattern.args, order, strict=True), *rest], bound)
+
+
+def _kind(term: Term) -> list[tuple[str, Attribute]]:
+    return [(name, value) for name, value in term.attributes if name not in ("shape", "start", "stop")]
 
 
 # ---------------------------------------------------------------- three outputs
@@ -75,7 +121,7 @@ def _triples(pair: Candidate) -> Iterator[Candidate]:
         return
     (one,), (other,) = only
     name = next((n for row in NAMES if one.name in row for n in row if n not in _names(pair.universe)), None)
-    if name is None or rebuild(pair.left[0], {one: other}) is not pair.left[1]:
+    if name is None or not _exchanged(pair.left, one, other):
         return
     for axis in (*range(-one.rank, 0), None):
         universe, shapes = _widened(pair.universe, one, axis)
@@ -116,7 +162,7 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
             continue
         args = [done[a] for a in term.args]
         attributes = dict(term.attributes)
-        if term.op == "concat" and rebuild(term.args[0], {one: other}) is term.args[1] is not term.args[0]:
+        if term.op == "concat" and term.args[0] is not term.args[1] and _exchanged(term.args, one, other):
             args[1] = apply("concat", args[1], rebuild(term.args[0], {one: third}), axis=attributes["axis"])
         done[term] = apply(term.op, *args, **attributes)
     return done[whole]
