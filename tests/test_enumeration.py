@@ -331,6 +331,13 @@ def test_operators_on_weights_alone_need_not_count() -> None:
     assert of(universe, "w + v @ u") in small[1].representatives
 
 
+def test_renamings_are_left_out_where_weights_do_not_count_too() -> None:
+    universe = replace(convolution.RESIDUAL, limit=2, weighing=1)
+    few, every = (enumerate_universe(universe, 0, every=e) for e in (False, True))
+    assert texts(universe, few) < texts(universe, every)
+    assert few.built == every.built > enumerate_universe(replace(universe, weighing=0), 0).built
+
+
 # ---------------------------------------------------------------- joins
 
 

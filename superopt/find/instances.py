@@ -99,9 +99,12 @@ class Redundancy:
                 for row, turned in zip(table.universe.variables, order, strict=True)
                 for a, b in zip(row, turned, strict=True)
             }
-            for level in range(int(table.level[len(image) :].min(initial=99)), int(table.level.max()) + 1):
-                fresh = np.flatnonzero(table.level[len(image) :] == level) + len(image)
-                image = np.concatenate([image, self._images(image, fresh, names)])
+            fresh = np.arange(len(image), len(table))
+            image = np.concatenate([image, np.full(len(fresh), -1, dtype=np.int64)])
+            sizes = table.runs[fresh] + table.weighs[fresh]
+            for size in np.unique(sizes).tolist():
+                some = fresh[sizes == size]
+                image[some] = self._images(image, some, names)
             self.renamings[number] = image
 
     def _images(self, image: Ints, fresh: Ints, names: Mapping[Term, Term]) -> Ints:
