@@ -208,7 +208,10 @@ class Discovery:
             if counterexample is not None:
                 self.rejected.append(store.Rejected(digest(rule), str(rule.statement), counterexample))
                 return Refuted(counterexample)
-        return prove(rule, seed=self.seed)
+        try:
+            return prove(rule, seed=self.seed)
+        except (ArithmeticError, AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
+            return Unknown(f"the prover failed: {type(error).__name__}: {error}")
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
         """Whether a few random instantiations agree; the `Judge` of `general_rules`."""

@@ -13,7 +13,6 @@ from superopt.evaluate import Floats, evaluate
 from superopt.graph import Term, substitute_attribute, subterms, variable
 from superopt.op import apply, requirements
 from superopt.prove.instance import Instance, instantiations
-from superopt.prove.sample import inputs
 from superopt.rule import laws
 from superopt.store import Stored
 from superopt.text import Equation, show, show_condition
@@ -83,10 +82,8 @@ def example(equation: Equation) -> Example | None:
 def _at(equation: Equation, instance: Instance) -> Example:
     cache: dict[Term, Term] = {}
     left, right = (tuple(_numeric(t, instance, cache) for t in side) for side in (equation.left, equation.right))
-    arrays = {name: array.astype(np.float64) for name, array in inputs(equation, instance, SEED).items()}
-    if any(np.abs(a).max(initial=0) > TRIED for a in arrays.values()):
-        rng = np.random.default_rng(SEED)
-        arrays = {name: rng.integers(-4, 5, a.shape) / 2.0 for name, a in sorted(arrays.items())}
+    rng = np.random.default_rng(SEED)
+    arrays = {name: rng.integers(1, 9, shape) / 2.0 for name, shape in sorted(instance.shapes.items())}
     with np.errstate(all="ignore"):
         values = evaluate(equation.left + equation.right, arrays, instance.value(), Floats())
     half = len(left)

@@ -29,7 +29,7 @@ ORDER = Universe(
         binary("sub"),
     ),
     ranges={**SIZES, "a": FACTORS},
-    limit=4,
+    limit=3,
 )
 
 CLAMPS = Universe(
@@ -71,7 +71,7 @@ POWERS = Universe(
         binary("add"),
     ),
     ranges=SIZES,
-    limit=4,
+    limit=3,
     repeats=True,
     positive=("x", "y"),
 )
@@ -92,7 +92,7 @@ EXPONENTIALS = Universe(
         binary("sub"),
     ),
     ranges=SIZES,
-    limit=4,
+    limit=3,
     positive=("x", "y"),
 )
 
@@ -114,7 +114,7 @@ SIGMOIDS = Universe(
         binary("sub"),
     ),
     ranges=SIZES,
-    limit=4,
+    limit=3,
 )
 
 ERROR_FUNCTIONS = Universe(

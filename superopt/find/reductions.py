@@ -74,7 +74,7 @@ SOFTMAXES = Universe(
         binary("mul"),
     ),
     ranges=SIZES,
-    limit=4,
+    limit=3,
 )
 
 MOVES_OF_SOFTMAXES = Universe(
@@ -112,7 +112,7 @@ NORMS = Universe(
         binary("matmul"),
     ),
     ranges={**SIZES, "m": SMALL, "e": (1, 2)},
-    limit=4,
+    limit=5,
 )
 
 TIMES, STEP = symbols("o q")

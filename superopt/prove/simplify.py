@@ -163,7 +163,7 @@ def _bounding_factors(facts: Guard, q: Sym) -> list[Extent]:
             others = [a for a in monomial if a != q]
             for other, coefficient in fact.left.terms:
                 left = list(other)
-                if q in other or not isinstance(coefficient, int) or any(a not in left for a in others):
+                if q in other or not isinstance(coefficient, int) or any(left.count(a) < others.count(a) for a in others):
                     continue
                 for a in others:
                     left.remove(a)
