@@ -64,6 +64,9 @@ class _Degrees:
         return then + other
 
     def call(self, function: str, *arguments: Any) -> Any:
+        if function == "choose":
+            condition, then, other = arguments
+            return condition.through_function() * (then + other)
         return functools.reduce(operator_add, (a.through_function() for a in arguments))
 
     def number(self, value: Extent) -> Any:

@@ -96,6 +96,7 @@ class _Draw:
     def __init__(self, equation: Equation) -> None:
         roots = equation.left + equation.right
         known = conditions(equation)
+        self.asked = known
         named = {*attribute_atoms(*roots), *(a for c in known for a in atoms_of(c))}
         ranks = dict(equation.ranks) | {v.name: v.rank for v in variables(*roots)}
         tensors = {v.name for v in variables(*roots)} | {a.tensor for a in named if isinstance(a, Dim)}
@@ -138,7 +139,9 @@ class _Draw:
         for _ in range(RESTARTS):
             values = self._attempt(rng)
             if values is not None and all(prod(e(values) for e in shape) <= LARGEST for shape in self.extents):
-                return self._instance(values)
+                instance = self._instance(values)
+                if all(substitute_cond(c, instance.value()) is True for c in self.asked):
+                    return instance
         raise InstantiationError(f"no legal sizes found in {RESTARTS} attempts")
 
     def _attempt(self, rng: np.random.Generator) -> Assignment | None:
