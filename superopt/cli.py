@@ -21,7 +21,6 @@ from rich.markup import escape
 import superopt
 from superopt.errors import StoreError, SuperoptError, UnprovedError, UnreadableRulesError
 from superopt.model.save import save_text, writable
-from superopt.report.drawing import drawing
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
 from superopt.report.progress import Listener, Progress
@@ -323,6 +322,7 @@ def run_rules_export(options: argparse.Namespace) -> int:
 def run_rules_show(options: argparse.Namespace) -> int:
     """`superopt rules show|explain NAME`: what is known about the rule; with --svg, a drawing of it is in the file."""
     from superopt.explain import explained
+    from superopt.report.drawing import drawing
 
     stored = named(load(), options.name)
     if options.svg is not None:

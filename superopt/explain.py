@@ -10,9 +10,9 @@ import numpy as np
 
 from superopt.errors import InstantiationError
 from superopt.evaluate import Floats, evaluate
-from superopt.graph import Term, substitute_attribute, subterms, variable
-from superopt.op import apply, requirements
-from superopt.prove.instance import Instance, instantiations
+from superopt.graph import Term
+from superopt.op import requirements
+from superopt.prove.instance import Instance, at, instantiations
 from superopt.rule import laws
 from superopt.store import Stored
 from superopt.text import Equation, show, show_condition
@@ -81,7 +81,7 @@ def example(equation: Equation) -> Example | None:
 
 def _at(equation: Equation, instance: Instance) -> Example:
     cache: dict[Term, Term] = {}
-    left, right = (tuple(_numeric(t, instance, cache) for t in side) for side in (equation.left, equation.right))
+    left, right = (tuple(at(t, instance, cache) for t in side) for side in (equation.left, equation.right))
     rng = np.random.default_rng(SEED)
     arrays = {name: rng.integers(1, 9, shape) / 2.0 for name, shape in sorted(instance.shapes.items())}
     with np.errstate(all="ignore"):
@@ -90,14 +90,3 @@ def _at(equation: Equation, instance: Instance) -> Example:
     gaps = [float(np.nan_to_num(np.abs(a - b)).max(initial=0.0)) for a, b in zip(values[:half], values[half:], strict=True)]
     flops = total_work(left).flops, total_work(right).flops
     return Example(instance.shapes, dict(instance.shown()), show(*left), show(*right), flops, max(gaps))
-
-
-def _numeric(root: Term, instance: Instance, done: dict[Term, Term]) -> Term:
-    for term in subterms(root):
-        if term not in done:
-            if term.is_variable:
-                done[term] = variable(term.name, instance.shapes[term.name])
-            else:
-                attributes = {k: substitute_attribute(v, instance.value()) for k, v in term.attributes}
-                done[term] = apply(term.op, *(done[a] for a in term.args), **attributes)
-    return done[root]

@@ -19,13 +19,12 @@ from textwrap import wrap
 import numpy as np
 
 from superopt.errors import InstantiationError, ShapeError, StoreError
-from superopt.graph import Term, substitute_attribute, subterms, variable, variables
+from superopt.graph import Term, subterms, variables
 from superopt.model.functions import Pair, agree, library, pair
 from superopt.model.lower import lower
 from superopt.model.nodes import Lowered, NodeText
 from superopt.model.save import save_bytes, save_text
-from superopt.op import apply
-from superopt.prove.instance import Instance, instantiations
+from superopt.prove.instance import Instance, at, instantiations
 from superopt.rule import Rule
 from superopt.text import Equation
 
@@ -269,15 +268,3 @@ def _instances(equation: Equation, count: int) -> Iterator[Instance]:
         yield from itertools.islice(instantiations(equation, np.random.default_rng(SEED)), count)
     except InstantiationError:
         return
-
-
-def at(root: Term, instance: Instance) -> Term:
-    """The term at the instance's sizes and attributes."""
-    done: dict[Term, Term] = {}
-    for term in subterms(root):
-        if term.is_variable:
-            done[term] = variable(term.name, instance.shapes[term.name])
-        else:
-            attributes = {k: substitute_attribute(v, instance.value()) for k, v in term.attributes}
-            done[term] = apply(term.op, *(done[a] for a in term.args), **attributes)
-    return done[root]

@@ -139,14 +139,15 @@ def _regrouping(spec: Operator) -> Rule:
     found: list[Equation] = []
     for rank in RANKS:
         x, y, z = (variable(name, rank) for name in "xyz")
-        two, three = apply(spec.name, x, y), apply(spec.name, x, y, z)
+        three = apply(spec.name, x, y, z)
 
-        def nested(one: Term, other: Term, like: Term) -> Term:
+        def nested(one: Term, other: Term, like: Term = three) -> Term:
+            if one.is_variable and other.is_variable:
+                like = apply(spec.name, one, other)
             return intern_term(spec.name, (one, other), (), like.shape, like.requires)
 
         ranks = tuple((v.name, rank) for v in (x, y, z))
-        sides = [(nested(x, y, two), nested(y, x, two))]
-        sides += [(nested(nested(x, y, three), z, three), nested(x, nested(y, z, three), three))]
+        sides = [(nested(x, y), nested(y, x)), (nested(nested(x, y), z), nested(x, nested(y, z)))]
         found += [Equation((left,), (right,), where=True, ranks=ranks) for left, right in sides]
     return Rule(stated.name, stated, tuple(found))
 

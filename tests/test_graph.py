@@ -12,8 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from superopt import graph
+from superopt.extent import atoms_of
 from superopt.graph import Atom, Cond, Dim, Extent, Inverse, Sym, substitute, substitute_cond
 from superopt.op import apply
+from superopt.rule import laws
 
 ATOMS: tuple[Dim | Sym, ...] = (Dim("x", -1), Dim("x", -2), Dim("y", -1), Sym("s0"), Sym("s1"))
 A, B, C = (graph.size(atom) for atom in ATOMS[:3])
@@ -198,6 +200,15 @@ def test_a_number_makes_one_term_however_it_is_written() -> None:
     assert apply("scale", x, factor=1.0) is apply("scale", x, factor=1)
     assert apply("scale", x, factor=0.5) is apply("scale", x, factor=Fraction(2, 4))
     assert apply("scale", x, factor=0.1) is not apply("scale", x, factor=Fraction(1, 10))
+
+
+def test_what_a_term_requires_speaks_of_what_it_holds() -> None:
+    for name, law in laws().items():
+        for equation in law.equations:
+            for term in graph.subterms(*equation.left, *equation.right):
+                asked = {a.tensor for c in term.requires for a in atoms_of(c) if isinstance(a, Dim)}
+                given = {a.tensor for a in graph.attribute_atoms(term) if isinstance(a, Dim)}
+                assert asked <= given | {v.name for v in graph.variables(term)}, f"{name}: {term}"
 
 
 def test_the_wiring_of_a_term_is_in_its_key() -> None:

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from superopt.errors import ShapeError
-from superopt.export import at
 from superopt.graph import Term, subterms
 from superopt.match import Pattern
 from superopt.op import rebuild
-from superopt.prove.instance import instantiations
+from superopt.prove.instance import at, instantiations
 from superopt.rule import parse_rule
 from superopt.store import Stored, load
 from superopt.text import Equation

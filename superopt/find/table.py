@@ -7,7 +7,7 @@ inside a representative are representatives themselves, and are listed by number
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,10 +137,6 @@ class Table:
             for earlier, later in itertools.pairwise(row):
                 good &= ~((used >> self._bits[later.name] & 1 == 1) & (used >> self._bits[earlier.name] & 1 == 0))
         return good
-
-    def bits(self, names: Iterable[str]) -> int:
-        """The variables of these names, as `used` has them."""
-        return sum(1 << self._bits[name] for name in names)
 
 
 COLUMNS = ("code", "root", "shape", "kids", "nodes", "runs", "weighs", "weights", "used", "level", "run", "weighing")

@@ -64,17 +64,18 @@ def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir
 
 def _paying(before: Sequence[Term], after: Sequence[Term], opset: int, outputs: Sequence[ir.Value]) -> Lowered | None:
     """The lowered right side, if it pays."""
+    known, made = total_work(before), total_work(after)
+    if made.flops > known.flops:
+        return None
     kind = outputs[0].dtype
     dtype = np.dtype(np.float32) if kind is None else kind.numpy()
     try:
         old, new = _executed(before, opset), _executed(after, opset)
-        lowered = lower(_titled(after), opset, dtype=dtype)
+        if new > old or (new == old and made.flops == known.flops and made.bytes >= known.bytes):
+            return None
+        return lower(_titled(after), opset, dtype=dtype)
     except ShapeError:
         return None
-    known, made = total_work(before), total_work(after)
-    no_more = new <= old and made.flops <= known.flops
-    pays = new < old or made.flops < known.flops or made.bytes < known.bytes
-    return lowered if no_more and pays else None
 
 
 def _titled(terms: Sequence[Term]) -> dict[str, Term]:

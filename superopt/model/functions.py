@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 import onnx.helper
-from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
+from onnx import AttributeProto, FunctionProto, ModelProto
 
 from superopt.errors import InvalidModelError
-from superopt.model.nodes import AttributeValue, Lowered, NodeText
+from superopt.model.nodes import AttributeValue, Lowered, node_proto
 from superopt.model.session import Device, Session
 
 DOMAIN = "superopt.rules"
@@ -86,7 +86,7 @@ def _function(
 ) -> FunctionProto:
     nodes = []
     for position, text in enumerate(lowered.nodes):
-        node = _node(text)
+        node = node_proto(text)
         for attribute in node.attribute:
             values = varying.get((position, attribute.name))
             if values is not None:
@@ -95,14 +95,6 @@ def _function(
     return onnx.helper.make_function(
         DOMAIN, name, list(inputs), list(outputs), nodes, [onnx.helper.make_opsetid("", opset)], sorted(wildcards.values())
     )
-
-
-def _node(text: NodeText) -> NodeProto:
-    node = onnx.helper.make_node(text.op_type, text.inputs, text.outputs)
-    for name, value in text.attributes:
-        kind = AttributeProto.INTS if isinstance(value, tuple) else None
-        node.attribute.append(onnx.helper.make_attribute(name, value, attr_type=kind))
-    return node
 
 
 def library(pairs: Sequence[Pair], opset: int) -> ModelProto:
@@ -169,7 +161,7 @@ def _model(side: Lowered, inputs: Sequence[str], opset: int) -> ModelProto:
     kind = onnx.TensorProto.FLOAT
     outputs = sorted({n for node in side.nodes for n in node.outputs if n.startswith("out")})
     graph = onnx.helper.make_graph(
-        [_node(n) for n in side.nodes],
+        [node_proto(n) for n in side.nodes],
         "side",
         [onnx.helper.make_tensor_value_info(name, kind, None) for name in inputs],
         [onnx.helper.make_tensor_value_info(name, kind, None) for name in outputs],

@@ -77,7 +77,7 @@ def model_of(
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     info = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
-        [_node(n) for n in lowered.nodes],
+        [node_proto(n) for n in lowered.nodes],
         "terms",
         [info(x.name, TensorProto.BOOL if x.condition else kind, x.sizes) for x in inputs],
         [info(name, TensorProto.BOOL if name in lowered.booleans else kind, term.sizes) for name, term in outputs.items()],
@@ -98,7 +98,8 @@ def _tensor(array: Array, name: str) -> TensorProto:
     return tensor
 
 
-def _node(text: NodeText) -> NodeProto:
+def node_proto(text: NodeText) -> NodeProto:
+    """The node as ONNX holds it."""
     node = onnx.helper.make_node(text.op_type, text.inputs, text.outputs)
     for name, value in text.attributes:
         whole = isinstance(value, tuple) and all(isinstance(v, int) for v in value)

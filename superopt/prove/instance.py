@@ -28,6 +28,7 @@ from superopt.graph import (
     Inverse,
     Size,
     Sym,
+    Term,
     at_least,
     atom_values,
     atoms,
@@ -39,8 +40,10 @@ from superopt.graph import (
     substitute,
     substitute_cond,
     subterms,
+    variable,
     variables,
 )
+from superopt.match import Binding, instantiate
 from superopt.op import requirements
 from superopt.text import Equation
 
@@ -72,6 +75,12 @@ class Instance:
     def shown(self) -> tuple[tuple[str, str], ...]:
         """The attributes as text, by name."""
         return tuple((name, show_extent(value)) for name, value in sorted(self.attributes.items()))
+
+
+def at(root: Term, instance: Instance, cache: dict[Term, Term] | None = None) -> Term:
+    """The term at the instance's sizes and attributes."""
+    tensors = {name: variable(name, shape) for name, shape in instance.shapes.items()}
+    return instantiate(root, Binding(tensors, instance.attributes), cache)
 
 
 def conditions(equation: Equation) -> tuple[Cond, ...]:
