@@ -113,9 +113,7 @@ def _add_generate(commands: Commands) -> None:
     command.add_argument("--output", type=Path, metavar="DIR", help="where to store the rules (superopt's own substitutions/)")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the counts there, as JSON")
     where = command.add_mutually_exclusive_group()
-    where.add_argument(
-        "--workers", type=positive, metavar="N", help="processes of this machine (one for each core; 1: no others)"
-    )
+    _add_workers(where)
     where.add_argument(
         "--scheduler", default="", metavar="WHERE", help="a Dask cluster: tcp://HOST:PORT, or local:N to start one"
     )
@@ -134,7 +132,13 @@ def _add_prove(commands: Commands) -> None:
     which.add_argument("--samples", type=positive, metavar="N", help="try every stored rule on N random instantiations instead")
     command.add_argument("--write", action="store_true", help="with --axioms: store the verdicts in the axioms' ledger")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
+    _add_workers(command)
     command.set_defaults(run=run_prove)
+
+
+def _add_workers(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
+    about = "processes of this machine (one for each core; 1: no others)"
+    command.add_argument("--workers", type=positive, metavar="N", help=about)
 
 
 def _add_rules(commands: Commands) -> None:
@@ -256,12 +260,14 @@ def run_prove(options: argparse.Namespace) -> int:
     Raises:
         UnprovedError: one of them is not proved.
     """
+    from superopt.execute import cores
     from superopt.prove.ledger import Row, axiom_entry, prove_axioms, prove_store
 
     if options.samples:
         return run_samples(options)
     what = "axioms" if options.axioms else "stored rules"
-    found = prove_axioms(seed=options.seed) if options.axioms else prove_store(fresh=options.fresh, seed=options.seed)
+    how = {"seed": options.seed, "workers": options.workers or cores()}
+    found = prove_axioms(**how) if options.axioms else prove_store(fresh=options.fresh, **how)
     rows: list[Row] = []
     with shown_progress() as listener:
         for row in found:
@@ -282,17 +288,18 @@ def run_samples(options: argparse.Namespace) -> int:
     Raises:
         UnprovedError: a rule's sides differ somewhere.
     """
+    from superopt.execute import cores
     from superopt.prove.ledger import Sampled, sample_store
 
     rows: list[Sampled] = []
+    found = sample_store(instances=options.samples, seed=options.seed, workers=options.workers or cores())
     with shown_progress() as listener:
-        for row in sample_store(instances=options.samples, seed=options.seed):
+        for row in found:
             rows.append(row)
             listener(Progress("sampling", len(rows), detail=row.name))
     wrong = [row for row in rows if row.mismatch is not None]
-    fewest = min((row.instances for row in rows), default=0)
-    total = sum(row.instances for row in rows)
-    out.print(f"{len(rows)} rules, {total} instantiations, {fewest} or more each: {len(wrong)} mismatches")
+    tried = [row.instances for row in rows]
+    out.print(f"{len(rows)} rules, {sum(tried)} instantiations, {min(tried, default=0)} or more each: {len(wrong)} mismatches")
     if wrong:
         raise UnprovedError("; ".join(f"{row.name}: {row.mismatch}" for row in wrong[:3]))
     return 0

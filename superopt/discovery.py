@@ -111,6 +111,7 @@ class Discovery:
     suspects: list[Rule] = field(default_factory=list)
     rejected: list[store.Rejected] = field(default_factory=list)
     undecided: list[tuple[str, str]] = field(default_factory=list)
+    _seen: dict[Equation, tuple[int, bool]] = field(default_factory=dict)
 
     def learn(self, known: Iterable[Known]) -> None:
         """What is known counts from now on, and the definitions of composite operators do."""
@@ -148,6 +149,7 @@ class Discovery:
 
     def _decide(self, candidate: Candidate, part: str) -> Verdict:
         """The verdict on the most general form that can be proved, which is kept where it serves a search."""
+        self._seen.clear()
         verdict: Verdict = Unknown("it cannot be stated over independent extents")
         for rule in general_rules((candidate.left, candidate.right), self, widen=True, rows=candidate.universe.variables):
             complete = completed(rule)
@@ -179,11 +181,12 @@ class Discovery:
         self.counts.kept += len(rules)
 
     def _serves(self, candidate: Candidate, part: str) -> bool:
-        numbered = self.kept.numbered(candidate.universe)
-        return useful(candidate, numbered) and (part == store.CORE or crosses(candidate, numbered))
+        sizings = self.kept.sizings(candidate.universe)
+        serves = any(useful(candidate, numbered) for numbered in sizings)
+        return serves and (part == store.CORE or all(crosses(candidate, numbered) for numbered in sizings))
 
     def _shortens(self, candidate: Candidate) -> bool:
-        return shortens(candidate, self.kept.numbered(candidate.universe))
+        return any(shortens(candidate, numbered) for numbered in self.kept.sizings(candidate.universe))
 
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
         """The rule from right to left; at the universe's instances where the new left side leaves attributes open."""
@@ -215,11 +218,18 @@ class Discovery:
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
         """Whether a few random instantiations agree; the `Judge` of `general_rules`."""
-        try:
-            each = max(2, QUICK_SAMPLES // len(equations))
-            return all(mismatch(e, instances=each, seed=self.seed + 1) is None for e in equations)
-        except InstantiationError:
-            return False
+        each = max(2, QUICK_SAMPLES // len(equations))
+        return all(self._agrees(e, each) for e in equations)
+
+    def _agrees(self, equation: Equation, instances: int) -> bool:
+        known, agrees = self._seen.get(equation, (0, True))
+        if agrees and known < instances:
+            try:
+                agrees = mismatch(equation, instances=instances, seed=self.seed + 1) is None
+            except InstantiationError:
+                agrees = False
+            self._seen[equation] = instances, agrees
+        return agrees
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
         """Random values of the attribute variables, and whether the sides agree there; the `Judge` of `general_rules`."""

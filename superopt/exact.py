@@ -29,6 +29,7 @@ Array = npt.NDArray[Any]
 CHAIN = (1014719, 507359, 253679)
 LARGEST = 2.0**52
 NEAR = 1e-11
+BASE = 104729**2
 MODULI = np.array(CHAIN, dtype=np.float64).reshape(-1, 1)
 
 
@@ -109,11 +110,11 @@ def roots(field: int) -> Array:
 
 @functools.cache
 def exponentials(field: int) -> Array:
-    """g ** e in this field for each residue e of the field below; g generates the squares."""
+    """g ** e in this field for each residue e of the field below; g generates the squares and is no small number."""
     modulus, order = CHAIN[field], CHAIN[field + 1]
     powers = np.ones(1, dtype=np.int64)
     while len(powers) < order:
-        step = pow(4, len(powers), modulus)
+        step = pow(BASE, len(powers), modulus)
         powers = np.concatenate([powers, powers * step % modulus])
     return powers[:order].astype(np.int32)
 

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
@@ -30,6 +30,7 @@ from superopt.errors import SchedulerError
 ATTEMPTS = 6
 CHECKSUM = 32
 DAYS = 30
+CHUNK = 8
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,18 @@ def default_folder() -> Path:
 def cores() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, workers: int = 1) -> Iterator[Any]:
+    """What a function that other processes can import makes of each tuple of arguments, in their order.
+
+    `workers` processes of this machine work on them, or this process where it is 1.
+    """
+    if workers == 1 or len(arguments) <= CHUNK:
+        yield from itertools.starmap(function, arguments)
+        return
+    with _pool(workers) as pool:
+        yield from pool.map(function, *zip(*arguments, strict=True), chunksize=CHUNK)
 
 
 class Tasks:
@@ -241,7 +254,7 @@ class Tasks:
         return executor
 
 
-def _pool(workers: int) -> Executor:
+def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_follow)
 
 

@@ -338,12 +338,12 @@ def same(left: Extent, right: Extent) -> Cond:
 
 def conjunction(*parts: Cond) -> Cond:
     """Every part holds; flattened, with constants folded."""
-    kept: list[Cond] = []
+    kept: dict[Cond, None] = {}
     for part in parts:
         if part is False:
             return False
-        kept.extend(p for p in parts_of(part) if p not in kept)
-    return True if not kept else kept[0] if len(kept) == 1 else AllOf(tuple(kept))
+        kept.update(dict.fromkeys(parts_of(part)))
+    return True if not kept else next(iter(kept)) if len(kept) == 1 else AllOf(tuple(kept))
 
 
 def disjunction(*parts: Cond) -> Cond:

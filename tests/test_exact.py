@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superopt.exact import MEANS, means
+from superopt.exact import CHAIN, MEANS, exponentials, means
 from superopt.graph import Inverse, Size, Term
 from superopt.index import Tensor, interpreted
 from superopt.op import interpret, registry
@@ -136,6 +136,13 @@ def read_off(form: Term) -> frozenset[str]:
         result = interpret(form, operands)
         found: frozenset[str] = result.at(*(0,) * result.rank)
     return found
+
+
+@pytest.mark.parametrize("field", [0, 1])
+def test_what_exp_makes_of_small_numbers_is_no_small_number(field: int) -> None:
+    small = {p * pow(q, -1, CHAIN[field]) % CHAIN[field] for p in range(-20, 21) for q in range(1, 21)}
+    numbers = [p * pow(q, -1, CHAIN[field + 1]) % CHAIN[field + 1] for p in (-3, -2, -1, 1, 2, 3) for q in (1, 2)]
+    assert not small & {int(exponentials(field)[n]) for n in numbers}
 
 
 @pytest.mark.parametrize("name", DEFINED)

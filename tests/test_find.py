@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -111,6 +112,40 @@ def test_an_axis_that_only_some_axes_can_stand_for_is_a_variable_of_those() -> N
     text = general(convolution.POOLING, left, right, widen=True)
     assert "axis=j" in text
     assert "j[-3, -4]" in text
+
+
+def test_what_is_one_term_by_chance_becomes_a_variable_of_its_own() -> None:
+    left = of(matrix.ELEMENTWISE, "concat(x, concat(relu(x), y, axis=-1), axis=-1)")
+    right = of(matrix.ELEMENTWISE, "concat(concat(x, relu(x), axis=-1), y, axis=-1)")
+    text = general(matrix.ELEMENTWISE, left, right, widen=False)
+    assert text.startswith("concat(x, concat(z, y, axis=-1), axis=-1) => concat(concat(x, z, axis=-1), y, axis=-1) for ")
+    left, right = of(matrix.ELEMENTWISE, "relu(relu(x) * x)"), of(matrix.ELEMENTWISE, "relu(x) * x")
+    assert general(matrix.ELEMENTWISE, left, right, widen=False).startswith("relu(relu(x) * x)")
+
+
+def test_a_part_from_the_start_or_to_the_end_stands_for_any_part() -> None:
+    for part, kept in (("start=0, stop=n", "start=begin"), ("start=n, stop=n + k", "stop=end")):
+        left, right = (of(matrix.HALVES, text) for text in (f"slice(x, axis=-2, {part}) @ w", f"slice(x @ w, axis=-2, {part})"))
+        text = general(matrix.HALVES, left, right, widen=True)
+        assert text.count(kept) == 2
+        assert len(re.findall(r"(start|stop)=[a-z]\w*[,)]", text)) == 4
+    nested = "slice(slice(x, axis=-1, start=0, stop=m), axis=-2, start=0, stop=n)"
+    turned = "slice(slice(x, axis=-2, start=0, stop=n), axis=-1, start=0, stop=m)"
+    text = general(matrix.HALVES, of(matrix.HALVES, nested), of(matrix.HALVES, turned), widen=False)
+    assert {"begin", "first"} <= set(re.findall(r"start=(\w+)", text))
+
+
+def test_sums_that_are_spread_out_are_one_however_they_were_grouped() -> None:
+    rewriter = Rewriter()
+    left, right = (
+        numbered(matrix.ELEMENTWISE, t) for t in ("scale(x + y, factor=2) - z", "scale(x, factor=2) - (z - scale(y, factor=2))")
+    )
+    assert not rewriter.joins(left, right)
+    rewriter.add(parse_rule("r: x - y => x + scale(y, factor=-1) for x[2], y[2]"))
+    rewriter.add(parse_rule("r: scale(x + y, factor=a) => scale(x, factor=a) + scale(y, factor=a) for x[2], y[2]"))
+    rewriter.add(parse_rule("r: scale(scale(x, factor=a), factor=b) => scale(x, factor=a * b) for x[2]"))
+    rewriter.add(parse_rule("r: scale(x, factor=1) => x for x[2]"))
+    assert rewriter.joins(left, right)
 
 
 def test_a_factor_that_must_not_be_negative_is_a_condition() -> None:
@@ -237,9 +272,21 @@ def test_a_step_over_a_hill_is_for_the_search() -> None:
     kept.add(parse_rule(FACTOR_WEIGHTS))
     kept.add(parse_rule("r: x @ w @ u => x @ (w @ u) for x[2], w[2], u[2]"))
     assert kept.part(found) == "search"
-    assert crosses(found, kept.numbered(matrix.LOW_RANK))
+    assert crosses(found, kept.sizings(matrix.LOW_RANK)[0])
     turned = Candidate(found.universe, found.right, found.left)
-    assert not crosses(turned, kept.numbered(matrix.LOW_RANK))
+    assert not crosses(turned, kept.sizings(matrix.LOW_RANK)[0])
+
+
+def test_a_climb_of_less_than_a_tenth_is_no_hill_whatever_extents_are_larger() -> None:
+    kept = Kept()
+    kept.add(parse_rule("r: scale(x, factor=a) @ w => scale(x @ w, factor=a) for x[2], w[2]"))
+    kept.add(parse_rule("r: x @ scale(w, factor=a) => scale(x @ w, factor=a) for x[2], w[2]"))
+    found = candidate(matrix.MATRIX, "scale(x, factor=a) @ w", "x @ scale(w, factor=a)")
+    small, large = (sizing(of(matrix.MATRIX, "x @ w")) for sizing in kept.sizings(matrix.MATRIX))
+    assert small is not None
+    assert large is not None
+    assert (small.args[0].sizes < small.sizes, large.args[0].sizes < large.sizes) == (True, False)
+    assert kept.part(found) is None
 
 
 @pytest.mark.parametrize(
@@ -255,7 +302,7 @@ def test_a_step_over_a_hill_is_for_the_search() -> None:
     ],
 )
 def test_a_direction_serves_a_search_or_not(left: str, right: str, serves: bool) -> None:
-    assert useful(candidate(matrix.MATRIX, left, right), Kept().numbered(matrix.MATRIX)) is serves
+    assert useful(candidate(matrix.MATRIX, left, right), Kept().sizings(matrix.MATRIX)[0]) is serves
 
 
 def test_weights_cost_nothing_once_they_are_known() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,18 @@ def test_every_stored_rule_is_proved_again(folder: Path, fresh: bool) -> None:
         assert isinstance(row.verdict, Proved)
         if loaded.entry.kind == "axioms":
             assert set(row.verdict.instances) == set(loaded.entry.instances)
+
+
+def test_other_processes_prove_the_same_in_the_same_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.execute.CHUNK", 1)
+    alone, spread = (
+        [
+            (row.name, row.how, replace(row.verdict, milliseconds=0.0))
+            for row in prove_store(fresh=True, folder=folder, workers=n)
+        ]
+        for n in (1, 2)
+    )
+    assert alone == spread
 
 
 def test_an_edited_rule_is_stale_until_it_is_proved_afresh(folder: Path, tmp_path: Path) -> None:

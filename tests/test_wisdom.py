@@ -73,8 +73,8 @@ WISDOM = {
         (x + expand(b, shape=x.shape, axes=(-1,))) @ w => x @ w + expand(b, shape=x.shape, axes=(-1,)) @ w
         for x[2], b[1], w[2]""",
     "the scale of a layer normalization goes into the next product": """
-        (layer_norm(x, axes=(-1,), epsilon=e) * expand(s, shape=x.shape, axes=(-1,))) @ w
-        => layer_norm(x, axes=(-1,), epsilon=e) @ (w * expand(s, shape=w.shape, axes=(-2,)))  for x[2], s[1], w[2]""",
+        (layer_norm(x, epsilon=e) * expand(s, shape=x.shape, axes=(-1,))) @ w
+        => layer_norm(x, epsilon=e) @ (w * expand(s, shape=w.shape, axes=(-2,)))  for x[2], s[1], w[2]""",
     "softmax does not see a shift": """
         softmax(x + expand(r, shape=x.shape, axes=(-2,)), axis=-1) => softmax(x, axis=-1)  for x[2], r[1]""",
     "transposes cancel": "transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) => x  for x[2]",
@@ -132,34 +132,50 @@ def instance_of(equation: Equation) -> tuple[tuple[Term, ...], tuple[Term, ...]]
     return tuple(at(t, best) for t in equation.left), tuple(at(t, best) for t in equation.right)
 
 
-NOT_YET = frozenset(
+def chain(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[str, list[Stored]]:
+    """Stored rules that lead from the left side to the right, and how: by one, one read backwards, or two."""
+    first = list(steps(left))
+    if found := [rule for result, rule in first if result == right]:
+        return "one rule", found[:1]
+    if found := [rule for result, rule in steps(right) if result == left]:
+        return "one rule, backwards", found[:1]
+    for middle, rule in {result: (result, rule) for result, rule in first}.values():
+        if found := [after for result, after in steps(middle) if result == right]:
+            return "two rules", [rule, found[0]]
+    return "", []
+
+
+BACKWARDS = frozenset(
     {
         "grouped convolutions beside each other are one with more groups",
         "a product is distributed over a sum",
-        "a slice goes before a linear map",
-        "a mean goes before a linear map",
+        "a bias goes through a linear map",
+    }
+)
+"""The equalities that are stored as the step in the other direction alone: this one serves no search."""
+TWO = frozenset({"a scale goes through a linear map into its weight"})
+"""What takes two stored steps."""
+NOT_YET = frozenset(
+    {
         "average pooling goes before a pointwise convolution",
         "a pointwise convolution goes before nearest upsampling",
-        "a scale goes through a linear map into its weight",
-        "a bias goes through a linear map",
-        "the scale of a layer normalization goes into the next product",
-        "slices put together again are what was cut",
         "a product over a concatenation is a sum of products",
     }
 )
-"""What no single stored rule does; a test that begins to pass has to leave this list."""
+"""What stored rules do not do; a test that begins to pass has to leave this list."""
 
 CASES = [
-    pytest.param(name, marks=pytest.mark.xfail(reason="no single stored rule does it", strict=True) if name in NOT_YET else ())
+    pytest.param(name, marks=pytest.mark.xfail(reason="no stored rule does it", strict=True) if name in NOT_YET else ())
     for name in WISDOM
 ]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_is_found_and_not_typed(name: str) -> None:
-    """One stored rule, found by the enumerator or the mutator, leads from the left side to the right."""
+    """Stored rules, found by the enumerator, lead from the left side to the right."""
     (equation,) = parse_rule(f"wisdom: {' '.join(WISDOM[name].split())}").equations
-    left, right = instance_of(equation)
-    origins = {found.rule.name: found.entry.origin for result, found in steps(left) if result == right}
-    assert origins, "no stored rule makes this step"
-    assert all(origin.startswith(("enumerated in", "joined in")) for origin in origins.values()), origins
+    how, rules = chain(*instance_of(equation))
+    assert rules, "no stored rule makes this step"
+    assert how == ("one rule, backwards" if name in BACKWARDS else "two rules" if name in TWO else "one rule")
+    origins = [rule.entry.origin for rule in rules]
+    assert all(origin.startswith(("enumerated in", "joined in")) for origin in origins), origins

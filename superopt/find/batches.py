@@ -25,6 +25,7 @@ BATCHED = Universe(
         unary("expand", shape=(B, K, M), axes=(-1,)),
         unary("expand", shape=(B, K, M), axes=(-2, -1)),
         unary("reduce_sum", axes=(-3,), first=B),
+        unary("reduce_mean", axes=(-2,), first=B),
         unary("reshape", shape=(B * N, K), first=B),
         unary("reshape", shape=(B * N, M), first=B),
         parts(-3),

@@ -9,9 +9,9 @@ from superopt.find.universe import Universe
 
 UNIVERSES: tuple[Universe, ...] = (
     matrix.ELEMENTWISE,
+    matrix.HALVES,
     matrix.PIECES,
     matrix.MATRIX,
-    matrix.HALVES,
     matrix.LOW_RANK,
     matrix.DIFFERENCES,
     matrix.SQUARE,

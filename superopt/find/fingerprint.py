@@ -1,6 +1,6 @@
 """Fingerprints: what terms are in a few random environments, computed exactly, a whole batch of terms of one kind at a time.
 
-Where a universe has nothing but sums, products and choices, inputs are halves of small integers and float64 has no rounding
+Where a universe has nothing but sums, products and choices, inputs are eighths of small integers and float64 has no rounding
 error; in every other, values are those of `superopt.exact`. A fingerprint only suggests an equality.
 """
 
@@ -27,6 +27,7 @@ Hashes = npt.NDArray[np.uint64]
 ENVIRONMENTS = {"conditions": 12, "order": 8, "": 4}
 LARGEST = 2.0**31
 GRAIN = 2.0**20
+MOST, PARTS = 12, 8
 BATCH = 2_000_000
 ATTEMPTS = 20_000
 FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
@@ -101,8 +102,7 @@ def environment(
             if isinstance(domain, Fields):
                 arrays[v.name] = drawn(domain, shape, rng, positive=above)
             else:
-                most, grain = (12, 8) if universe.conditions else (6, 2)
-                arrays[v.name] = rng.integers(1 if above else -most, most + 1, shape) / grain
+                arrays[v.name] = rng.integers(1 if above else -MOST, MOST + 1, shape) / PARTS
     return Environment(found.symbols, arrays)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from superopt.errors import ShapeError
 from superopt.extent import floor_divide
+from superopt.find.abstraction import abstracted
 from superopt.find.judge import Judge
 from superopt.find.phrase import widest, written
 from superopt.find.weakest import weakest
@@ -44,13 +45,20 @@ from superopt.text import Equation
 
 Sides = tuple[tuple[Term, ...], tuple[Term, ...]]
 CHOICES = 12
+SEEMING = 2
+BEGINS, ENDS = ("begin", "first"), ("end", "last")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the extents of a universe are written over a rule's own variables; what is missing stays an attribute variable."""
+    """How the extents of a universe are written over a rule's own variables; what is missing stays an attribute variable.
+
+    A slice from 0 is written as one from a variable, and a slice to the end as one to a variable, if `anywhere` is not 0: one
+    variable for all, or one for each of so many axes.
+    """
 
     extents: Mapping[Extent, Extent]
+    anywhere: int = 0
 
     def extent(self, value: Extent) -> Extent:
         """The general expression for an extent of the universe: whole if it is known, else monomial by monomial."""
@@ -88,12 +96,19 @@ def general_rules(sides: Sides, judge: Judge, *, widen: bool, rows: Sequence[Seq
     determines the right.
     """
     kinds = tuple(tuple(v.name for v in row) for row in rows)
+    sides = abstracted(sides, lambda tried: seems(tried, judge))
     seen: set[str] = set()
     for equation in _forms(sides, judge):
         for rule in widest(equation, judge, kinds) if widen else filter(None, [written(equation)]):
             if rule.text not in seen:
                 seen.add(rule.text)
                 yield rule
+
+
+def seems(sides: Sides, judge: Judge) -> bool:
+    """Whether the sides may be equal as they are, over independent extents and without conditions."""
+    readings = itertools.islice(_readings(sides), SEEMING)
+    return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
 
 
 def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
@@ -136,10 +151,14 @@ def _forms(sides: Sides, judge: Judge) -> Iterator[Equation]:
 def _abstracted(sides: Sides, reading: Reading, equation: Equation, judge: Judge) -> Equation:
     """The equation with as many attribute expressions as possible replaced by attribute variables."""
     for number, expression in enumerate(_expressions(sides[0])):
-        wider = Reading({**reading.extents, expression: size(Sym(f"o{number}"))})
+        wider = replace(reading, extents={**reading.extents, expression: size(Sym(f"o{number}"))})
         tried = _read(sides, wider)
         if tried is not None and tried != equation and judge.plausible([tried]):
             reading, equation = wider, tried
+    for count in range(len(BEGINS), 0, -1):
+        tried = _read(sides, replace(reading, anywhere=count))
+        if tried is not None and tried != equation and judge.plausible([tried]):
+            return tried
     return equation
 
 
@@ -243,9 +262,16 @@ class _Writer:
             return self.written(like).shape if like is not None else self._shape(value, whole=term.op == "expand")
         if isinstance(value, tuple):
             return tuple(self.reading.extent(e) for e in value)
+        if name == "start" and value == 0:
+            return self._somewhere(term, BEGINS) if self.reading.anywhere else 0
         if name == "stop" and value == term.args[0].shape[_axis(term)]:
-            return self.written(term.args[0]).shape[_axis(term)]
+            return self._somewhere(term, ENDS) if self.reading.anywhere else self.written(term.args[0]).shape[_axis(term)]
         return self.reading.extent(value) if isinstance(value, Size) else value
+
+    def _somewhere(self, term: Term, names: Sequence[str]) -> Extent:
+        """A variable for where slices along the term's axis begin or end, one for each axis."""
+        axes = dict.fromkeys(_axis(t) for t in self.order if t.op == term.op)
+        return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
 
     def _shape(self, value: Shape, *, whole: bool) -> Shape:
         """A shape that no term has by itself. What nothing determines is free; a `whole` shape is then free as a whole."""

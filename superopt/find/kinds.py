@@ -53,6 +53,7 @@ class Typing:
         self.kinds = Numbering()
         self.extents = {n for row in self.universe.variables for v in row for n in v.shape}
         self.extents |= {n for c in self.universe.constants for n in c.term.shape}
+        self.summands = {e for n in self.extents if isinstance(n, Size) and len(n.terms) > 1 for e in _summands(n)}
         self._known: dict[tuple[object, ...], Kind | None] = {}
         self._spreads: dict[tuple[str, int], Hashes] = {}
 
@@ -107,18 +108,21 @@ class Typing:
                     yield kind, members
 
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
-        """Both parts of an axis at every boundary between two extents of the universe; of a concatenation, at its own."""
-        extents = self.table.shape_of(shape)
-        if len(extents) < -axis:
+        """Both parts of an axis at every boundary between extents of the universe, or summands of one that is whole; of a
+        concatenation, at its own.
+        """
+        whole_shape = self.table.shape_of(shape)
+        if len(whole_shape) < -axis:
             return
-        whole = extents[axis]
+        whole = whole_shape[axis]
         terms = [self.table.terms[n] for n in rows[:, 0]]
         joined = np.array([t.op == "concat" and t["axis"] == axis for t in terms], dtype=bool)
         for first in dict.fromkeys(t.args[0].shape[axis] for t, own in zip(terms, joined, strict=True) if own):
             here = np.array([own and t.args[0].shape[axis] == first for t, own in zip(terms, joined, strict=True)], dtype=bool)
             yield [(0, first), (first, whole)], rows[here]
-        for first in sorted((e for e in self.extents if isinstance(e, Size)), key=str):
-            if whole - first in self.extents:
+        known = self.extents | self.summands if whole in self.extents else self.extents
+        for first in sorted((e for e in known if isinstance(e, Size)), key=str):
+            if whole - first in known:
                 yield [(0, first), (first, whole)], rows[~joined]
 
     def _typed(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> int | None:
@@ -203,6 +207,10 @@ class Typing:
             kids = np.where(table.kids >= 0, own[table.kids], np.uint64(0)).sum(axis=1, dtype=np.uint64)
             self._spreads[key] = np.where(table.root == table.operators.of(op), kids, own)
         return self._spreads[key]
+
+
+def _summands(extent: Size) -> list[Extent]:
+    return [Size((term,)) if term[0] else term[1] for term in extent.terms]
 
 
 def _by_columns(columns: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:

@@ -59,11 +59,12 @@ class Numbered:
         return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
 
 
-def distinct_numbers(universe: Universe) -> dict[str, Extent]:
+def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, Extent]:
     """A number for every symbol of the universe, at which its operators are typed on its variables and constants, if any is.
 
-    Extents are large and different. Small are what stands in attributes, what the universe says is small, and what has to be
-    for a condition to hold: the window of a pool, which must fit into the image. Real numbers are the last of their range.
+    Extents are large and different, later ones larger, or smaller where they are `turned`. Small are what stands in attributes,
+    what the universe says is small, and what has to be for a condition to hold: the window of a pool, which must fit into the
+    image. Real numbers are the last of their range.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}
@@ -71,13 +72,13 @@ def distinct_numbers(universe: Universe) -> dict[str, Extent]:
     real = {a.name for a in symbols if a.real}
     large = LARGE
     while True:
-        numbers = _numbers(universe, real, small, large)
+        numbers = _numbers(universe, real, small, large, turned)
         value = Numbered(numbers).value
         broken = next((c for c in conditions if substitute_cond(c, value) is not True), None)
         if broken is None:
             return numbers
         named = [n for n in universe.ranges if n in _names(broken) and n not in real and small.get(n) not in (WINDOW, LOW)]
-        margins = {name: _margin(broken, _numbers(universe, real, small | {name: WINDOW}, large)) for name in named}
+        margins = {name: _margin(broken, _numbers(universe, real, small | {name: WINDOW}, large, turned)) for name in named}
         best = max(named, key=margins.__getitem__, default="")
         if best and margins[best] > _margin(broken, numbers):
             small[best] = WINDOW
@@ -88,9 +89,14 @@ def distinct_numbers(universe: Universe) -> dict[str, Extent]:
             large = LARGE
 
 
-def _numbers(universe: Universe, real: set[str], small: Mapping[str, int], large: int) -> dict[str, Extent]:
+def _numbers(universe: Universe, real: set[str], small: Mapping[str, int], large: int, turned: bool) -> dict[str, Extent]:
+    last = len(universe.ranges) - 1 if turned else 0
     return {
-        name: values[-1] if name in real else small[name] + position % 3 if name in small else large + STRIDE * position
+        name: values[-1]
+        if name in real
+        else small[name] + position % 3
+        if name in small
+        else large + STRIDE * (last - position if turned else position)
         for position, (name, values) in enumerate(universe.ranges.items())
     }
 

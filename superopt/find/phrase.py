@@ -121,19 +121,13 @@ def widest(equation: Equation, judge: Judge, kinds: Kinds = ()) -> Iterator[Rule
         return
     complete = judge.completed(rule)
     explicit = complete.statement.where if complete is not None else narrow.where
-    for where in dict.fromkeys([narrow.where, explicit]):
-        wide = next(filter(None, (_accepted(w, judge) for w in _wider(replace(narrow, where=where), judge, kinds))), None)
-        if wide is not None:
-            yield wide
-            break
+    forms = [replace(narrow, where=where) for where in dict.fromkeys([narrow.where, explicit])]
+    turned = itertools.chain.from_iterable(_turned(form, judge) for form in forms)
+    wider = (wide for some in itertools.chain(turned, forms) for wide in _ranked(some, kinds) if wide not in forms)
+    wide = next(filter(None, (_accepted(w, judge) for w in wider)), None)
+    if wide is not None:
+        yield wide
     yield rule
-
-
-def _wider(narrow: Phrase, judge: Judge, kinds: Kinds) -> Iterator[Phrase]:
-    for turned in _turned(narrow, judge):
-        for wide in _ranked(turned, kinds):
-            if wide != narrow:
-                yield wide
 
 
 def _accepted(wide: Phrase, judge: Judge) -> Rule | None:
@@ -144,7 +138,7 @@ def _accepted(wide: Phrase, judge: Judge) -> Rule | None:
 
 
 def _turned(narrow: Phrase, judge: Judge) -> Iterator[Phrase]:
-    """The phrase with its axes as variables, the widest choice of axes first, then as it is.
+    """The phrase with its axes as variables, the widest choice of axes first.
 
     Of two axes, one may be what is left of a term's axes when the other is taken away. At the phrase's own ranks every choice
     must seem true before it is looked at closer.
@@ -158,7 +152,6 @@ def _turned(narrow: Phrase, judge: Judge) -> Iterator[Phrase]:
             wide = replace(turned, ranks=(*turned.ranks, *((name, axes) for name in used)))
             if _turns(wide, used, judge):
                 yield wide
-    yield narrow
 
 
 def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:

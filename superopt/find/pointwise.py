@@ -13,6 +13,21 @@ X, Y, Z = (variable(name, (N, K)) for name in "xyz")
 ZEROS, ONES = apply("zeros", shape=(N, K)), apply("ones", shape=(N, K))
 LOW, HIGH, ALPHA, BETA = (size(Sym(name, real=True)) for name in ("i", "j", "e", "f"))
 
+LATTICE = Universe(
+    family="pointwise",
+    name="lattice",
+    variables=((X, Y, Z),),
+    constants=(Constant(ZEROS, ("maximum", "minimum")),),
+    templates=(
+        unary("relu"),
+        unary("abs"),
+        unary("scale", factor=-1),
+        binary("maximum"),
+        binary("minimum"),
+    ),
+    ranges=SIZES,
+)
+
 ORDER = Universe(
     family="pointwise",
     name="order",
@@ -53,6 +68,7 @@ CLAMPS = Universe(
         binary("minimum"),
     ),
     ranges={**SIZES, "a": FACTORS, "i": (-1, 0), "j": (1, 2, 3), "e": (2, 3), "f": (1, 2)},
+    limit=3,
 )
 
 POWERS = Universe(
@@ -71,7 +87,6 @@ POWERS = Universe(
         binary("add"),
     ),
     ranges=SIZES,
-    limit=3,
     repeats=True,
     positive=("x", "y"),
 )
@@ -92,7 +107,6 @@ EXPONENTIALS = Universe(
         binary("sub"),
     ),
     ranges=SIZES,
-    limit=3,
     positive=("x", "y"),
 )
 
@@ -114,7 +128,6 @@ SIGMOIDS = Universe(
         binary("sub"),
     ),
     ranges=SIZES,
-    limit=3,
 )
 
 ERROR_FUNCTIONS = Universe(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from superopt.find.effort import effort, heavy
 from superopt.find.enumerate import Candidate, term_size
@@ -20,9 +21,10 @@ from superopt.store import CORE, SEARCH
 HILL = 0.9
 NEUTRAL = 3
 LOCAL = 3
+Sizing: TypeAlias = "Callable[[Term], Term | None]"
 
 
-def useful(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> bool:
+def useful(candidate: Candidate, numbered: Sizing) -> bool:
     """Whether rewriting the candidate's left side to its right can serve a search.
 
     It cannot where nothing but variables or constants is on the left, where the left does not determine all variables of the
@@ -45,7 +47,7 @@ def useful(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> boo
     return len(left) > 1
 
 
-def crosses(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> bool:
+def crosses(candidate: Candidate, numbered: Sizing) -> bool:
     """Whether the right side costs less than the left, weights known, or is dearer but executes no more operators.
 
     The first is a step over a hill, the second a step up one. A join always counts: it gains in operators started.
@@ -55,7 +57,7 @@ def crosses(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> bo
     return len(candidate.left) > 1 or new.total < old.total or new.operators <= old.operators
 
 
-def shortens(candidate: Candidate, numbered: Callable[[Term], Term | None]) -> bool:
+def shortens(candidate: Candidate, numbered: Sizing) -> bool:
     """Whether a search gains by the step from left to right although other rules lead there, if by more steps than a few.
 
     It does where the step crosses or climbs a hill and has a heavy operator, and where a graph of `LOCAL` operators or fewer
@@ -93,7 +95,7 @@ def _gains(dear: Term, cheap: Term) -> bool:
 class _Place:
     """What is known about the terms of one universe."""
 
-    numbered: Numbered
+    sizings: tuple[Numbered, Numbered]
     classes: Classes
 
 
@@ -106,13 +108,17 @@ class Kept:
         self._places: dict[str, _Place] = {}
         self._joins: list[Pattern] = []
 
-    def numbered(self, universe: Universe) -> Callable[[Term], Term | None]:
-        """Numbers for the universe's symbols, put into its terms."""
-        return self._place(universe).numbered.of
+    def sizings(self, universe: Universe) -> tuple[Sizing, ...]:
+        """Two ways to put numbers into a universe's terms: extents that are larger in one are smaller in the other.
+
+        A step serves where it does at one of them.
+        """
+        return tuple(sizing.of for sizing in self._place(universe).sizings)
 
     def _place(self, universe: Universe) -> _Place:
         if universe.name not in self._places:
-            self._places[universe.name] = _Place(Numbered(distinct_numbers(universe)), Classes())
+            one, other = (Numbered(distinct_numbers(universe, turned=turned)) for turned in (False, True))
+            self._places[universe.name] = _Place((one, other), Classes())
         return self._places[universe.name]
 
     def add(self, rule: Rule) -> bool:
@@ -132,7 +138,7 @@ class Kept:
         """The candidate's sides are one class from now on: it was found to be redundant, or decided."""
         place = self._place(candidate.universe)
         if len(candidate.left) == 1:
-            left, right = place.numbered.of(candidate.left[0]), place.numbered.of(candidate.right[0])
+            left, right = map(place.sizings[0].of, candidate.left + candidate.right)
             if left is not None and right is not None:
                 place.classes.merge(left, right)
 
@@ -140,9 +146,11 @@ class Kept:
         """Whether more than `NEUTRAL` operators are only rearranged: no side saves an operator or a tenth of the cost."""
         if len(candidate.left) > 1 or term_size(*candidate.left) <= NEUTRAL:
             return False
-        numbered = self._place(candidate.universe).numbered.of
-        sides = [n for t in (*candidate.left, *candidate.right) if (n := numbered(t)) is not None]
-        return len(sides) < 2 or not (_gains(*sides) or _gains(*reversed(sides)))
+        for numbered in self.sizings(candidate.universe):
+            sides = [n for t in (*candidate.left, *candidate.right) if (n := numbered(t)) is not None]
+            if len(sides) == 2 and (_gains(*sides) or _gains(*reversed(sides))):
+                return False
+        return True
 
     def part(self, candidate: Candidate) -> str | None:
         """CORE for an equality that those kept do not join, SEARCH for one they join only over a hill, None for any other.
@@ -151,17 +159,24 @@ class Kept:
         without one hills are low, and a search climbs them by itself. Joining two outputs in one takes steps that no single
         output pays for, so such rules are for the search.
         """
-        place = self._place(candidate.universe)
-        numbered = place.numbered.of
+        numbered = self.sizings(candidate.universe)[0]
         if len(candidate.left) > 1:
             return None if self._joined([n for t in candidate.left if (n := numbered(t)) is not None]) else SEARCH
         left, right = numbered(candidate.left[0]), numbered(candidate.right[0])
         if left is None or right is None or not variables(*candidate.left):
             return None
-        if not self._equal(left, right, place.classes):
+        if not self._equal(left, right, self._place(candidate.universe).classes):
             return CORE
-        dear, cheap = sorted((left, right), key=self.rewriter.cost, reverse=True)
-        return SEARCH if heavy(dear) and _gains(dear, cheap) and not self.rewriter.descends(dear, cheap) else None
+        return SEARCH if self._over_a_hill(candidate) else None
+
+    def _over_a_hill(self, candidate: Candidate) -> bool:
+        """Whether one side gains on the other at both sizings, and at one only dearer terms lead from the other to it."""
+        pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
+        for turned in (1, -1):
+            steps = [(d, c) for d, c in (pair[::turned] for pair in pairs) if d is not None and c is not None]
+            if len(steps) == len(pairs) and all(heavy(d) and _gains(d, c) for d, c in steps):
+                return any(not self.rewriter.descends(d, c) for d, c in steps)
+        return False
 
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Whether the terms are joined: by congruence and up to three steps at the root, or by one step and normal forms."""

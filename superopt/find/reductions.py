@@ -74,7 +74,6 @@ SOFTMAXES = Universe(
         binary("mul"),
     ),
     ranges=SIZES,
-    limit=3,
 )
 
 MOVES_OF_SOFTMAXES = Universe(
@@ -86,7 +85,7 @@ MOVES_OF_SOFTMAXES = Universe(
         unary("softmax", axis=-1),
         unary("log_softmax", axis=-1),
         unary("softmax", axis=-2),
-        unary("layer_norm", axes=(-1,), epsilon=size(Sym("e", real=True))),
+        unary("layer_norm", epsilon=size(Sym("e", real=True))),
         unary("transpose", perm=(-1, -2)),
         parts(-2),
         binary("concat", axis=-2),
@@ -102,8 +101,8 @@ NORMS = Universe(
     variables=((X, Y), (ROW, variable("b", (K,))), (W, V)),
     constants=(),
     templates=(
-        unary("layer_norm", axes=(-1,), epsilon=size(Sym("e", real=True)), first=N),
-        unary("rms_norm", axes=(-1,), epsilon=size(Sym("e", real=True)), first=N),
+        unary("layer_norm", epsilon=size(Sym("e", real=True)), first=N),
+        unary("rms_norm", epsilon=size(Sym("e", real=True)), first=N),
         BY_ROW,
         unary("expand", shape=(K, M), axes=(-2,)),
         unary("expand", shape=(N, M), axes=(-1,)),

@@ -7,26 +7,30 @@ where it does not lead to the goal.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
+import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from superopt.errors import ShapeError
 from superopt.find.effort import effort
 from superopt.find.enumerate import weight
-from superopt.graph import VARIABLE, Cond, Term, subterms
+from superopt.graph import VARIABLE, Cond, Term, operators, subterms
+from superopt.linearity import degrees
 from superopt.match import Pattern
 from superopt.op import apply, operator, rebuild
 from superopt.rule import Rule
 
 STEPS = 12
 EXPANSIONS = 24
+CLIMB = 1.1
 SUMMANDS = 6
-Measure: TypeAlias = "tuple[int, int, str]"
+LARGEST = 16
 Place: TypeAlias = "tuple[int, str]"
 
 
@@ -126,15 +130,89 @@ def fits(pattern: Term, term: Term, *, root: bool = False) -> bool:
     return all(fits(p, a) for p, a in zip(pattern.args, term.args, strict=True))
 
 
-class Rewriter:
-    """Single-output equalities as rewriting steps, and as ordered rewriting: steps that each make a term smaller."""
+def size_of(term: Term) -> tuple[int, int, str]:
+    """A measure by which a term with fewer operators is smaller."""
+    parts = subterms(term)
+    return sum(map(weight, parts)), sum(len(t.args) for t in parts), term.key
+
+
+class Spread:
+    """A measure by which a term is smaller where what is linear is spread over sums, and differences are sums.
+
+    It is a polynomial in the operands: their product where an operator is linear in each of them alone, else their sum and one
+    for each that is added, those after the first weighing thrice where their order matters; thrice the operand where there is
+    one. Of two terms with one value, that is smaller whose operators' names come first.
+    """
 
     def __init__(self) -> None:
+        self._known: dict[Term, tuple[int, tuple[str, ...], str]] = {}
+        self._products: dict[str, bool] = {}
+
+    def of(self, term: Term) -> tuple[int, tuple[str, ...], str]:
+        """The measure of a term with numeric extents."""
+        known = self._known.get(term)
+        if known is None:
+            below = [self.of(a) for a in term.args]
+            names = (term.op, *(name for _, inner, _ in below for name in inner))
+            known = self._known[term] = self._value(term, [value for value, _, _ in below]), names, term.key
+        return known
+
+    def _value(self, term: Term, below: list[int]) -> int:
+        match below:
+            case []:
+                return 2
+            case [one]:
+                return 3 * one
+            case [first, *others]:
+                if self._multiplies(term):
+                    return math.prod(below)
+                alike = operator(term.op).commutative
+                return first + sum(others if alike else (3 * n + 1 for n in others)) + len(others)
+        raise AssertionError
+
+    def _multiplies(self, term: Term) -> bool:
+        if term.op not in self._products:
+            self._products[term.op] = all(set(monomial) == {1} for monomial in degrees(term))
+        return self._products[term.op]
+
+
+class Normal:
+    """Ordered rewriting: steps that each make a term smaller by one measure, as far as `STEPS` of them lead."""
+
+    def __init__(self, rewriter: Rewriter, measure: Callable[[Term], Any]) -> None:
+        self._rewriter, self._measure = rewriter, measure
+        self._known: dict[Term, tuple[Term, int]] = {}
+
+    def of(self, term: Term) -> Term:
+        """The term after those steps, its parts first."""
+        known, version = self._known.get(term, (term, -1))
+        if version == self._rewriter.version:
+            return known
+        result = self._smallest(term) if known is term else self.of(known)
+        self._known[term] = result, self._rewriter.version
+        return result
+
+    def _smallest(self, term: Term) -> Term:
+        for _ in range(STEPS):
+            below = {a: self.of(a) for a in term.args}
+            if any(a is not b for a, b in below.items()):
+                term = rebuild(term, below)
+            after = min(self._rewriter.steps(term), key=self._measure, default=term)
+            if self._measure(after) >= self._measure(term) or operators(after) > LARGEST:
+                break
+            term = after
+        return term
+
+
+class Rewriter:
+    """Single-output equalities as rewriting steps, and two normal forms: as few operators as may be, and all spread out."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.small = Normal(self, functools.cache(size_of))
+        self.spread = Normal(self, Spread().of)
         self._rows: dict[tuple[str, int], Row] = {}
-        self._version = 0
-        self._normal: dict[Term, tuple[Term, int]] = {}
         self._steps: dict[Term, tuple[tuple[Term, ...], int]] = {}
-        self._measures: dict[Term, Measure] = {}
         self._efforts: dict[Term, float] = {}
 
     def add(self, rule: Rule) -> None:
@@ -143,45 +221,26 @@ class Rewriter:
             if len(equation.left) == 1:
                 self._direction(equation.left[0], equation.right[0], equation.where)
                 self._direction(equation.right[0], equation.left[0], equation.where)
-        self._version += 1
+        self.version += 1
 
     def _direction(self, left: Term, right: Term, where: Cond) -> None:
         if left.args and Pattern((left,), (right,), where).usable:
             self._rows.setdefault((left.op, left.rank), Row()).add(Reading(left, right, where))
 
-    def normal(self, term: Term) -> Term:
-        """The term after steps that each make it smaller, as far as `STEPS` of them lead."""
-        known, version = self._normal.get(term, (term, -1))
-        if version == self._version:
-            return known
-        result = self._smallest(term) if known is term else self.normal(known)
-        self._normal[term] = result, self._version
-        return result
-
-    def _smallest(self, term: Term) -> Term:
-        for _ in range(STEPS):
-            below = {a: self.normal(a) for a in term.args}
-            if any(a is not b for a, b in below.items()):
-                term = rebuild(term, below)
-            after = min(self.steps(term), key=self._measure, default=term)
-            if self._measure(after) >= self._measure(term):
-                break
-            term = after
-        return term
-
     def joins(self, left: Term, right: Term) -> bool:
         """Whether both terms have one normal form."""
-        return self.normal(left) is self.normal(right)
+        return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:
         """Whether one step anywhere in either term, in either direction, leads to terms that join."""
-        goal_left, goal_right = self.normal(left), self.normal(right)
+        normal = self.small.of
+        goal_left, goal_right = normal(left), normal(right)
         if goal_left is goal_right:
             return True
-        around_left = {self.normal(t) for t in self.neighbours(left)}
+        around_left = {normal(t) for t in self.neighbours(left)}
         if goal_right in around_left:
             return True
-        around_right = {self.normal(t) for t in self.neighbours(right)}
+        around_right = {normal(t) for t in self.neighbours(right)}
         return goal_left in around_right or bool(around_left & around_right)
 
     def neighbours(self, term: Term) -> Iterator[Term]:
@@ -196,7 +255,7 @@ class Rewriter:
     def steps(self, term: Term) -> tuple[Term, ...]:
         """Terms one step away, in either direction, at the root; what is known of them is kept and added to."""
         row = self._rows.get((term.op, term.rank))
-        if row is None:
+        if row is None or len(term.args) > SUMMANDS:
             return ()
         known, since = self._steps.get(term, ((), 0))
         if since < row.count:
@@ -206,8 +265,8 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Whether steps that never cost more than `start` lead from it to what costs no more than `goal`, weights known."""
-        limit, enough = self.cost(start), self.cost(goal)
+        """Whether steps that cost at most `CLIMB` times the start lead to what costs no more than the goal, weights known."""
+        limit, enough = CLIMB * self.cost(start), self.cost(goal)
         if any(self.cost(after) <= enough for after in self.steps(start)):
             return True
         waiting = [(limit, start.key, start)]
@@ -229,11 +288,4 @@ class Rewriter:
         known = self._efforts.get(term)
         if known is None:
             known = self._efforts[term] = effort([term], weights_known=True).total
-        return known
-
-    def _measure(self, term: Term) -> Measure:
-        known = self._measures.get(term)
-        if known is None:
-            parts = subterms(term)
-            known = self._measures[term] = (sum(map(weight, parts)), sum(len(t.args) for t in parts), term.key)
         return known

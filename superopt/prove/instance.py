@@ -6,6 +6,7 @@ after the other in random order, each from the values that no condition forbids;
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -56,6 +57,7 @@ QUOTIENTS: Weights = ((1, 2), (2, 3), (3, 1))
 REALS: Weights = (*((n, 1) for n in (-3, -2, -1, 1, 2, 3)), *((Fraction(n, 2), 1) for n in (-3, -1, 1, 3)), (0, 0.25))
 LARGEST = 3000
 RESTARTS = 400
+EQUATIONS_KEPT = 256
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,12 @@ def instantiations(equation: Equation, rng: np.random.Generator) -> Iterator[Ins
     Raises:
         InstantiationError: none was found.
     """
-    return _Draw(equation).instances(rng)
+    return _draw(equation).instances(rng)
+
+
+@functools.lru_cache(maxsize=EQUATIONS_KEPT)
+def _draw(equation: Equation) -> _Draw:
+    return _Draw(equation)
 
 
 class _Draw:
@@ -105,7 +112,6 @@ class _Draw:
     def __init__(self, equation: Equation) -> None:
         roots = equation.left + equation.right
         known = conditions(equation)
-        self.asked = known
         named = {*attribute_atoms(*roots), *(a for c in known for a in atoms_of(c))}
         ranks = dict(equation.ranks) | {v.name: v.rank for v in variables(*roots)}
         tensors = {v.name for v in variables(*roots)} | {a.tensor for a in named if isinstance(a, Dim)}
@@ -148,9 +154,7 @@ class _Draw:
         for _ in range(RESTARTS):
             values = self._attempt(rng)
             if values is not None and all(prod(e(values) for e in shape) <= LARGEST for shape in self.extents):
-                instance = self._instance(values)
-                if all(substitute_cond(c, instance.value()) is True for c in self.asked):
-                    return instance
+                return self._instance(values)
         raise InstantiationError(f"no legal sizes found in {RESTARTS} attempts")
 
     def _attempt(self, rng: np.random.Generator) -> Assignment | None:
@@ -215,7 +219,7 @@ def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[C
             return extent if a == atom else None
 
         solved = {a: substitute(e, value) for a, e in solved.items()} | {atom: extent}
-        replaced = conjunction(*(substitute_cond(c, value) for c in remaining))
+        replaced = conjunction(*(substitute_cond(c, value) if atom in set(atoms_of(c)) else c for c in remaining))
         remaining = list(parts_of(replaced))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from superopt.execute import in_order
 from superopt.prove.arithmetic import version
 from superopt.prove.index import prove_axiom
 from superopt.prove.replay import replay
@@ -61,10 +62,16 @@ class Row:
                 return "unknown"
 
 
-def prove_axioms(*, seed: int = 0) -> Iterator[Row]:
+def prove_axioms(*, seed: int = 0, workers: int = 1) -> Iterator[Row]:
     """Every axiom and regrouping law proved from the definitions, one row each, in alphabetical order."""
-    for name, law in sorted(laws().items()):
-        yield Row(name, name.partition(".")[0], law, prove_axiom(law, seed=seed), "definitions")
+    known = sorted(laws().items())
+    verdicts = in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
+    for (name, law), verdict in zip(known, verdicts, strict=True):
+        yield Row(name, name.partition(".")[0], law, verdict, "definitions")
+
+
+def _axiom(name: str, seed: int) -> Verdict:
+    return prove_axiom(laws()[name], seed=seed)
 
 
 def axiom_entry(row: Row) -> Entry:
@@ -75,7 +82,7 @@ def axiom_entry(row: Row) -> Entry:
     return Entry(digest(row.rule), row.name, row.word, "index", row.word, (), row.ranks, (), (), version(), specs, "specs")
 
 
-def prove_store(*, fresh: bool, seed: int = 0, folder: Path | None = None) -> Iterator[Row]:
+def prove_store(*, fresh: bool, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Row]:
     """Every stored rule checked, one row each: `fresh` proves it from nothing, otherwise its stored proof is replayed.
 
     Rules whose proof is stale get the verdict `Unknown`, unless `fresh`.
@@ -83,13 +90,15 @@ def prove_store(*, fresh: bool, seed: int = 0, folder: Path | None = None) -> It
     Raises:
         StoreError: the store cannot be read.
     """
-    for family in families(folder):
-        for rule, entry in read_family(family, folder):
-            if fresh:
-                verdict = prove(rule, seed=seed)
-                yield Row(rule.name, family, rule, verdict, verdict.kind if isinstance(verdict, Proved) else "")
-            else:
-                yield Row(rule.name, family, rule, _replayed(rule, entry, seed), "replayed")
+    known = [(family, *pair) for family in families(folder) for pair in read_family(family, folder)]
+    verdicts = in_order(_checked, [(rule, entry, fresh, seed) for _, rule, entry in known], workers=workers)
+    for (family, rule, _), verdict in zip(known, verdicts, strict=True):
+        how = "replayed" if not fresh else verdict.kind if isinstance(verdict, Proved) else ""
+        yield Row(rule.name, family, rule, verdict, how)
+
+
+def _checked(rule: Rule, entry: Entry | None, fresh: bool, seed: int) -> Verdict:
+    return prove(rule, seed=seed) if fresh else _replayed(rule, entry, seed)
 
 
 def _replayed(rule: Rule, entry: Entry | None, seed: int) -> Verdict:
@@ -116,15 +125,15 @@ class Sampled:
     mismatch: Counterexample | None
 
 
-def sample_store(*, instances: int, seed: int = 0, folder: Path | None = None) -> Iterator[Sampled]:
+def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Sampled]:
     """Every stored rule on at least that many random instantiations, spread evenly over its choices of ranks.
 
     Raises:
         StoreError: the store cannot be read. InstantiationError: a rule's conditions leave no small sizes to try.
     """
-    for family in families(folder):
-        for rule, _ in read_family(family, folder):
-            yield _sampled(family, rule, -(-instances // len(rule.equations)), seed)
+    known = [(family, rule) for family in families(folder) for rule, _ in read_family(family, folder)]
+    arguments = [(family, rule, -(-instances // len(rule.equations)), seed) for family, rule in known]
+    yield from in_order(_sampled, arguments, workers=workers)
 
 
 def _sampled(family: str, rule: Rule, each: int, seed: int) -> Sampled:

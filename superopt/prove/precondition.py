@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,8 +14,10 @@ from superopt.rule import Rule
 from superopt.text import show_condition
 
 MOST = 12
+KEPT = 64
 
 
+@functools.lru_cache(maxsize=KEPT)
 def completed(rule: Rule) -> Rule | None:
     """The rule, with conditions added until its right side is well typed and of the left side's shape wherever it applies.
 
