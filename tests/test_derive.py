@@ -255,7 +255,7 @@ def ours() -> Laws:
                 "enlarged-shared-input",
                 "enlarged-shared-input-relu",
             },
-            {"geometry-of-concatenation", "const-iconv-and-const-pool"},
+            {"geometry-of-concatenation", "const-iconv-and-const-pool", "concatenation-and-transpose"},
         ),
     ],
 )
