@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import time
 import traceback
@@ -20,7 +19,9 @@ from rich.markup import escape
 
 import superopt
 from superopt.errors import StoreError, SuperoptError, UnprovedError, UnreadableRulesError
+from superopt.model.dimensions import combinations
 from superopt.model.save import save_text, writable
+from superopt.quantities import extents, positive, seconds
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
 from superopt.report.progress import Listener, Progress
@@ -33,7 +34,6 @@ INTERNAL = 70
 CLOSED = 141
 QUIET_SECONDS = 5.0
 PIPED_WIDTH = 128
-UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class Output(Console):
@@ -100,6 +100,8 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--budget", type=seconds, default=60.0, metavar="TIME", help="time for the search: 90, 60s, 2m (60s)")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
+    about = "sizes of an open dimension of the inputs at which to be fast, given once for each; it stays open"
+    command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
     command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
     command.set_defaults(run=run_optimize)
@@ -185,21 +187,6 @@ def _add_rules_derive(actions: Commands) -> None:
     command.set_defaults(run=run_rules_derive)
 
 
-def seconds(text: str) -> float:
-    """A span of time in seconds: a number with an optional unit (ms, s, m, min, h)."""
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in UNITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a span of time such as 90, 60s or 2m")
-    return float(match[1]) * UNITS[match[2]]
-
-
-def positive(text: str) -> int:
-    """A whole number, at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
 # ---------------------------------------------------------------- commands
 
 
@@ -214,6 +201,7 @@ def run_optimize(options: argparse.Namespace) -> int:
             budget=options.budget,
             seed=options.seed,
             threads=options.threads,
+            shapes=combinations(dict(options.shape)),
             cache=options.cache,
             progress=listener,
         )

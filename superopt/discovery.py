@@ -173,10 +173,8 @@ class Discovery:
             rules.append(replace(found, shortens=self._shortens(candidate)))
         turned = replace(candidate, left=candidate.right, right=candidate.left)
         if len(candidate.left) == 1 and self._serves(turned, part):
-            for other in self._backwards(turned, rule):
-                verdict = self._verdict(other)
-                if isinstance(verdict, Proved):
-                    rules.append(replace(found, rule=other, proof=verdict, shortens=self._shortens(turned)))
+            for other, verdict in self._backwards(turned, rule):
+                rules.append(replace(found, rule=other, proof=verdict, shortens=self._shortens(turned)))
         self.equalities.append(Equality(candidate, complete, part, tuple(rules)))
         self.counts.kept += len(rules)
 
@@ -188,18 +186,32 @@ class Discovery:
     def _shortens(self, candidate: Candidate) -> bool:
         return any(shortens(candidate, numbered) for numbered in self.kept.sizings(candidate.universe))
 
-    def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
-        """The rule from right to left; at the universe's instances where the new left side leaves attributes open."""
-        other = completed(backwards(rule))
-        if other is not None and Pattern.of(other.equations[0]).usable:
-            yield other
-            return
+    def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
+        """The rule from right to left, proved, in the first form that can be: under conditions of its own, under those of the
+        rule, as general as the new left side determines; at each of the universe's instances where that leaves attributes open.
+        """
+        for other in self._turned(turned, rule):
+            complete = completed(other)
+            if complete is not None and Pattern.of(complete.equations[0]).usable:
+                verdict = self._verdict(complete)
+                if isinstance(verdict, Proved):
+                    yield complete, verdict
+                    return
         for instance in turned.universe.instances:
             sides = specialised((turned.left, turned.right), instance)
             for special in general_rules(sides, self, widen=False):
                 complete = completed(special)
                 if complete is not None and Pattern.of(complete.equations[0]).usable:
-                    yield complete
+                    verdict = self._verdict(complete)
+                    if isinstance(verdict, Proved):
+                        yield complete, verdict
+
+    def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
+        """Forms of the rule from right to left; the last only where the rule's own attributes are more than that determines."""
+        for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
+            yield backwards(rule, anew=anew)
+        if not Pattern.of(backwards(rule).equations[0]).usable:
+            yield from general_rules((turned.left, turned.right), self, widen=True, rows=turned.universe.variables)
 
     def _verdict(self, rule: Rule) -> Verdict:
         """The proof's verdict, after sampling: what random instantiations refute is not tried."""

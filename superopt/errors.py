@@ -89,3 +89,9 @@ class CheckFailedError(SuperoptError):
     """The rewritten model does not compute what the original does; nothing was saved."""
 
     exit_code = 25
+
+
+class DimensionError(SuperoptError):
+    """A size was given for a dimension that the model does not leave open."""
+
+    exit_code = 26

@@ -25,8 +25,10 @@ from superopt.prove.verify import prove
 from superopt.rule import Rule
 from superopt.verdict import Proved, Unknown
 
+SMALL = 3
+"""Equalities between graphs of so many operators are decided first, in all universes."""
 SLICE = 4_000
-"""How many candidates of a universe's largest size one task examines."""
+"""How many of a universe's larger candidates one task examines."""
 
 
 @dataclass(frozen=True)
@@ -59,25 +61,25 @@ class Findings:
 def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
     """What a universe suggests is decided: small equalities first, then two outputs joined in one term.
 
-    Very many candidates of the largest size are left to tasks of their own: each slice takes its share from everywhere among
-    them, so what the first finds says much of what the others would.
+    Larger candidates are left to tasks of their own: each slice takes its share from everywhere among them, so what the first
+    finds says much of what the others would.
     """
     started = time.process_time()
     enumeration = enumerate_universe(universe, seed)
     counts = Counts(universe.family, universe.name, enumeration.built, enumeration.graphs, enumeration.classes)
     ordered = sorted(enumeration.candidates, key=candidate_order)
-    smaller = sum(term_size(*c.left) < universe.limit for c in ordered)
-    ordered.extend(joins(enumeration))
-    del enumeration
+    small = [c for c in ordered if term_size(*c.left) <= SMALL]
+    large = ordered[len(small) :]
+    small.extend(joins(enumeration))
+    del enumeration, ordered
     counts.enumerate = time.process_time() - started
-    head = len(ordered) if len(ordered) - smaller <= SLICE else smaller
     discovery = Discovery(seed, counts)
     discovery.learn(known)
-    for candidate in ordered[:head]:
+    for candidate in small:
         discovery.examine(candidate)
-    slices = -(-(len(ordered) - head) // SLICE)
-    waiting = [ordered[head + first :: slices] for first in range(slices)]
-    settled = _packed(ordered[:head]) if waiting else b""
+    slices = -(-len(large) // SLICE)
+    waiting = [large[first::slices] for first in range(slices)]
+    settled = _packed(small) if waiting else b""
     return _findings(discovery, tuple(Slice(universe, settled, _packed(candidates)) for candidates in waiting))
 
 

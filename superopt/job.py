@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 from superopt import store
-from superopt.discovery import Counts, Equality, Known
+from superopt.discovery import Counts, Equality
 from superopt.execute import Tasks, digest_of
 from superopt.explore import Findings, Slice, defined, examined, explored
 from superopt.find.definitions import definitions
@@ -28,10 +28,10 @@ APART = frozenset({"cli", "generate", "model", "optimize", "report", "rewrite"})
 def explore_all(
     universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[Counts], None]
 ) -> dict[str, tuple[Findings, ...]]:
-    """What each universe suggests, by its name: the findings of its first task, then of each slice of its candidates.
+    """What each universe suggests, by its name: the findings of its first task, then of each slice of its larger candidates.
 
-    A universe starts when those it builds on have done their first tasks, whose findings it is told. Its first slice is told
-    what its first task found too, and all other slices what both did.
+    A universe starts when those it builds on have done their first tasks, whose findings it is told. Slices wait for the first
+    tasks of all universes and are told of all; those after a universe's first slice wait for that, and are told of it too.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
@@ -39,31 +39,37 @@ def explore_all(
         keys[universe.name] = digest_of(
             code_version(), seed, content(universe), *(keys[name] for name in before[universe.name])
         )
+    every = digest_of(*keys.values())
     found: dict[str, dict[int, Findings]] = {}
     slices: dict[str, tuple[Slice, ...]] = {}
     started: set[str] = set()
-
-    def known(name: str) -> list[Known]:
-        return [found[other][0].known for other in before[name]]
 
     def start() -> None:
         for name, universe in stated.items():
             if name not in started and all(other in found for other in before[name]):
                 started.add(name)
-                tasks.start(f"{name}/0", keys[name], explored, universe, known(name), seed, urgent=True)
+                known = [found[other][0].known for other in before[name]]
+                tasks.start(f"{name}/0", keys[name], explored, universe, known, seed, urgent=True)
+
+    def start_slices(name: str, first: int, last: int | None) -> None:
+        told = [found[other][0].known for other in stated]
+        told += [one.known for number, one in sorted(found[name].items()) if number]
+        for position, part in list(enumerate(slices[name], 1))[first:last]:
+            key = digest_of(every, name, position)
+            tasks.start(f"{name}/{position}", key, examined, part, told, seed, urgent=position == 1)
 
     start()
     for task, findings in tasks.results():
         name, _, number = task.rpartition("/")
         found.setdefault(name, {})[int(number)] = findings
         if number == "0":
-            start()
             slices[name] = findings.rest
             found[name][0] = replace(findings, rest=())
-        first, last = {"0": (0, 1), "1": (1, None)}.get(number, (0, 0))
-        told = [*known(name), *(one.known for _, one in sorted(found[name].items()))]
-        for position, part in list(enumerate(slices[name], 1))[first:last]:
-            tasks.start(f"{name}/{position}", digest_of(keys[name], position), examined, part, told, seed, urgent=position == 1)
+            start()
+            for other in stated if len(slices) == len(stated) else ():
+                start_slices(other, 0, 1)
+        elif number == "1":
+            start_slices(name, 1, None)
         progress(findings.counts)
     return {name: tuple(f for _, f in sorted(found[name].items())) for name in stated}
 
@@ -76,18 +82,19 @@ def define_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
 
 
 def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
-    """The equalities of all universes in their order, without those that earlier ones say."""
+    """The equalities of all universes, the small ones first, without those that earlier ones say."""
     kept = Kept()
     for rule in definitions().values():
         kept.add(rule)
     equalities: list[Equality] = []
-    for parts in found.values():
-        for equality in (e for findings in parts for e in findings.equalities):
+    first, rest = [parts[:1] for parts in found.values()], [parts[1:] for parts in found.values()]
+    for findings in (one for parts in (*first, *rest) for one in parts):
+        for equality in findings.equalities:
             part = kept.part(equality.candidate)
             if part is not None and kept.add(equality.rule):
                 equalities.append(equality.demoted() if part == store.SEARCH and equality.part == store.CORE else equality)
             kept.settle(equality.candidate)
-        for rule in (r for findings in parts for r in findings.suspects):
+        for rule in findings.suspects:
             kept.suspect(rule)
     return equalities
 

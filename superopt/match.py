@@ -1,15 +1,18 @@
 """Matching: where the left side of an equation stands in a graph of terms, and what the right side is there.
 
-Patterns are the typed terms of an `Equation`; graphs are terms whose extents are numbers. Sums and products match modulo
-associativity and commutativity: at the root a pattern may cover some of the operands, below the root a variable takes what
-the rest of the pattern leaves. A match is accepted only if the left side, instantiated, *is* the matched term.
+Patterns are the typed terms of an `Equation`; the extents of graphs are numbers, or polynomials in the open dimensions of a
+model. Sums and products match modulo associativity and commutativity: at the root a pattern may cover some of the operands,
+below the root a variable takes what the rest of the pattern leaves. A match is accepted only if the left side, instantiated,
+*is* the matched term, and if all that the rule and its right side ask holds whatever the open dimensions are.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from superopt.certain import certain
 from superopt.errors import ShapeError
 from superopt.graph import (
     Atom,
@@ -20,6 +23,8 @@ from superopt.graph import (
     Size,
     Sym,
     Term,
+    at_least,
+    atoms,
     attribute_atoms,
     size,
     substitute,
@@ -181,10 +186,11 @@ def solve(binding: Binding) -> Binding | None:
         left: list[tuple[Size, Extent]] = []
         for want, have in waiting:
             reduced = substitute(want, known.value)
-            if not isinstance(reduced, Size):
+            if not any(isinstance(a, Sym) for a in atoms(reduced)):
                 if reduced != have:
                     return None
                 continue
+            assert isinstance(reduced, Size)
             solution = _solution(reduced, have)
             if solution is None:
                 left.append((want, have))
@@ -198,19 +204,20 @@ def solve(binding: Binding) -> Binding | None:
 
 
 def _solution(extent: Size, value: Extent) -> tuple[str, Extent] | None:
-    unknown = set(extent.atoms())
+    unknown = {a for a in extent.atoms() if isinstance(a, Sym)}
     if len(unknown) != 1:
         return None
     atom = unknown.pop()
-    if not isinstance(atom, Sym):
-        return None
     rest = substitute(extent, lambda a: 0 if a == atom else None)
     slope = substitute(extent - rest, lambda a: 1 if a == atom else None)
-    if isinstance(slope, Size) or isinstance(rest, Size) or isinstance(value, Size) or extent - rest != slope * size(atom):
+    if isinstance(slope, Size) or extent - rest != slope * size(atom):
         return None
+    product = value - rest
+    if isinstance(product, Size):
+        return (atom.name, product * slope) if abs(slope) == 1 and not atom.real else None
     if atom.real:
-        return atom.name, (value - rest) / slope
-    quotient, remainder = divmod(value - rest, slope)
+        return atom.name, product / slope
+    quotient, remainder = divmod(product, slope)
     return (atom.name, int(quotient)) if remainder == 0 else None
 
 
@@ -276,7 +283,7 @@ class Pattern:
 
     def _accepted(self, binding: Binding, roots: tuple[Term, ...], rests: tuple[tuple[Term, ...], ...]) -> Match | None:
         solved = solve(binding)
-        if solved is None or substitute_cond(self.where, solved.value) is not True:
+        if solved is None or not certain(substitute_cond(self.where, solved.value)):
             return None
         cache: dict[Term, Term] = {}
         try:
@@ -291,7 +298,20 @@ class Pattern:
             return None
         if any(new.shape != old.shape for new, old in zip(results, roots, strict=True)) or results == roots:
             return None
+        if not _sound(results, roots, solved):
+            return None
         return Match(roots, results, solved)
+
+
+def _sound(results: Sequence[Term], roots: Sequence[Term], binding: Binding) -> bool:
+    """Whether what the new terms require, extents included, is certain, or required by the old ones too."""
+    extents = itertools.chain(binding.symbols.values(), *(t.shape for t in binding.tensors.values()))
+    if not any(isinstance(n, Size) for n in extents):
+        return True
+    old = set(subterms(*roots))
+    given = {c for t in old for c in t.requires}
+    new = [t for t in subterms(*results) if t not in old]
+    return all(c in given or certain(c) for t in new for c in (*t.requires, *(at_least(n, 1) for n in t.shape)))
 
 
 def _with_rest(op: str, term: Term, rest: tuple[Term, ...]) -> Term:

@@ -7,7 +7,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,13 +16,15 @@ from typing import Generic, TypeVar, overload
 
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.model.cache import Cache, default_path
-from superopt.model.check import Check, check
-from superopt.model.compare import MARGIN, Comparison, compare
+from superopt.model.check import Check
+from superopt.model.compare import Comparison
+from superopt.model.dimensions import Sizing, other_sizings, representative
+from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
 from superopt.model.islands import Chart
 from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, opset_of, tensors
 from superopt.model.measure import Clock
 from superopt.model.save import copy, loadable, save
-from superopt.model.session import Device, Loadable, Session, runtime
+from superopt.model.session import Device, Loadable, Session, random_inputs, runtime
 from superopt.model.splice import require_valid
 from superopt.report.optimization import Environment, Report, Rounding, Timing
 from superopt.report.progress import Listener, Progress, silent
@@ -89,6 +91,7 @@ def optimize(
     budget: float = 60.0,
     seed: int = 0,
     threads: int = 1,
+    shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
@@ -102,6 +105,7 @@ def optimize(
     budget: float = 60.0,
     seed: int = 0,
     threads: int = 1,
+    shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
@@ -114,6 +118,7 @@ def optimize(
     budget: float = 60.0,
     seed: int = 0,
     threads: int = 1,
+    shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
@@ -124,21 +129,25 @@ def optimize(
     the search may take (checking and comparing come on top), `seed` that of every random choice. `cache` is the file that keeps
     measured times, in the user's cache folder by default. `progress` is told where the work stands.
 
+    Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
+    the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
+    side of an image, and 128 elsewhere.
+
     Raises:
         ModelNotFoundError, InvalidModelError: the model cannot be loaded, see `model.load` and `model.session`.
         ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
         StoreError: the stored rules are not proved as they stand.
         CheckFailedError: the rewritten model is not valid, or strays further from a float64 run than the original.
     """
-    run = _Run(
-        Device(provider, threads), budget, seed, Path(cache) if cache is not None else default_path(), progress or silent
-    )
+    path = Path(cache) if cache is not None else default_path()
+    run = _Run(Device(provider, threads), budget, seed, path, progress or silent)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
             rules = load_rules()
             loaded = load(model)
+            run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder))
-            _require_runs(original, loaded, run.device)
+            _require_runs(original, loaded, run.device, run.sizings)
         with run.phase("search"):
             candidate = run.improved(loaded.model, rules)
         candidate = run.accepted(loaded.model, candidate, original, Path(folder))
@@ -149,12 +158,20 @@ def optimize(
     return Optimized(candidate if report.accepted else loaded.model, report, unchanged, loaded.external)
 
 
-def _require_runs(original: ModelProto | Path, loaded: Loaded, device: Device) -> None:
-    """Raises `InvalidModelError`, with the model's name, if ONNX Runtime cannot load it."""
+def _require_runs(original: ModelProto | Path, loaded: Loaded, device: Device, sizings: Sequence[Sizing]) -> None:
+    """Raises `InvalidModelError`, with the model's name, if ONNX Runtime cannot load it, or run it at one of the sizings."""
     try:
-        Session(original, device)
+        session = Session(original, device)
     except InvalidModelError as error:
         raise InvalidModelError(f"{loaded.label}: {error}") from error
+    for sizing in sizings:
+        if sizing.numbers:
+            try:
+                session.run(random_inputs(session.inputs, sizes=sizing.numbers))
+            except InvalidModelError as error:
+                raise InvalidModelError(
+                    f"{loaded.label}: it does not run at {sizing}, so other sizes are needed ({error})"
+                ) from error
 
 
 @dataclass
@@ -166,6 +183,7 @@ class _Run:
     seed: int
     cache: Path
     listener: Listener
+    sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
     passes: Passes = ()
@@ -173,7 +191,7 @@ class _Run:
     growth: float = 0.0
     islands: tuple[int, int] = (0, 0)
     checked: Check | None = None
-    compared: Comparison | None = None
+    compared: Compared | None = None
     stopped: str = "every segment was searched"
 
     @contextmanager
@@ -191,7 +209,7 @@ class _Run:
         start = time.monotonic()
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
-        search = Search(rules, Clock(self.device, times, resident=weights), opset_of(model))
+        search = Search(rules, Clock(self.device, times, resident=weights), opset_of(model), self.sizings)
         self.growth = growth = GROWTH * weights + GROWTH_AT_LEAST
         for number, between in enumerate(PASSES, 1):
             chart = Chart(model)
@@ -223,22 +241,28 @@ class _Run:
                 with self.phase("check"):
                     require_valid(candidate, model)
                     rewritten = loadable(candidate, folder)
-                    checked = check(original, rewritten, self.device, seed=self.seed)
+                    checked = check_everywhere(
+                        original, rewritten, self.device, self.sizings, other_sizings(model), seed=self.seed
+                    )
             except CheckFailedError as error:
                 failed = failed or error
                 continue
             with self.phase("measure"):
-                seconds = COMPARING / 2 if number else COMPARING
-                compared = compare(original, rewritten, self.device, seconds=seconds, seed=self.seed, progress=self.share)
-                if compared.ratio >= 1 + MARGIN and not compared.faster():
-                    compared = compare(original, rewritten, self.device, seconds=COMPARING, seed=self.seed, progress=self.share)
-            if self.compared is None or compared.faster():
+                compared = self._compared(original, rewritten, COMPARING / 2 if number else COMPARING)
+                if compared.promising:
+                    compared = self._compared(original, rewritten, COMPARING)
+            if self.compared is None or compared.faster:
                 self.compared, self.checked, self.taken = compared, checked, passes
-            if compared.faster():
+            if compared.faster:
                 return candidate
         if failed is not None and self.compared is None:
             raise failed
         return candidate
+
+    def _compared(self, original: Loadable, rewritten: Loadable, seconds: float) -> Compared:
+        return compare_everywhere(
+            original, rewritten, self.device, self.sizings, seconds=seconds, seed=self.seed, progress=self.share
+        )
 
     def _told(self, search: Search, parts: list[Segment], deadline: float, phase: str) -> Iterator[Gain]:
         """The gains, with the listener told of each; a search that the deadline cut short is noted."""
@@ -262,7 +286,7 @@ class _Run:
 
     def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
         """What there is to say when all is done."""
-        accepted = self.compared is not None and self.compared.faster()
+        accepted = self.compared is not None and self.compared.faster
         return Report(
             model=loaded.label,
             accepted=accepted,
@@ -273,7 +297,8 @@ class _Run:
             nodes_after=len(candidate.graph) if accepted else len(loaded.model.graph),
             rules=applied_rules([gain for taken in self.taken for gain in taken], rules),
             segments=segment_rows(self.searched),
-            timing=_timing(self.compared),
+            timing=None if self.compared is None else _timing(self.compared.least),
+            shapes={str(sizing): _timing(c) for sizing, c in self.compared.at if sizing.numbers} if self.compared else {},
             rounding=_rounding(self.checked),
             seconds=dict(self.seconds),
             environment=_environment(self.device),
@@ -283,18 +308,17 @@ class _Run:
         )
 
 
-def _reason(compared: Comparison | None, left_out: str, *, accepted: bool) -> str:
+def _reason(compared: Compared | None, left_out: str, *, accepted: bool) -> str:
     if compared is None:
         return "nothing faster was found; the original is kept"
+    ratios = sorted(c.ratio for _, c in compared.at)
     if accepted:
-        return f"{compared.ratio:.2f} times as fast as the original{left_out}"
-    return f"{compared.ratio:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
+        span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        return f"{span} times as fast as the original{left_out}"
+    return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
 
 
-def _timing(compared: Comparison | None) -> Timing | None:
-    if compared is None:
-        return None
-    c = compared
+def _timing(c: Comparison) -> Timing:
     return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt.errors import InvalidModelError, ShapeError
+from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
 from superopt.model.load import Model
 from superopt.model.measure import Clock, Measured
@@ -41,29 +42,27 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """What the search found for segments that are equal up to names. `steps` are the seconds that each step saves."""
+    """What the search found for segments that are equal up to names.
+
+    `steps` are the seconds that each step saves, `bytes` how much larger the model's weights become (negative: smaller).
+    """
 
     copies: tuple[Segment, ...]
     found: Found
     steps: tuple[float, ...]
+    bytes: float = 0.0
 
     @property
     def seconds(self) -> float:
         """What all copies save in a run, by the cost model."""
         return (self.found.before - self.found.after) * len(self.copies)
 
-    @property
-    def bytes(self) -> float:
-        """How much larger the model's weights become; negative where they shrink."""
-        more = weight_elements(self.found.outputs) - weight_elements(self.copies[0].state)
-        return more * len(self.copies) * self.copies[0].island.dtype.itemsize
-
     def replacements(self) -> Iterator[Replacement]:
         """What to compute the copies' outputs by."""
         for segment in self.copies:
             terms = segment.form.restored(self.found.outputs)
             island = segment.island
-            yield Replacement(dict(zip(island.outputs, terms, strict=True)), island.dtype, island.conditions)
+            yield Replacement(dict(zip(island.outputs, terms, strict=True)), island.dtype, island.conditions, island.sizings)
 
 
 def segments(chart: Chart, *, between: bool = False) -> list[Segment]:
@@ -77,12 +76,13 @@ def segments(chart: Chart, *, between: bool = False) -> list[Segment]:
 
 
 class Search:
-    """The search over the segments of one model: rules, and costs on a device."""
+    """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter."""
 
-    def __init__(self, rules: Iterable[Rule], clock: Clock, opset: int) -> None:
+    def __init__(self, rules: Iterable[Rule], clock: Clock, opset: int, sizings: Sequence[Sizing]) -> None:
         self.rules = RuleSet(rules)
         self.clock = clock
         self.opset = opset
+        self.sizings = sizings
         self.machine = MACHINES[clock.device.provider]
 
     def gains(self, parts: Sequence[Segment], deadline: float) -> Iterator[Gain]:
@@ -91,23 +91,39 @@ class Search:
         for part in parts:
             by_type.setdefault(part.island.dtype.name, []).append(part)
         for same_type in by_type.values():
-            measure = self._measure(Measured(self.clock, self.opset, dtype=same_type[0].island.dtype.numpy()))
+            island = same_type[0].island
+            measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
+            measure = self._measure(measured, island.sizings)
             copies: dict[State, list[Segment]] = {}
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
             counts = {state: len(alike) for state, alike in copies.items()}
             for state, found in search_all(counts, self.rules, estimate=self._estimate, measure=measure, deadline=deadline):
+                if found.steps and not self._pays(state, found.outputs, measured):
+                    found = replace(found, outputs=state, steps=(), after=found.before)  # noqa: PLW2901
                 saved = gains(state, found.steps, measure) if math.isfinite(found.before) else ()
-                yield Gain(tuple(copies[state]), found, tuple(saved))
+                more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
+                yield Gain(tuple(copies[state]), found, tuple(saved), more * counts[state] * island.dtype.itemsize)
+
+    def _at(self, state: State, sizing: Sizing | None = None) -> State:
+        """The state with numbers for the open dimensions."""
+        return tuple(map((sizing or self.sizings[0]).at, state))
 
     def _estimate(self, state: State) -> float:
-        return roofline.seconds(state, self.machine)
+        return sum(roofline.seconds(self._at(state, s), self.machine) for s in self.sizings)
 
-    @staticmethod
-    def _measure(measured: Measured) -> Cost:
+    def _pays(self, before: State, after: State, measured: Measured) -> bool:
+        """Whether the state after is no slower than the one before at any of the sizings."""
+        if len(self.sizings) == 1:
+            return True
+        return all(measured.seconds(self._at(after, s)) <= measured.seconds(self._at(before, s)) for s in self.sizings)
+
+    def _measure(self, measured: Measured, everywhere: Sequence[Sizing]) -> Cost:
         def seconds(state: State) -> float:
             try:
-                return measured.seconds(state)
+                if len(everywhere) > 1:
+                    measured.require_expressible(state, everywhere)
+                return sum(measured.seconds(self._at(state, s)) for s in self.sizings)
             except (InvalidModelError, ShapeError):
                 return math.inf
 

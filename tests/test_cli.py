@@ -18,6 +18,7 @@ from superopt import cli, errors
 from superopt.discovery import Counts
 from superopt.generate import Generation
 from superopt.prove.ledger import Row
+from superopt.quantities import seconds
 from superopt.report.progress import Progress
 from superopt.rule import parse_rules
 from superopt.store import load
@@ -289,7 +290,7 @@ def test_what_is_not_proved_has_an_exit_code(capsys: pytest.CaptureFixture[str],
     ("text", "expected"), [("60s", 60.0), ("90", 90.0), ("2m", 120.0), ("1.5h", 5400.0), ("500ms", 0.5), (" 1 min", 60.0)]
 )
 def test_spans_of_time(text: str, expected: float) -> None:
-    assert cli.seconds(text) == expected
+    assert seconds(text) == expected
 
 
 def test_progress_without_a_terminal_is_a_line_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from superopt.errors import SchedulerError
 from superopt.execute import Tasks
 from superopt.explore import Findings, defined, examined, explored
 from superopt.find import convolution, matrix
+from superopt.find.enumerate import term_size
 from superopt.find.families import UNIVERSES
 from superopt.find.order import foundations
 from superopt.find.universe import FACTOR, FACTORS, Template, Universe, binary, parts, unary
@@ -187,16 +188,19 @@ def test_what_is_known_is_not_found_again() -> None:
     assert again.equalities == ()
 
 
-def test_the_candidates_of_a_large_universe_are_examined_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_larger_candidates_are_examined_after_all_small_ones_and_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore, "SLICE", 1_000_000)
     alone = explored(convolution.ENLARGED, [], 0)
+    assert all(term_size(*e.candidate.left) <= explore.SMALL for e in alone.equalities)
+    (rest,) = alone.rest
+    whole = examined(rest, [alone.known], 0)
     monkeypatch.setattr(explore, "SLICE", 12)
     first = explored(convolution.ENLARGED, [], 0)
     parts = [examined(part, [first.known], 0) for part in first.rest]
     assert len(parts) > 1
-    assert sum(p.counts.candidates for p in (first, *parts)) == alone.counts.candidates
+    assert sum(p.counts.candidates for p in parts) == whole.counts.candidates
     sliced = [e.rule.text for e in merged({"enlarged": [first, *parts]})]
-    assert len(sliced) >= len(merged({"enlarged": [alone]}))
+    assert len(sliced) >= len(merged({"enlarged": [alone, whole]}))
     assert len(set(sliced)) == len(sliced)
 
 

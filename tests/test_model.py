@@ -238,10 +238,15 @@ def test_the_standard_operators_may_be_imported_by_their_long_name() -> None:
 
 def test_a_value_of_unknown_shape_is_outside() -> None:
     proto = model(
-        [node("Relu", ["x"], ["a"]), node("MatMul", ["a", "w"], ["b"]), node("Relu", ["z"], ["c"], name="known")],
+        [
+            node("Compress", ["x", "which"], ["some"], axis=0),
+            node("Relu", ["some"], ["a"]),
+            node("MatMul", ["a", "w"], ["b"]),
+            node("Relu", ["z"], ["c"], name="known"),
+        ],
         {"x": ["batch", 4], "z": [2]},
-        {"b": ["batch", 4], "c": [2]},
-        [weight("w", 4, 4)],
+        {"b": ["some", 4], "c": [2]},
+        [weight("w", 4, 4), numpy_helper.from_array(np.array([True, False, True]), "which")],
     )
     assert [names(i) for i in islands(proto)] == [{"known"}]
 

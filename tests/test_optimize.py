@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from onnx import helper
 import superopt
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.graph import variable
+from superopt.model.check import check
 from superopt.model.compare import Comparison
 from superopt.op import apply
 from superopt.report.progress import Progress
@@ -24,6 +26,7 @@ from superopt.rule import parse_rules
 from tests.models import model, run, weight
 
 FLOW = sys.modules["superopt.optimize"]
+EVERYWHERE = "superopt.model.everywhere"
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 SWAP = "swap: transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) => x for x[2]"
 WRONG = "wrong: relu(x) => x for x[2]"
@@ -89,7 +92,7 @@ def test_a_faster_model_is_found_and_returned(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_kind_of_the_result_follows_that_of_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
     path = tmp_path / "m.onnx"
     onnx.save(branches(), path)
     for source in (path, str(path), ir.from_proto(branches())):
@@ -103,7 +106,7 @@ def test_the_kind_of_the_result_follows_that_of_the_model(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("external", [True, False])
 def test_tensors_in_other_files_are_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, external: bool) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
     path, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(branches(), path, save_as_external_data=external, location="w.bin", size_threshold=0)
     if not external:
@@ -118,7 +121,7 @@ def test_tensors_in_other_files_are_no_obstacle(monkeypatch: pytest.MonkeyPatch,
 
 def test_repeated_blocks_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
     optimized = superopt.optimize(branches(3), budget=20.0)
     assert len(optimized.model.graph.node) == 6
     assert {s.copies for s in optimized.report.segments} == {3}
@@ -141,7 +144,7 @@ def test_where_no_rule_applies_the_original_is_returned(monkeypatch: pytest.Monk
 
 def test_a_candidate_that_does_not_measure_faster_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(1.01))
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(1.01))
     proto = branches()
     optimized = superopt.optimize(proto, budget=10.0)
     assert optimized.model is proto
@@ -174,7 +177,7 @@ def test_where_all_rewrites_together_are_not_faster_fewer_are_tried(monkeypatch:
         tried.append(len(candidate.graph.node))
         return measured(1.5 if len(tried) > 1 else 0.9)
 
-    monkeypatch.setattr(FLOW, "compare", by_size)
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", by_size)
     optimized = superopt.optimize(two_sizes(), budget=20.0)
     assert optimized.report.accepted
     assert tried[1] > tried[0]
@@ -186,7 +189,7 @@ def test_where_all_rewrites_together_are_not_faster_fewer_are_tried(monkeypatch:
 def test_where_no_choice_of_rewrites_is_faster_the_first_comparison_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     ratios = iter([1.01, 0.9, 0.8])
-    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(next(ratios)))
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(next(ratios)))
     optimized = superopt.optimize(two_sizes(), budget=20.0)
     assert not optimized.report.accepted
     assert optimized.report.timing is not None
@@ -197,7 +200,7 @@ def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPa
     use(monkeypatch, FACTOR)
     noisy = Comparison(original=1.1, candidate=1.0, ratio=1.1, low=1.01, high=1.2, control=1.0, noise=0.05, rounds=9)
     found = iter([noisy, measured(1.1)])
-    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: next(found))
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: next(found))
     report = superopt.optimize(branches(), budget=20.0).report
     assert report.accepted
     assert report.timing is not None
@@ -206,17 +209,17 @@ def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPa
 
 def test_rewrites_that_fail_the_check_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
     checked: list[int] = []
-    passes = FLOW.check
+    passes = check
 
-    def strict(original: onnx.ModelProto, candidate: onnx.ModelProto, *rest: object, **more: object) -> object:
+    def strict(original: onnx.ModelProto, candidate: onnx.ModelProto, *rest: Any, **more: Any) -> object:
         checked.append(len(candidate.graph.node))
         if len(checked) == 1:
             raise CheckFailedError("output 'y'")
         return passes(original, candidate, *rest, **more)
 
-    monkeypatch.setattr(FLOW, "check", strict)
+    monkeypatch.setattr(f"{EVERYWHERE}.check", strict)
     report = superopt.optimize(two_sizes(), budget=20.0).report
     assert report.accepted
     assert report.nodes_after == checked[1]
@@ -249,7 +252,7 @@ def test_an_unknown_provider_and_a_model_that_does_not_load_are_refused(monkeypa
 
 def test_the_report_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "compare", lambda *_, **__: measured(2.0))
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
     report = superopt.optimize(branches(), budget=10.0, seed=7, threads=1).report
     read = json.loads(report.json())
     assert read["speedup"] == 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superopt.find.matrix import SMALL, K, M, N
+from superopt.find.matrix import SMALL, K, L, M, N
 from superopt.find.universe import FACTOR, FACTORS, Template, Universe, binary, parts, symbols, unary
 from superopt.graph import variable
 
@@ -35,6 +35,52 @@ BATCHED = Universe(
         binary("concat", axis=-3),
     ),
     ranges={**SIZES, "b": SMALL, "a": FACTORS},
+)
+
+_ROWS, _COLUMNS = variable("x", (N, K)), variable("y", (P, K))
+_WEIGHTS = variable("w", (K, M)), variable("v", (K, M))
+
+REPEATED = Universe(
+    family="batches",
+    name="repeated",
+    variables=((_ROWS,), (_COLUMNS,), _WEIGHTS, (variable("z", (P, N, K)),)),
+    constants=(),
+    templates=(
+        unary("expand", shape=(P, N, K), axes=(-2, -1)),
+        unary("expand", shape=(P, N, K), axes=(-3, -1)),
+        unary("expand", shape=(P, N, M), axes=(-2, -1)),
+        unary("expand", shape=(P, N, M), axes=(-3, -1)),
+        unary("relu", first=P),
+        unary("scale", factor=FACTOR, first=P),
+        unary("reduce_mean", axes=(-2,), first=P),
+        unary("transpose", perm=(-2, -3, -1), first=P),
+        binary("add"),
+        binary("mul"),
+        binary("matmul"),
+        binary("concat", axis=-1),
+    ),
+    ranges={**SIZES, "p": SMALL, "a": FACTORS},
+    limit=3,
+)
+
+PAIRS = Universe(
+    family="batches",
+    name="pairs",
+    variables=((_ROWS,), (variable("y", (P, L)),), (variable("z", (P, N, L)),), (variable("w", (K + L, M)),)),
+    constants=(),
+    templates=(
+        unary("expand", shape=(P, N, K), axes=(-2, -1)),
+        unary("expand", shape=(P, N, L), axes=(-3, -1)),
+        unary("expand", shape=(P, N, M), axes=(-2, -1)),
+        unary("expand", shape=(P, N, M), axes=(-3, -1)),
+        parts(-2),
+        binary("add"),
+        binary("matmul"),
+        binary("concat", axis=-1),
+    ),
+    ranges={**SIZES, "p": SMALL, "l": SMALL},
+    limit=5,
+    weighing=2,
 )
 
 _x, _y = (variable(name, (N, K)) for name in "xy")

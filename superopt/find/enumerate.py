@@ -68,10 +68,14 @@ def weight(term: Term) -> int:
     return len(term.args) - 1 if operator(term.op).commutative else 1
 
 
-def candidate_order(candidate: Candidate) -> tuple[int, int, int]:
-    """Sorts candidates: small ones first, and among those of one size the more general, which have more variables."""
+def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
+    """Sorts candidates: small ones first, among those of one size the more general, which have more variables, and among those
+    the ones about operators that the universe names first.
+    """
     left, right = candidate.left, candidate.right
-    return term_size(*left), term_size(*right), -len(variables(*left, *right))
+    named = list(dict.fromkeys(t.op for t in candidate.universe.templates))
+    used = {named.index(t.op) for t in subterms(*left, *right) if t.op in named}
+    return term_size(*left), term_size(*right), -len(variables(*left, *right)), sorted(used, reverse=True)
 
 
 def term_size(*roots: Term) -> int:

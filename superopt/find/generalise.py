@@ -144,8 +144,18 @@ def _forms(sides: Sides, judge: Judge) -> Iterator[Equation]:
     for conditions in filter(None, choices):
         equation = _read(sides, reading, conditions)
         if equation is not None and judge.plausible([equation]):
-            yield equation
+            yield _unconditional(sides, reading, conditions, equation, judge)
             return
+
+
+def _unconditional(sides: Sides, reading: Reading, conditions: Sequence[Cond], equation: Equation, judge: Judge) -> Equation:
+    """The equation without those of its conditions that it seems to hold without."""
+    for condition in conditions:
+        fewer = [c for c in conditions if c != condition]
+        tried = _read(sides, reading, fewer)
+        if tried is not None and judge.plausible([tried]):
+            conditions, equation = fewer, tried
+    return equation
 
 
 def _abstracted(sides: Sides, reading: Reading, equation: Equation, judge: Judge) -> Equation:
@@ -309,12 +319,12 @@ def _axis(term: Term) -> int:
 
 
 def _shared_extents(sides: Sides) -> Iterator[Cond]:
-    """Equalities between extents of different variables that are one extent in the universe."""
+    """Equalities between extents of different variables that are one extent in the universe, and of those that are a number."""
     first: dict[Extent, Size] = {}
     for tensor in variables(*sides[0], *sides[1]):
         for axis in range(-tensor.rank, 0):
-            own = size(Dim(tensor.name, axis))
-            other = first.setdefault(tensor.shape[axis], own)
+            own, meant = size(Dim(tensor.name, axis)), tensor.shape[axis]
+            other = meant if isinstance(meant, int) else first.setdefault(meant, own)
             if other != own:
                 difference = own - other
                 assert isinstance(difference, Size)

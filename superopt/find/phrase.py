@@ -246,13 +246,9 @@ def _reaches(rule: Rule, wide: Phrase) -> bool:
     return all((v, rank) in reached for v, ranks in wide.ranks for rank in ranks)
 
 
-def backwards(rule: Rule) -> Rule:
-    """The rule from right to left, without the conditions on extents: those are for the new left side to ask."""
+def backwards(rule: Rule, *, anew: bool = True) -> Rule:
+    """The rule from right to left; `anew` without the conditions on extents, which are then for the new left side to ask."""
     old = rule.statement
-    where = tuple(c for c in old.where if ".shape" not in c)
-    return Rule("", replace(old, left=old.right, right=old.left, where=where), tuple(_turned_round(rule, where)))
-
-
-def _turned_round(rule: Rule, where: tuple[str, ...]) -> list[Equation]:
-    old = rule.statement
-    return equations(replace(old, left=old.right, right=old.left, where=where))
+    where = tuple(c for c in old.where if ".shape" not in c) if anew else old.where
+    turned = replace(old, left=old.right, right=old.left, where=where)
+    return Rule("", turned, tuple(equations(turned)))

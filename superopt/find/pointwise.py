@@ -68,7 +68,7 @@ CLAMPS = Universe(
         binary("minimum"),
     ),
     ranges={**SIZES, "a": FACTORS, "i": (-1, 0), "j": (1, 2, 3), "e": (2, 3), "f": (1, 2)},
-    limit=3,
+    limit=2,
 )
 
 POWERS = Universe(
@@ -89,6 +89,7 @@ POWERS = Universe(
     ranges=SIZES,
     repeats=True,
     positive=("x", "y"),
+    limit=2,
 )
 
 EXPONENTIALS = Universe(
@@ -146,6 +147,7 @@ ERROR_FUNCTIONS = Universe(
         binary("add"),
     ),
     ranges={**SIZES, "a": FACTORS},
+    limit=3,
 )
 
 C, D = (variable(name, (N, K)) for name in "cd")
@@ -178,6 +180,7 @@ CONDITIONS = Universe(
     ),
     ranges=SIZES,
     conditions=("c", "d"),
+    limit=2,
 )
 
 
@@ -197,6 +200,7 @@ def moves(name: str, *functions: Template, positive: bool = False) -> Universe:
             binary("concat", axis=-1),
         ),
         ranges={**SIZES, "a": FACTORS, "i": (-1, 0), "j": (1, 2, 3), "e": (2, 3), "f": (1, 2)},
+        limit=3,
         positive=("x", "y", "t") if positive else (),
     )
 
@@ -228,4 +232,5 @@ MOVES_OF_CONDITIONS = Universe(
     ),
     ranges=SIZES,
     conditions=("c", "d"),
+    limit=2,
 )

@@ -54,6 +54,7 @@ EXTREMES = Universe(
         binary("concat", axis=-2),
     ),
     ranges={**SIZES, "a": FACTORS},
+    limit=3,
 )
 
 SOFTMAXES = Universe(
@@ -74,6 +75,7 @@ SOFTMAXES = Universe(
         binary("mul"),
     ),
     ranges=SIZES,
+    limit=3,
 )
 
 MOVES_OF_SOFTMAXES = Universe(
@@ -91,6 +93,7 @@ MOVES_OF_SOFTMAXES = Universe(
         binary("concat", axis=-2),
     ),
     ranges={**SIZES, "e": (1, 2)},
+    limit=3,
 )
 
 W, V = variable("w", (K, M)), variable("v", (K, M))
@@ -136,6 +139,7 @@ REPEATS = Universe(
         binary("concat", axis=-2),
     ),
     ranges={**SIZES, "a": FACTORS, "o": (2, 3), "q": (2, 3)},
+    limit=2,
 )
 
 SCANS = Universe(
@@ -158,4 +162,5 @@ SCANS = Universe(
         binary("matmul"),
     ),
     ranges={**SIZES, "a": FACTORS},
+    limit=2,
 )

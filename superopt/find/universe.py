@@ -61,7 +61,7 @@ class Universe:
     constants: tuple[Constant, ...]
     templates: tuple[Template, ...]
     ranges: Ranges
-    limit: int = 3
+    limit: int = 4
     repeats: bool = False
     instances: tuple[Mapping[str, Extent], ...] = ()
     small: tuple[str, ...] = ()

@@ -14,9 +14,13 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from superopt.errors import ShapeError
 from superopt.graph import Term, variables
-from superopt.model.lift import FLOATS, leaf_of, lift_node
-from superopt.model.load import Model, charted, opset_of
+from superopt.model.dimensions import Sizing
+from superopt.model.generic import lower_everywhere
+from superopt.model.lift import FLOATS
+from superopt.model.load import Model
+from superopt.model.views import Views
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +37,7 @@ class Island:
     outputs: Mapping[str, Term]
     dtype: ir.DataType
     conditions: frozenset[str] = frozenset()
+    sizings: tuple[Sizing, ...] = (Sizing({}),)
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
@@ -55,8 +60,8 @@ class Chart:
     """A model's copy for analysis, with what lifts in it and what only combines weights."""
 
     def __init__(self, model: Model) -> None:
-        self.model = charted(model)
-        self.opset = opset_of(model)
+        self.views = Views(model)
+        self.model, self.opset = self.views.model, self.views.opset
         self._only = _float_type([v for node in self.model.graph for v in node.outputs])
         self._captured = {name for node in self.model.graph for name in _captures(node)}
         self._weights: dict[ir.Value, Term] = {}
@@ -91,18 +96,20 @@ class Chart:
         outputs = {v: t for v, t in terms.items() if self._used_outside(v, inside)}
         conditions = frozenset(_name(v) for v in outputs if v.dtype == ir.DataType.BOOL)
         values, wanted = ({_name(v): t for v, t in found.items()} for found in (terms, outputs))
-        return Island(tuple(nodes), values, wanted, dtype, conditions)
+        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small)
 
     def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
         return value.is_graph_output() or value.name in self._captured or any(u.node not in inside for u in value.uses())
 
     def _is_weight(self, value: ir.Value) -> bool:
-        leaf = self._weights.get(value) or leaf_of(value)
+        leaf = self._weights.get(value) or self.views.leaf(value)
         return leaf is not None and leaf.constant
 
     def _place(self, node: ir.Node) -> None:
         """Notes the node's level if it lifts, its terms if it only combines weights, and how far its results have come."""
         lifted = self._lifted(node, {})
+        if lifted is not None and not self._lowers(lifted):
+            lifted = None
         if lifted is not None and all(term.constant for term in lifted.values()):
             self._weights.update(lifted)
             return
@@ -115,6 +122,18 @@ class Chart:
             level = max((self._reach.get(name, 0) + (name in self._inland) for name in _reads(node)), default=0)
         self._reach.update((name, level) for name in names)
 
+    def _lowers(self, lifted: Mapping[ir.Value, Term]) -> bool:
+        """Whether nodes can compute the terms whatever the open dimensions are, and no weight depends on these."""
+        if not self.views.dynamic:
+            return True
+        if any(t.constant and not all(isinstance(n, int) for n in t.shape) for t in lifted.values()):
+            return False
+        try:
+            lower_everywhere({_name(v): t for v, t in lifted.items()}, self.views.opset, self.views.small)
+        except ShapeError:
+            return False
+        return True
+
     def _lifted(self, node: ir.Node, terms: Mapping[ir.Value, Term]) -> dict[ir.Value, Term] | None:
         """The terms of the node's results over `terms` and variables, or None if it does not lift.
 
@@ -124,9 +143,9 @@ class Chart:
         results = [v for v in node.outputs if v.name]
         if node.op_identifier() in self.model.functions or self._float_type(node) is None:
             return None
-        operands = [None if v is None else terms.get(v) or self._weights.get(v) or leaf_of(v) for v in node.inputs]
-        lifted = lift_node(node, operands, self.opset)
-        if lifted is None or any(v.shape is None or tuple(v.shape) != t.shape for v, t in zip(results, lifted, strict=True)):
+        operands = [None if v is None else terms.get(v) or self._weights.get(v) or self.views.leaf(v) for v in node.inputs]
+        lifted = self.views.lift(node, operands)
+        if lifted is None:
             return None
         return dict(zip(results, lifted, strict=True))
 

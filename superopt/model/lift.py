@@ -57,17 +57,25 @@ def leaf_of(value: ir.Value) -> Term | None:
     extents = tuple(d for d in shape if isinstance(d, int) and d > 0)
     if len(extents) != len(shape):
         return None
-    return variable(value.name, extents, constant=_constant(value) is not None, condition=condition)
+    return variable(value.name, extents, constant=_is_stored(value), condition=condition)
 
 
 def constant_array(value: ir.Value) -> Array | None:
-    """The array of an initializer that no input can override, or of a Constant node; None for any other value."""
+    """The array of an initializer that no input can override, of a Constant node, or of what is known beforehand (see
+    `model.propagate`); None for any other value.
+    """
     tensor = _constant(value)
     return None if tensor is None else tensor.numpy()
 
 
 def _constant(value: ir.Value) -> ir.TensorProtocol | None:
     return None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+
+
+def _is_stored(value: ir.Value) -> bool:
+    """Whether the model holds the value: it is no result, but of a Constant node."""
+    producer = value.producer()
+    return _constant(value) is not None and (producer is None or producer.op_type == "Constant")
 
 
 def _bindings(op_type: str) -> list[Operator]:
@@ -150,6 +158,8 @@ class _Node:
         value = self.node.inputs[position]
         assert value is not None
         assert value.name
+        if not _is_stored(value):
+            raise ShapeError(f"{self.op_type}: {value.name} is computed")
         return variable(value.name, self.integers(position)[1], constant=True)
 
     def broadcast(self) -> list[Term]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -12,9 +12,9 @@ import onnx
 import onnx_ir as ir
 from onnx import ModelProto
 from onnx_ir import Model
-from onnx_ir.passes.common import ShapeInferencePass
 
 from superopt.errors import InvalidModelError, ModelNotFoundError
+from superopt.model.propagate import with_shapes
 
 __all__ = [
     "OVERRIDABLE_SINCE",
@@ -182,9 +182,9 @@ def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTens
     )
 
 
-def charted(model: Model) -> Model:
-    """A copy for analysis: nodes in topological order, with all shapes that ONNX shape inference finds, no weight an input."""
-    copy = model.clone()
+def charted(model: Model, sized: Callable[[Model], Model] = lambda model: model) -> Model:
+    """A copy for analysis, its inputs `sized`: nodes in topological order, no weight an input, all shapes that can be known."""
+    copy = sized(model.clone())
     if copy.ir_version < OVERRIDABLE_SINCE:
         inputs = [v for v in copy.graph.inputs if not v.is_initializer()]
         copy.graph.inputs.clear()
@@ -193,4 +193,4 @@ def charted(model: Model) -> Model:
     for value in copy.graph.initializers.values():
         if value.const_value is not None:
             value.shape, value.dtype = ir.Shape(value.const_value.shape.numpy()), value.const_value.dtype
-    return ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copy).model
+    return with_shapes(copy)

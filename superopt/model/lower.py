@@ -151,7 +151,8 @@ class _Lowering:
         nodes = needed([renamed(node, titles) for node in self.nodes], self.wanted)
         read = {name for node in nodes for name in node.inputs}
         stored = {name: array for name, array in self.initializers.items() if name in read}
-        return Lowered(tuple(nodes), stored, frozenset(booleans))
+        shapes = {titles.get(name, name): term.sizes for term, name in self.names.items()}
+        return Lowered(tuple(nodes), stored, frozenset(booleans), shapes)
 
     # ------------------------------------------------------------ what is computed by nodes
 

@@ -6,6 +6,7 @@ import itertools
 import math
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,8 +16,11 @@ import onnx
 from numpy.typing import DTypeLike
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from superopt.errors import ShapeError
 from superopt.graph import Term, variables
 from superopt.model.cache import Cache, digest_of
+from superopt.model.dimensions import Sizing
+from superopt.model.generic import lower_everywhere
 from superopt.model.kernel import SMALL, Kernel, Operand, Timing, attribute_value, least_seconds, random_values
 from superopt.model.lower import is_boolean, lower
 from superopt.model.nodes import WEIGHTS, Hollow, model_of
@@ -146,6 +150,7 @@ class Measured:
         self.opset = opset
         self.dtype = np.dtype(dtype)
         self._known: dict[frozenset[Term], float] = {}
+        self._expressible: dict[tuple[Term, ...], str] = {}
 
     def seconds(self, outputs: tuple[Term, ...]) -> float:
         """The time of one run of the segment with these outputs.
@@ -160,6 +165,26 @@ class Measured:
         if wanted not in self._known:
             self._known[wanted] = self.clock.seconds(self.model(outputs))
         return self._known[wanted]
+
+    def require_expressible(self, outputs: tuple[Term, ...], sizings: Sequence[Sizing]) -> None:
+        """Nothing happens if nodes can compute the outputs whatever the open dimensions are.
+
+        Raises:
+            ShapeError: they cannot.
+        """
+        if outputs not in self._expressible:
+            wanted = {f"output.{n}": t for n, t in enumerate(outputs) if not t.constant and not t.is_variable}
+            try:
+                lower_everywhere(wanted, self.opset, sizings, constant=self._hollow, dtype=self.dtype)
+                self._expressible[outputs] = ""
+            except ShapeError as error:
+                self._expressible[outputs] = str(error)
+        if self._expressible[outputs]:
+            raise ShapeError(self._expressible[outputs])
+
+    def _hollow(self, term: Term) -> Array:
+        """A weight of which type and shape alone matter."""
+        return Hollow.of(np.dtype(np.bool_) if is_boolean(term) else self.dtype, term.sizes)
 
     def model(self, outputs: tuple[Term, ...]) -> ModelProto:
         """The segment as a model by itself. Outputs that no node computes are left out."""

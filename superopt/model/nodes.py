@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,12 +46,14 @@ class NodeText:
 class Lowered:
     """Nodes in topological order, and the arrays of the initializers they need beyond the variables of the terms.
 
-    `booleans` names the outputs whose values are booleans; all others are floating-point numbers.
+    `booleans` names the outputs whose values are booleans; all others are floating-point numbers. `shapes` has those of the
+    values that terms stand for.
     """
 
     nodes: tuple[NodeText, ...]
     initializers: Mapping[str, Array]
     booleans: frozenset[str] = frozenset()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def renamed(node: NodeText, titles: Mapping[str, str]) -> NodeText:

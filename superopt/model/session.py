@@ -120,7 +120,7 @@ def last_level_cache() -> int:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a model; an extent is an int, or a name where it is left open."""
+    """An input or output of a model; an extent is an int, or a name where it is left open: its own, or the port's and axis'."""
 
     name: str
     dtype: np.dtype[Any]
@@ -299,7 +299,7 @@ def numpy_dtype(type_text: str) -> np.dtype[Any]:
 
 
 def _port(arg: Any) -> Port:
-    shape = tuple(e if isinstance(e, int) and e >= 0 else str(e or "?") for e in arg.shape)
+    shape = tuple(e if isinstance(e, int) and e >= 0 else str(e or f"{arg.name}.{n}") for n, e in enumerate(arg.shape))
     return Port(arg.name, numpy_dtype(arg.type), shape)
 
 

@@ -12,10 +12,12 @@ from onnx_ir.passes.common import CheckerPass
 
 from superopt.errors import CheckFailedError
 from superopt.graph import Term, variables
+from superopt.model.dimensions import Sizing
 from superopt.model.fold import fold
+from superopt.model.generic import lower_everywhere
 from superopt.model.lift import constant_array
 from superopt.model.load import OVERRIDABLE_SINCE, Model, first_line, opset_of
-from superopt.model.lower import Array, lower
+from superopt.model.lower import Array
 from superopt.model.nodes import NodeText
 
 
@@ -23,12 +25,14 @@ from superopt.model.nodes import NodeText
 class Replacement:
     """Terms to compute values of the top graph by; their variables are names of values, and `dtype` is the type of all.
 
-    The outputs named in `conditions`, and variables that are conditions, are booleans instead.
+    The outputs named in `conditions`, and variables that are conditions, are booleans instead. What is right at all of the
+    `sizings` is right.
     """
 
     outputs: Mapping[str, Term]
     dtype: ir.DataType
     conditions: frozenset[str] = frozenset()
+    sizings: tuple[Sizing, ...] = (Sizing({}),)
 
 
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
@@ -94,7 +98,15 @@ class _Splicing:
             return self._folded(term, dtype)
 
         outputs, conditions = replacement.outputs, replacement.conditions
-        lowered = lower(outputs, self.opset, constant=constant, dtype=dtype.numpy(), prefix=prefix, conditions=conditions)
+        lowered = lower_everywhere(
+            outputs,
+            self.opset,
+            replacement.sizings,
+            constant=constant,
+            dtype=dtype.numpy(),
+            prefix=prefix,
+            conditions=conditions,
+        )
         known = {t.name: self.values[t.name] for t in variables(*replacement.outputs.values())}
         known.update((name, self._initializer(name, array)) for name, array in lowered.initializers.items())
         for position, text in enumerate(lowered.nodes):

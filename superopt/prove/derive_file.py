@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from superopt.errors import InstantiationError, NotationError, ShapeError, SuperoptError
-from superopt.prove.derive import Laws, completed, derivations
+from superopt.prove.derive import LIMITS, Laws, completed, derivations
 from superopt.prove.derive_chain import Chain
 from superopt.prove.sample import mismatch
+from superopt.prove.saturate import Limits
 from superopt.prove.verify import prove
 from superopt.rule import Rule, axioms
 from superopt.store import load
 from superopt.text import Equation, parse_statement, show_condition
 from superopt.verdict import Counterexample, Proved
 
+ASKED = Limits(rounds=16, terms=800, steps=20_000, growth=LIMITS.growth)
+"""How far a chain is looked for where somebody asks; what leaves the core must have one within `LIMITS`."""
 SAMPLES = 120
 SPOT = 12
 SHORT = 160
@@ -277,7 +280,7 @@ def typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
 
 
 def _derived(name: str, text: str, rule: Rule, laws: Laws, added: tuple[str, ...]) -> Finding:
-    each = list(derivations(rule, laws))
+    each = list(derivations(rule, laws, ASKED))
     chains = tuple(chain for chain in each if chain is not None)
     if not chains:
         return Finding(name, text, OPEN, added=added)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -85,7 +85,8 @@ class Report:
     """One run of `superopt.optimize`.
 
     `accepted` says whether the returned model is the rewritten one; `reason` says why, or why not. `seconds` are by phase.
-    `timing` and `rounding` are absent where no candidate reached them. `stopped` says what ended the search.
+    `timing` and `rounding` are absent where no candidate reached them. `stopped` says what ended the search. Where dimensions
+    are open, `shapes` has the timings at the sizes that were asked for, and `timing` is the one that gains least.
     """
 
     model: str
@@ -104,6 +105,7 @@ class Report:
     budget: float
     seed: int
     stopped: str
+    shapes: Mapping[str, Timing] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:
@@ -152,10 +154,11 @@ def _segments(report: Report) -> Table:
 
 def _run(report: Report) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    if report.timing is not None:
-        t = report.timing
-        change = f"{duration(t.original)} to {duration(t.optimized)}, {t.speedup:.3f}x"
-        table.add_row("measured", f"{change} ({t.low:.3f} to {t.high:.3f}), noise {t.noise:.1%}, {t.rounds} rounds")
+    for shape, t in report.shapes.items() or [("", report.timing)]:
+        if t is not None:
+            change = f"{duration(t.original)} to {duration(t.optimized)}, {t.speedup:.3f}x"
+            where = f" at {shape}" if shape else ""
+            table.add_row("measured", f"{change} ({t.low:.3f} to {t.high:.3f}), noise {t.noise:.1%}, {t.rounds} rounds{where}")
     if report.rounding is not None:
         r = report.rounding
         errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
@@ -164,9 +167,9 @@ def _run(report: Report) -> Table:
     table.add_row("nodes", nodes)
     table.add_row("search", f"{report.stopped} (budget {report.budget:g} s, seed {report.seed})")
     table.add_row("seconds", ", ".join(f"{phase} {spent:.1f}" for phase, spent in report.seconds.items()))
-    where = report.environment
-    versions = ", ".join(f"{name} {version}" for name, version in where.versions.items())
-    table.add_row("on", f"{where.device}, {where.provider}, {where.threads} threads, {versions}")
+    measured_on = report.environment
+    versions = ", ".join(f"{name} {version}" for name, version in measured_on.versions.items())
+    table.add_row("on", f"{measured_on.device}, {measured_on.provider}, {measured_on.threads} threads, {versions}")
     return table
 
 

@@ -1,0 +1,95 @@
+"""Checks and comparisons of two models at all the sizes of their open dimensions that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from superopt.errors import InvalidModelError
+from superopt.model.check import Check, check
+from superopt.model.compare import MARGIN, Comparison, compare
+from superopt.model.dimensions import Sizing
+from superopt.model.session import Device, Loadable
+
+CHECKING = 5.0
+"""Seconds after which a check begins no further input."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Comparisons at the sizings that matter, in their order."""
+
+    at: tuple[tuple[Sizing, Comparison], ...]
+
+    @property
+    def least(self) -> Comparison:
+        """The one in which the candidate gains least."""
+        return min((comparison for _, comparison in self.at), key=lambda c: c.ratio)
+
+    @property
+    def faster(self) -> bool:
+        """Whether the candidate is faster at one sizing at least, and at none slower by more than the noise."""
+        found = [comparison for _, comparison in self.at]
+        return any(c.faster() for c in found) and all(c.ratio >= 1 - c.noise for c in found)
+
+    @property
+    def promising(self) -> bool:
+        """Whether the candidate would be faster but for the noise."""
+        return not self.faster and any(c.ratio >= 1 + MARGIN for _, c in self.at)
+
+
+def check_everywhere(
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    sizings: Sequence[Sizing],
+    others: Iterable[Sizing],
+    *,
+    seed: int = 0,
+) -> Check:
+    """`check` at every sizing, and at those of the `others` at which the original runs.
+
+    Raises:
+        CheckFailedError, InvalidModelError: as `check`.
+    """
+    checks: list[tuple[Sizing, Check]] = []
+    for sizing in sizings:
+        seconds = CHECKING / len(sizings)
+        checks.append((sizing, check(original, candidate, device, seed=seed, seconds=seconds, sizes=sizing.numbers)))
+    for sizing in others:
+        try:
+            check(original, original, device, seed=seed, seconds=0.0, sizes=sizing.numbers)
+        except InvalidModelError:
+            continue
+        checks.append((sizing, check(original, candidate, device, seed=seed, seconds=0.0, sizes=sizing.numbers)))
+    worst = max((c for _, c in checks), key=lambda c: c.candidate_error)
+    named = [f"{name} ({sizing})" if sizing.numbers else name for sizing, c in checks for name in c.inputs]
+    before = max(c.original_error for _, c in checks)
+    return replace(worst, original_error=before, inputs=tuple(named))
+
+
+def compare_everywhere(
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    sizings: Sequence[Sizing],
+    *,
+    seconds: float,
+    seed: int = 0,
+    high: Mapping[str, int] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Compared:
+    """`compare` at every sizing, for about `seconds` altogether."""
+    found: list[tuple[Sizing, Comparison]] = []
+    for position, sizing in enumerate(sizings):
+
+        def share(done: float, position: int = position) -> None:
+            if progress is not None:
+                progress((position + done) / len(sizings))
+
+        each = seconds / len(sizings)
+        comparison = compare(
+            original, candidate, device, seconds=each, seed=seed, sizes=sizing.numbers, high=high, progress=share
+        )
+        found.append((sizing, comparison))
+    return Compared(tuple(found))

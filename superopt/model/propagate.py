@@ -1,0 +1,125 @@
+"""What a model computes of shapes and constants alone, which is known beforehand where the shapes are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+from onnx_ir.passes.common import ShapeInferencePass
+
+Array = npt.NDArray[Any]
+SMALL = 256
+ROUNDS = 8
+# fmt: off
+FOLDED = frozenset(
+    {
+        "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Gather",
+        "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow",
+        "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze",
+        "Sub", "Transpose", "Unsqueeze", "Where",
+    }
+)
+# fmt: on
+"""Operators of which shapes are computed in practice."""
+
+
+def with_shapes(model: ir.Model) -> ir.Model:
+    """The model with all shapes that are known; small tensors made of shapes and constants are `const_value` of their values.
+
+    Only integers and booleans are kept, and single floating-point numbers.
+    """
+    model = _inferred(model)
+    for _ in range(ROUNDS):
+        if not _folded(model) or not _has_unknown_shapes(model):
+            break
+        _learn_shapes(model)
+    return model
+
+
+def _has_unknown_shapes(model: ir.Model) -> bool:
+    values = (v for node in model.graph for v in node.outputs if v.name)
+    return any(v.shape is None or not all(isinstance(n, int) for n in v.shape) for v in values)
+
+
+def _inferred(model: ir.Model) -> ir.Model:
+    return ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model).model
+
+
+def _folded(model: ir.Model) -> bool:
+    """Whether anything new was found out; it is known of the values now."""
+    news = False
+    opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 0))
+    for node in model.graph:
+        if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx") or node.op_identifier() in model.functions:
+            continue
+        wanted = [v for v in node.outputs if v.name]
+        if len(wanted) != 1 or wanted[0].const_value is not None or _is_large(wanted[0]):
+            continue
+        array = _value(node, opset)
+        if array is not None and array.size <= SMALL and (array.dtype.kind in "ib" or array.size == 1):
+            value = wanted[0]
+            value.const_value = ir.tensor(array, name=value.name)
+            value.shape, value.type = ir.Shape(array.shape), ir.TensorType(value.const_value.dtype)
+            news = True
+    return news
+
+
+def _is_large(value: ir.Value) -> bool:
+    """Whether so many elements are known to be in the value that it is not worth keeping, or even computing."""
+    extents = [n for n in value.shape or () if isinstance(n, int)]
+    return math.prod(extents) > SMALL
+
+
+def _value(node: ir.Node, opset: int) -> Array | None:
+    """What the node computes, if that is known and small."""
+    if node.op_type in ("Shape", "Size"):
+        source = node.inputs[0]
+        shape = None if source is None or source.shape is None else list(source.shape)
+        if shape is None or not all(isinstance(n, int) for n in shape):
+            return None
+        if node.op_type == "Size":
+            return np.asarray(math.prod(int(str(n)) for n in shape), np.int64)
+        first, last = (
+            node.attributes[k].as_int() if k in node.attributes else d for k, d in (("start", 0), ("end", len(shape)))
+        )
+        return np.asarray(shape[first:last], np.int64)
+    feeds: dict[str, Array] = {}
+    for value in node.inputs:
+        if value is None:
+            continue
+        tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+        if tensor is None or tensor.size > SMALL or value.name is None:
+            return None
+        feeds[value.name] = tensor.numpy()
+    return _evaluated(node, feeds, opset)
+
+
+def _evaluated(node: ir.Node, feeds: Mapping[str, Array], opset: int) -> Array | None:
+    try:
+        (array,) = ReferenceEvaluator(ir.to_proto(node), opsets={"": opset}).run(None, dict(feeds))
+    except Exception:  # noqa: BLE001
+        return None
+    return np.asarray(array)
+
+
+def _learn_shapes(model: ir.Model) -> None:
+    """Infers shapes again, with what is known in place of what computes it."""
+    copy = model.clone()
+    pairs = zip(model.graph, list(copy.graph), strict=True)
+    for node, twin in pairs:
+        for value, other in zip(node.outputs, twin.outputs, strict=True):
+            if value.const_value is not None and node.op_type != "Constant" and value.name:
+                stored = ir.Value(name=f"{value.name}.known", shape=value.shape, type=value.type, const_value=value.const_value)
+                copy.graph.register_initializer(stored)
+                other.replace_all_uses_with(stored, replace_graph_outputs=False)
+    copy = _inferred(copy)
+    for node, twin in zip(model.graph, copy.graph, strict=True):
+        for value, other in zip(node.outputs, twin.outputs, strict=True):
+            if other.shape is not None and value.const_value is None:
+                value.shape = other.shape
+                value.type = value.type or other.type

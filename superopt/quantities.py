@@ -1,0 +1,31 @@
+"""Numbers with units and names, as options of commands give them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds(text: str) -> float:
+    """A span of time in seconds: a number with an optional unit (ms, s, m, min, h)."""
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a span of time such as 90, 60s or 2m")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def positive(text: str) -> int:
+    """A whole number, at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def extents(text: str) -> tuple[str, tuple[int, ...]]:
+    """The name of a dimension and the sizes that it has, as `batch=1,8`."""
+    name, equals, listed = text.partition("=")
+    if not (name.strip() and equals and listed):
+        raise argparse.ArgumentTypeError(f"{text!r} does not give sizes to a dimension, as batch=1,8 does")
+    return name.strip(), tuple(positive(n.strip()) for n in listed.split(","))

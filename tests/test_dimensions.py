@@ -1,0 +1,277 @@
+"""Models whose inputs have open dimensions: rules are applied where they hold at every size, and the dimensions stay open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import superopt
+from superopt.certain import certain
+from superopt.cli import main
+from superopt.errors import DimensionError, InvalidModelError, ShapeError
+from superopt.extent import Dim, at_least, floor_divide, negation, same, size
+from superopt.graph import Term, subterms, variable
+from superopt.match import Pattern
+from superopt.model.dimensions import COARSE, Sizing, combinations, dimension, open_dimensions, representative, views
+from superopt.model.generic import LAST, lower_everywhere
+from superopt.model.islands import Chart
+from superopt.model.session import Device, Session
+from superopt.model.views import Views
+from superopt.op import apply
+from superopt.rule import parse_rule
+
+N, K = dimension("n"), dimension("k")
+SIZINGS = [Sizing({"n": n, "k": k}) for n, k in ((5, 13), (7, 17), (11, 19))]
+RNG = np.random.default_rng(7)
+
+
+def weight(name: str, *shape: int) -> TensorProto:
+    return numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32) * np.float32(0.1), name)
+
+
+def whole(name: str, *numbers: int) -> TensorProto:
+    return numpy_helper.from_array(np.array(numbers, np.int64), name)
+
+
+def model(
+    nodes: list[NodeProto],
+    shape: list[int | str | None],
+    initializers: list[TensorProto],
+    outputs: tuple[str, ...] = ("y",),
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """A model of one input x, with outputs of unknown shape."""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        initializers,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def attention(width: int = 64, heads: int = 4) -> onnx.ModelProto:
+    """Attention of a batch over a sequence, both open, shapes computed as exporters write them; one weight is in two parts."""
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "wq"], ["q0"]),
+        node("MatMul", ["x", "wq2"], ["q1"]),
+        node("Add", ["q0", "q1"], ["q"]),
+        node("MatMul", ["x", "wk"], ["k"]),
+        node("MatMul", ["x", "wv"], ["v"]),
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["batch"], axis=0),
+        node("Gather", ["shape", "one"], ["length"], axis=0),
+        node("Concat", ["batch", "length", "heads", "depth"], ["split"], axis=0),
+        node("Concat", ["batch", "length", "width"], ["joined"], axis=0),
+    ]
+    for name in "qkv":
+        perm = [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        nodes += [
+            node("Reshape", [name, "split"], [f"{name}.split"]),
+            node("Transpose", [f"{name}.split"], [f"{name}.turned"], perm=perm),
+        ]
+    nodes += [
+        node("MatMul", ["q.turned", "k.turned"], ["scores"]),
+        node("Div", ["scores", "root"], ["scaled"]),
+        node("Softmax", ["scaled"], ["weights"], axis=-1),
+        node("MatMul", ["weights", "v.turned"], ["mixed"]),
+        node("Transpose", ["mixed"], ["back"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["back", "joined"], ["flat"]),
+        node("MatMul", ["flat", "wo"], ["y0"]),
+        node("Add", ["y0", "bo"], ["y1"]),
+        node("Add", ["y1", "x"], ["y"]),
+    ]
+    weights = [weight(name, width, width) for name in ("wq", "wq2", "wk", "wv", "wo")]
+    numbers = [whole("zero", 0), whole("one", 1), whole("heads", heads), whole("depth", width // heads), whole("width", width)]
+    root = numpy_helper.from_array(np.array(np.sqrt(width / heads), np.float32), "root")
+    return model(nodes, ["batch", "length", width], [*weights, weight("bo", width), *numbers, root])
+
+
+def lifted(proto: onnx.ModelProto) -> dict[str, Term]:
+    """The terms of all outputs of islands."""
+    return {name: term for island in Chart(ir.from_proto(proto)).islands() for name, term in island.outputs.items()}
+
+
+# ---------------------------------------------------------------- conditions and matching
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        (at_least(N, 1), True),
+        (at_least(N * K, 1), True),
+        (at_least(2 * N - 1, 1), True),
+        (at_least(floor_divide(N - 1, 2) + 1, 1), True),
+        (at_least(N, 2), False),
+        (at_least(N, K), False),
+        (at_least(floor_divide(N - 3, 2), 0), False),
+        (same(N, K), False),
+        (negation(same(N, 0)), True),
+        (negation(same(N, 3)), False),
+        (at_least(N, 1) & at_least(K, 0), True),
+    ],
+)
+def test_what_is_certain_of_extents(condition: object, holds: bool) -> None:
+    assert certain(condition) is holds  # type: ignore[arg-type]
+
+
+def results(rule: str, term: Term) -> list[Term]:
+    (equation,) = parse_rule(f"r: {rule}").equations
+    return [match.replacements[0] for match in Pattern.of(equation).matches(term, lambda _: ())]
+
+
+def test_a_rule_is_applied_where_it_holds_at_every_size() -> None:
+    x, y = variable("x", (N, 8)), variable("y", (K, 8))
+    both = apply("concat", x, y, axis=-2)
+    rule = "slice(concat(x, y, axis=-2), axis=-2, start=x.shape[-2], stop=x.shape[-2] + y.shape[-2]) => y  for x[2], y[2]"
+    assert results(rule, apply("slice", both, axis=-2, start=N, stop=N + K)) == [y]
+    assert results(rule, apply("slice", both, axis=-2, start=N, stop=N + K - 1)) == []
+    assert results(rule, apply("slice", both, axis=-2, start=5, stop=N + K)) == []
+
+
+def test_a_rule_is_not_applied_where_its_condition_is_open() -> None:
+    x = variable("x", (N, 8))
+    rule = "relu(x) => relu(relu(x))  for x[2] where x.shape[-2] >= {least}"
+    assert len(results(rule.format(least=1), apply("relu", x))) == 1
+    assert results(rule.format(least=2), apply("relu", x)) == []
+
+
+def test_a_rule_is_not_applied_where_its_right_side_asks_for_more_than_its_left() -> None:
+    x = variable("x", (N, 8))
+    parts = "slice(relu(x), axis=-2, start=0, stop={at}), slice(relu(x), axis=-2, start={at}, stop=x.shape[-2])"
+    rule = f"relu(x) => concat({parts}, axis=-2)  for x[2]"
+    assert results(rule.format(at=1), apply("relu", x)) == []
+    assert len(results(rule.format(at=1), apply("relu", variable("x", (N + 1, 8))))) == 1
+
+
+# ---------------------------------------------------------------- lifting
+
+
+def test_open_dimensions_have_names_and_usual_sizes() -> None:
+    picture = ir.from_proto(model([helper.make_node("Relu", ["x"], ["y"])], [None, 3, "height", "width"], []))
+    assert open_dimensions(picture) == {"x.0": False, "height": True, "width": True}
+    assert [s.numbers for s in representative(picture, [])] == [{"x.0": 1, "height": 224, "width": 224}]
+    given = combinations({"x.0": [1, 8], "width": [96]})
+    assert [s.numbers["x.0"] for s in representative(picture, given)] == [1, 8]
+    with pytest.raises(DimensionError, match=r"no open dimension 'batch': its open dimensions are x\.0, height, width"):
+        representative(picture, [{"batch": 1}])
+    assert all(s.numbers["height"] % COARSE == 0 for s in views(picture))
+    assert len({n for s in views(picture) for n in s.numbers.values()}) == 3 * len(views(picture))
+
+
+def test_what_is_computed_of_shapes_is_known() -> None:
+    proto = attention()
+    terms = lifted(proto)
+    assert list(terms) == ["y"], "the whole model is one island"
+    batch, length = dimension("batch"), dimension("length")
+    assert terms["y"].shape == (batch, length, 64)
+    assert any(t.shape == (batch, 4, length, length) for t in subterms(terms["y"]))
+
+
+def test_a_bound_that_some_sizes_reach_and_others_do_not_is_not_lifted() -> None:
+    node = helper.make_node("Slice", ["x", "first", "last", "axis"], ["y"])
+    proto = model([node], ["n", 8], [whole("first", 0), whole("last", 512), whole("axis", 0)])
+    assert lifted(proto) == {}
+
+
+def test_broadcasting_that_depends_on_a_size_is_not_lifted() -> None:
+    proto = model([helper.make_node("Add", ["x", "b"], ["y"])], ["n", 8], [weight("b", 5, 8)])
+    assert lifted(proto) == {}
+
+
+def test_extents_of_strided_convolutions_are_known_at_every_size() -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])
+    terms = lifted(model([node], ["n", 3, "h", "w"], [weight("w", 4, 3, 3, 3)]))
+    n, channels, rows, _ = terms["y"].shape
+    assert (n, channels) == (dimension("n"), 4)
+    assert rows == floor_divide(dimension("h") - 1, 2) + 1
+
+
+def test_sums_are_told_apart_in_whatever_order_they_stand() -> None:
+    nodes = [helper.make_node("MatMul", ["x", f"w{i}"], [f"m{i}"]) for i in range(4)] + [
+        helper.make_node("Sum", [f"m{i}" for i in range(4)], ["y"])
+    ]
+    terms = lifted(model(nodes, ["n", 8], [weight(f"w{i}", 8, 8) for i in range(4)]))
+    assert [t.op for t in terms.values()] == ["add"]
+    assert len(terms["y"].args) == 4
+
+
+def test_views_of_a_model_without_open_dimensions_are_one() -> None:
+    fixed = Views(ir.from_proto(model([helper.make_node("Relu", ["x"], ["y"])], [2, 3], [])))
+    assert not fixed.dynamic
+    assert len(fixed.models) == 1
+
+
+# ---------------------------------------------------------------- lowering
+
+
+def constants(**outputs: Term) -> list[list[int]]:
+    found = lower_everywhere(outputs, 17, SIZINGS)
+    return [array.tolist() for array in found.initializers.values()]
+
+
+def test_shapes_and_bounds_are_written_as_onnx_finds_them_out() -> None:
+    x = variable("x", (N, K, 6))
+    assert constants(y=apply("reshape", x, shape=(N, K, 2, 3))) == [[0, 0, 2, 3]]
+    assert constants(y=apply("reshape", x, shape=(N * K, 6))) == [[-1, 6]]
+    assert constants(y=apply("slice", x, axis=-2, start=1, stop=K)) == [[1], [LAST]]
+    assert constants(y=apply("slice", x, axis=-3, start=0, stop=N - 2)) == [[0], [-2]]
+
+
+def test_what_no_node_computes_at_every_size_is_refused() -> None:
+    x = variable("x", (N, K, 6))
+    with pytest.raises(ShapeError, match="two open dimensions"):
+        lower_everywhere({"y": apply("reshape", x, shape=(K, N, 6))}, 17, SIZINGS)
+    with pytest.raises(ShapeError, match="fixed distance"):
+        lower_everywhere({"y": apply("slice", x, axis=-2, start=0, stop=N)}, 17, SIZINGS)
+    with pytest.raises(ShapeError, match="open dimensions"):
+        lower_everywhere({"y": apply("repeat", x, axis=-1, times=N)}, 17, SIZINGS)
+
+
+def test_the_names_of_dimensions_are_no_names_of_rules() -> None:
+    assert dimension("x") != size(Dim("x", 0))
+
+
+# ---------------------------------------------------------------- the whole way
+
+
+def test_an_optimized_model_is_right_at_other_sizes_and_its_dimensions_are_open(tmp_path: Path) -> None:
+    proto = attention(width=128)
+    optimized = superopt.optimize(proto, budget=6.0, shapes=combinations({"batch": [1, 2]}), cache=tmp_path / "cache")
+    report = optimized.report
+    assert report.nodes_in_islands == 20
+    assert any(segment.rules for segment in report.segments), "the two parts of one weight are added"
+    assert set(report.shapes) <= {"batch=1, length=128", "batch=2, length=128"}
+    assert report.accepted, report.reason
+    after = optimized.model
+    assert [d.dim_param for d in after.graph.input[0].type.tensor_type.shape.dim][:2] == ["batch", "length"]
+    first, second = (Session(m, Device("cpu", 1)) for m in (proto, after))
+    for batch, length in ((1, 1), (1, 7), (3, 5), (2, 64), (4, 130)):
+        x = RNG.standard_normal((batch, length, 128)).astype(np.float32)
+        np.testing.assert_allclose(first.run({"x": x})[0], second.run({"x": x})[0], rtol=2e-4, atol=2e-5)
+
+
+def test_a_dimension_that_is_not_there_is_one_line_and_a_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in.onnx"
+    onnx.save(attention(), source)
+    target = str(tmp_path / "out.onnx")
+    assert main(["optimize", str(source), target, "--shape", "seq=8"]) == DimensionError.exit_code
+    assert "no open dimension 'seq': its open dimensions are batch, length" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["optimize", str(source), target, "--shape", "batch"])
+    assert stopped.value.code == 2
+    assert "does not give sizes to a dimension" in capsys.readouterr().err
+
+
+def test_sizes_at_which_the_model_does_not_run_are_named(tmp_path: Path) -> None:
+    proto = model([helper.make_node("Add", ["x", "b"], ["y"])], ["n", 8], [weight("b", 5, 8)])
+    with pytest.raises(InvalidModelError, match="does not run at n=7, so other sizes are needed"):
+        superopt.optimize(proto, shapes=[{"n": 7}], cache=tmp_path / "cache")
+    assert superopt.optimize(proto, shapes=[{"n": 5}], cache=tmp_path / "cache").model is proto
