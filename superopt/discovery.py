@@ -191,20 +191,22 @@ class Discovery:
         rule, as general as the new left side determines; at each of the universe's instances where that leaves attributes open.
         """
         for other in self._turned(turned, rule):
-            complete = completed(other)
-            if complete is not None and Pattern.of(complete.equations[0]).usable:
-                verdict = self._verdict(complete)
-                if isinstance(verdict, Proved):
-                    yield complete, verdict
-                    return
+            if (found := self._usable(other)) is not None:
+                yield found
+                return
         for instance in turned.universe.instances:
             sides = specialised((turned.left, turned.right), instance)
             for special in general_rules(sides, self, widen=False):
-                complete = completed(special)
-                if complete is not None and Pattern.of(complete.equations[0]).usable:
-                    verdict = self._verdict(complete)
-                    if isinstance(verdict, Proved):
-                        yield complete, verdict
+                if (found := self._usable(special)) is not None:
+                    yield found
+
+    def _usable(self, rule: Rule) -> tuple[Rule, Proved] | None:
+        """The rule with the conditions that its right side needs, proved, if its left side determines the right."""
+        complete = completed(rule)
+        if complete is None or not Pattern.of(complete.equations[0]).usable:
+            return None
+        verdict = self._verdict(complete)
+        return (complete, verdict) if isinstance(verdict, Proved) else None
 
     def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
         """Forms of the rule from right to left; the last only where the rule's own attributes are more than that determines."""

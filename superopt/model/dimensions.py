@@ -92,6 +92,10 @@ class Sizing:
         return apply(term.op, *(self._known[a] for a in term.args), **attributes)
 
 
+FIXED = (Sizing({}),)
+"""The one sizing of what has no open dimensions."""
+
+
 def _over(root: Term, known: dict[Term, Term], made: Callable[[Term], Term]) -> Term:
     """What is made of the term, its operands first; what is known is not looked into."""
     stack = [root]

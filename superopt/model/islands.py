@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, variables
-from superopt.model.dimensions import Sizing
+from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.generic import lower_everywhere
 from superopt.model.lift import FLOATS
 from superopt.model.load import Model
@@ -37,7 +37,7 @@ class Island:
     outputs: Mapping[str, Term]
     dtype: ir.DataType
     conditions: frozenset[str] = frozenset()
-    sizings: tuple[Sizing, ...] = (Sizing({}),)
+    sizings: tuple[Sizing, ...] = FIXED
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:

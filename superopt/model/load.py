@@ -193,4 +193,4 @@ def charted(model: Model, sized: Callable[[Model], Model] = lambda model: model)
     for value in copy.graph.initializers.values():
         if value.const_value is not None:
             value.shape, value.dtype = ir.Shape(value.const_value.shape.numpy()), value.const_value.dtype
-    return with_shapes(copy)
+    return with_shapes(copy, opset_of(copy))

@@ -184,7 +184,10 @@ class Measured:
 
     def _hollow(self, term: Term) -> Array:
         """A weight of which type and shape alone matter."""
-        return Hollow.of(np.dtype(np.bool_) if is_boolean(term) else self.dtype, term.sizes)
+        return Hollow.of(self._dtype_of(term), term.sizes)
+
+    def _dtype_of(self, term: Term) -> np.dtype[Any]:
+        return np.dtype(np.bool_) if is_boolean(term) else self.dtype
 
     def model(self, outputs: tuple[Term, ...]) -> ModelProto:
         """The segment as a model by itself. Outputs that no node computes are left out."""
@@ -193,9 +196,9 @@ class Measured:
         salts = itertools.count()
 
         def constant(term: Term) -> Array:
-            dtype = np.dtype(np.bool_) if is_boolean(term) else self.dtype
+            dtype = self._dtype_of(term)
             if math.prod(term.sizes) * dtype.itemsize >= _LARGE:
-                return Hollow.of(dtype, term.sizes)
+                return self._hollow(term)
             return random_values(helper.np_dtype_to_tensor_dtype(dtype), term.sizes, next(salts))
 
         lowered = lower(wanted, self.opset, constant=constant, dtype=self.dtype)

@@ -28,14 +28,14 @@ FOLDED = frozenset(
 """Operators of which shapes are computed in practice."""
 
 
-def with_shapes(model: ir.Model) -> ir.Model:
+def with_shapes(model: ir.Model, opset: int) -> ir.Model:
     """The model with all shapes that are known; small tensors made of shapes and constants are `const_value` of their values.
 
     Only integers and booleans are kept, and single floating-point numbers.
     """
     model = _inferred(model)
     for _ in range(ROUNDS):
-        if not _folded(model) or not _has_unknown_shapes(model):
+        if not _folded(model, opset) or not _has_unknown_shapes(model):
             break
         _learn_shapes(model)
     return model
@@ -50,10 +50,9 @@ def _inferred(model: ir.Model) -> ir.Model:
     return ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model).model
 
 
-def _folded(model: ir.Model) -> bool:
+def _folded(model: ir.Model, opset: int) -> bool:
     """Whether anything new was found out; it is known of the values now."""
     news = False
-    opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 0))
     for node in model.graph:
         if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx") or node.op_identifier() in model.functions:
             continue

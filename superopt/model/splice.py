@@ -12,7 +12,7 @@ from onnx_ir.passes.common import CheckerPass
 
 from superopt.errors import CheckFailedError
 from superopt.graph import Term, variables
-from superopt.model.dimensions import Sizing
+from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.fold import fold
 from superopt.model.generic import lower_everywhere
 from superopt.model.lift import constant_array
@@ -32,7 +32,7 @@ class Replacement:
     outputs: Mapping[str, Term]
     dtype: ir.DataType
     conditions: frozenset[str] = frozenset()
-    sizings: tuple[Sizing, ...] = (Sizing({}),)
+    sizings: tuple[Sizing, ...] = FIXED
 
 
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:

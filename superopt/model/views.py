@@ -11,12 +11,13 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
+from typing import TypeVar
 
 import onnx_ir as ir
 
 from superopt.errors import ShapeError
 from superopt.graph import Attribute, Extent, Shape, Term, variable
-from superopt.model.dimensions import SMALL, Sizing, dimension, sized, views
+from superopt.model.dimensions import FIXED, SMALL, Sizing, dimension, sized, views
 from superopt.model.lift import leaf_of, lift_node
 from superopt.model.load import Model, charted, opset_of
 from superopt.op import apply, operator, rebuild
@@ -24,6 +25,7 @@ from superopt.op import apply, operator, rebuild
 MOST = 6
 """Sums of more operands are not told apart at several sizings."""
 Vector = tuple[Extent, ...]
+T = TypeVar("T")
 
 
 class Views:
@@ -50,7 +52,7 @@ class Views:
     @property
     def small(self) -> tuple[Sizing, ...]:
         """The sizings at which lowering shows how the nodes depend on the open dimensions."""
-        return tuple(self.sizings[:SMALL]) or (Sizing({}),)
+        return tuple(self.sizings[:SMALL]) or FIXED
 
     @property
     def model(self) -> Model:
@@ -70,10 +72,8 @@ class Views:
             return None
         if value in self._shapes:
             return variable(first.name, self._shapes[value], condition=first.condition)
-        shape = tuple(self._fitted(column, ()) for column in zip(*shapes, strict=True))
-        if len(shape) < first.rank or None in shape:
-            return None
-        return variable(first.name, tuple(n for n in shape if n is not None), condition=first.condition)
+        shape: Shape | None = _complete(self._fitted(column, ()) for column in zip(*shapes, strict=True))
+        return None if shape is None else variable(first.name, shape, condition=first.condition)
 
     def lift(self, node: ir.Node, operands: Sequence[Term | None]) -> tuple[Term, ...] | None:
         """The terms of the node's outputs over those of its inputs, as `lift_node` has them; None where sizings disagree."""
@@ -143,6 +143,13 @@ class Views:
         return tuple(s.extent(extent) for s in self.sizings)
 
 
+def _complete(found: Iterable[T | None]) -> tuple[T, ...] | None:
+    """All that was found, or None where one is missing."""
+    listed = tuple(found)
+    whole = tuple(one for one in listed if one is not None)
+    return whole if len(whole) == len(listed) else None
+
+
 def _lifted(node: ir.Node, operands: Sequence[Term | None], opset: int) -> tuple[Term, ...] | None:
     """The node's terms, where they have the shapes that are known of its results."""
     lifted = lift_node(node, operands, opset)
@@ -165,8 +172,7 @@ class _Reading:
         given = [t for t in operands if t is not None]
         self.near = list(dict.fromkeys(n for t in given for n in t.shape))
         self.known.update((tuple(s.at(t) for s in self.sizings), t) for t in given)
-        found = [self.common(column) for column in columns]
-        return None if None in found else tuple(t for t in found if t is not None)
+        return _complete(map(self.common, columns))
 
     def common(self, terms: tuple[Term, ...]) -> Term | None:
         """The term that is each of these at its sizing."""
@@ -193,10 +199,10 @@ class _Reading:
         except ShapeError:
             return None
 
-    def _operands(self, terms: tuple[Term, ...]) -> list[Term] | None:
+    def _operands(self, terms: tuple[Term, ...]) -> Sequence[Term] | None:
         """Common operands; those of sums and products are told in whatever order they stand in."""
         if not operator(terms[0].op).commutative:
-            return self._all_common(zip(*(t.args for t in terms), strict=True))
+            return _complete(map(self.common, zip(*(t.args for t in terms), strict=True)))
         if len(terms[0].args) > MOST:
             return None
         rest = [list(t.args) for t in terms[1:]]
@@ -211,10 +217,6 @@ class _Reading:
                 others.remove(taken)
         return found
 
-    def _all_common(self, columns: Iterable[tuple[Term, ...]]) -> list[Term] | None:
-        found = [self.common(column) for column in columns]
-        return None if None in found else [t for t in found if t is not None]
-
     def _attribute(self, values: Sequence[Attribute]) -> Attribute | None:
         first = values[0]
         if all(v == first and type(v) is type(first) for v in values):
@@ -223,7 +225,6 @@ class _Reading:
             columns = [c for v in values if isinstance(v, tuple) for c in [v]]
             if len({len(c) for c in columns}) > 1 or len(columns) < len(values):
                 return None
-            fitted = [self.fit(column, self.near) for column in zip(*columns, strict=True)]
-            return None if None in fitted else tuple(n for n in fitted if n is not None)
+            return _complete(self.fit(column, self.near) for column in zip(*columns, strict=True))
         numbers = tuple(v for v in values if isinstance(v, int) and not isinstance(v, bool))
         return self.fit(numbers, self.near) if len(numbers) == len(values) else None
