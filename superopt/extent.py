@@ -6,6 +6,7 @@ so two extents that are equal as polynomials compare equal. A condition is a `bo
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ class Inverse:
 
 Atom: TypeAlias = Dim | Sym | Floor | Inverse
 Monomial: TypeAlias = tuple[Atom, ...]
+Term: TypeAlias = tuple[Monomial, Number]
+KEPT = 1 << 16
 
 
 def _atom_key(atom: Atom) -> tuple[str, str]:
@@ -69,12 +72,13 @@ def _atom_key(atom: Atom) -> tuple[str, str]:
 class Size:
     """A polynomial over atoms with rational coefficients, in canonical form; never a bare constant (those are numbers)."""
 
-    __slots__ = ("_hash", "terms")
-    terms: tuple[tuple[Monomial, Number], ...]
+    __slots__ = ("_hash", "_text", "terms")
+    terms: tuple[Term, ...]
 
-    def __init__(self, terms: tuple[tuple[Monomial, Number], ...]) -> None:
+    def __init__(self, terms: tuple[Term, ...]) -> None:
         self.terms = terms
         self._hash = hash(terms)
+        self._text: str | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Size) and self._hash == other._hash and self.terms == other.terms
@@ -90,24 +94,26 @@ class Size:
         return f"Size({self})"
 
     def __str__(self) -> str:
-        return show_extent(self)
+        if self._text is None:
+            self._text = _show(self.terms)
+        return self._text
 
     def __add__(self, other: Extent) -> Extent:
-        return _collect([*self.terms, *_terms(other)])
+        return collect([*self.terms, *terms_of(other)])
 
     __radd__ = __add__
 
     def __neg__(self) -> Extent:
-        return _collect([(m, -c) for m, c in self.terms])
+        return Size(tuple((m, -c) for m, c in self.terms))
 
     def __sub__(self, other: Extent) -> Extent:
-        return _collect([*self.terms, *((m, -c) for m, c in _terms(other))])
+        return collect([*self.terms, *((m, -c) for m, c in terms_of(other))])
 
     def __rsub__(self, other: Extent) -> Extent:
-        return _collect([*_terms(other), *((m, -c) for m, c in self.terms)])
+        return collect([*terms_of(other), *((m, -c) for m, c in self.terms)])
 
     def __mul__(self, other: Extent) -> Extent:
-        return _collect([(_monomial((*m, *n)), c * d) for m, c in self.terms for n, d in _terms(other)])
+        return collect([(_product(m, n), c * d) for m, c in self.terms for n, d in terms_of(other)])
 
     __rmul__ = __mul__
 
@@ -151,18 +157,24 @@ class Size:
 Extent: TypeAlias = "int | float | Fraction | Size"
 
 
-def _terms(extent: Extent) -> tuple[tuple[Monomial, Number], ...]:
+def terms_of(extent: Extent) -> tuple[Term, ...]:
+    """The terms of the polynomial; none for 0."""
     if isinstance(extent, Size):
         return extent.terms
     return (((), extent),) if extent else ()
 
 
+def _product(one: Monomial, other: Monomial) -> Monomial:
+    return _monomial((*one, *other)) if one and other else one or other
+
+
+@functools.lru_cache(maxsize=KEPT)
 def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
     """Atoms in canonical order, `a * (1 / a)` cancelled."""
     left = list(atoms_)
     for atom in atoms_:
         if isinstance(atom, Inverse):
-            of = _terms(atom.of)
+            of = terms_of(atom.of)
             if len(of) == 1 and of[0][1] == 1 and Counter(of[0][0]) <= Counter(left):
                 left.remove(atom)
                 for factor in of[0][0]:
@@ -170,7 +182,17 @@ def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
     return tuple(sorted(left, key=_atom_key))
 
 
-def _collect(terms: Iterable[tuple[Monomial, Number]]) -> Extent:
+@functools.lru_cache(maxsize=KEPT)
+def _order(monomial: Monomial) -> tuple[int, list[tuple[str, str]]]:
+    return len(monomial), [_atom_key(a) for a in monomial]
+
+
+def _order_of_term(term: Term) -> tuple[int, list[tuple[str, str]]]:
+    return _order(term[0])
+
+
+def collect(terms: Iterable[Term]) -> Extent:
+    """The sum of the terms, whose monomials are in canonical order."""
     total: dict[Monomial, Number] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
@@ -179,13 +201,14 @@ def _collect(terms: Iterable[tuple[Monomial, Number]]) -> Extent:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
-    kept.sort(key=lambda item: (len(item[0]), [_atom_key(a) for a in item[0]]))
+    if len(kept) > 1:
+        kept.sort(key=_order_of_term)
     return Size(tuple(kept))
 
 
 def integral(number: Number) -> Number:
     """A fraction that is an integer as an `int`, every other number as it is."""
-    return int(number) if isinstance(number, Fraction) and number.denominator == 1 else number
+    return int(number) if type(number) is Fraction and number.denominator == 1 else number
 
 
 def size(atom: Atom) -> Size:
@@ -210,10 +233,10 @@ def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
         return size(Floor(numerator, denominator)) if exact is None else exact
     whole: Extent = 0
     rest: Extent = 0
-    for monomial, coefficient in _terms(numerator):
+    for monomial, coefficient in terms_of(numerator):
         quotient = _exact_quotient(monomial, coefficient, denominator)
         if quotient is None:
-            rest = rest + _collect([(monomial, coefficient)])
+            rest = rest + collect([(monomial, coefficient)])
         else:
             whole = whole + quotient
     return whole if rest == 0 else whole + size(Floor(rest, denominator))
@@ -221,10 +244,10 @@ def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
 
 def _divided(numerator: Extent, denominator: Size) -> Extent | None:
     """The polynomial that times the denominator is the numerator, if there is one: division from the leading terms down."""
-    leading = Size((max(denominator.terms, key=_order),))
+    leading = Size((max(denominator.terms, key=_order_of_term),))
     whole: Extent = 0
     while numerator != 0:
-        monomial, coefficient = max(_terms(numerator), key=_order)
+        monomial, coefficient = max(terms_of(numerator), key=_order_of_term)
         quotient = _exact_quotient(monomial, coefficient, leading)
         if quotient is None:
             return None
@@ -233,12 +256,8 @@ def _divided(numerator: Extent, denominator: Size) -> Extent | None:
     return whole
 
 
-def _order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[str, str]]]:
-    return len(term[0]), [_atom_key(a) for a in term[0]]
-
-
 def _exact_quotient(monomial: Monomial, coefficient: Number, denominator: Extent) -> Extent | None:
-    divisor = _terms(denominator)
+    divisor = terms_of(denominator)
     if len(divisor) != 1 or not isinstance(coefficient, int):
         return None
     factors, by = divisor[0]
@@ -249,7 +268,7 @@ def _exact_quotient(monomial: Monomial, coefficient: Number, denominator: Extent
         left.remove(factor)
     if not isinstance(by, int) or coefficient % by:
         return None
-    return _collect([(tuple(left), coefficient // by)])
+    return collect([(tuple(left), coefficient // by)])
 
 
 def inverse(extent: Extent) -> Extent:
@@ -266,10 +285,12 @@ def magnitude_of(number: Number) -> Number:
 
 def show_extent(extent: Extent) -> str:
     """Notation for an extent, as the rule files write it."""
-    if not isinstance(extent, Size):
-        return f"{extent.numerator} / {extent.denominator}" if isinstance(extent, Fraction) else str(extent)
+    return f"{extent.numerator} / {extent.denominator}" if isinstance(extent, Fraction) else str(extent)
+
+
+def _show(terms: tuple[Term, ...]) -> str:
     text = ""
-    for monomial, coefficient in sorted(extent.terms, key=lambda item: (-len(item[0]), item[1] < 0)):
+    for monomial, coefficient in sorted(terms, key=lambda item: (-len(item[0]), item[1] < 0)):
         magnitude = magnitude_of(coefficient)
         factors = [f"({a})" if isinstance(a, Floor | Inverse) else str(a) for a in monomial]
         body = " * ".join(([show_extent(magnitude)] if magnitude != 1 or not factors else []) + factors)
@@ -360,24 +381,6 @@ def disjunction(*parts: Cond) -> Cond:
 def parts_of(condition: Cond) -> tuple[Cond, ...]:
     """The conditions that together make this one; none for True."""
     return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
-
-
-def sides(condition: Cond) -> Iterator[Size]:
-    """What the condition compares with zero."""
-    match condition:
-        case Compare(_, left):
-            yield left
-        case AllOf(parts) | AnyOf(parts):
-            for part in parts:
-                yield from sides(part)
-        case _:
-            pass
-
-
-def atoms_of(condition: Cond) -> Iterator[Atom]:
-    """Every atom of a condition, those inside quotients included."""
-    for side in sides(condition):
-        yield from side.atoms()
 
 
 def negation(condition: Cond) -> Cond:

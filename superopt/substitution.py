@@ -1,9 +1,8 @@
-"""Extents and conditions with values put in for their atoms."""
+"""What is in extents and conditions, and the same with values put in for their atoms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from fractions import Fraction
+from collections.abc import Callable, Iterator
 
 from superopt.extent import (
     AllOf,
@@ -15,12 +14,13 @@ from superopt.extent import (
     Floor,
     Inverse,
     Size,
+    Term,
+    collect,
     conjunction,
     disjunction,
     floor_divide,
-    integral,
     inverse,
-    size,
+    terms_of,
 )
 
 
@@ -28,16 +28,25 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
     """`extent` with every atom for which `value` gives one replaced by it."""
     if not isinstance(extent, Size):
         return extent
-    total: Extent = 0
+    terms: list[Term] = []
     for monomial, coefficient in extent.terms:
+        left: list[Atom] = []
         product: Extent = coefficient
         for atom in monomial:
-            product = product * _substituted_atom(atom, value)
-        total = total + product
-    return integral(total) if isinstance(total, Fraction) else total
+            replaced = _replaced(atom, value)
+            if replaced is None:
+                left.append(atom)
+            else:
+                product = product * replaced
+        if len(left) == len(monomial):
+            terms.append((monomial, coefficient))
+        else:
+            terms += terms_of(product * Size(((tuple(left), 1),)) if left else product)
+    return collect(terms)
 
 
-def _substituted_atom(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent:
+def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | None:
+    """What the atom becomes; None where it is left as it is."""
     known = value(atom)
     if known is not None:
         return known
@@ -47,7 +56,7 @@ def _substituted_atom(atom: Atom, value: Callable[[Atom], Extent | None]) -> Ext
         case Inverse(of):
             return inverse(substitute(of, value))
         case _:
-            return size(atom)
+            return None
 
 
 def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> Cond:
@@ -64,3 +73,21 @@ def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> 
             return conjunction(*(substitute_cond(p, value) for p in parts))
         case AnyOf(parts):
             return disjunction(*(substitute_cond(p, value) for p in parts))
+
+
+def sides(condition: Cond) -> Iterator[Size]:
+    """What the condition compares with zero."""
+    match condition:
+        case Compare(_, left):
+            yield left
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from sides(part)
+        case _:
+            pass
+
+
+def atoms_of(condition: Cond) -> Iterator[Atom]:
+    """Every atom of a condition, those inside quotients included."""
+    for side in sides(condition):
+        yield from side.atoms()

@@ -30,6 +30,7 @@ from superopt.graph import (
     variables,
 )
 from superopt.op import apply, registry
+from superopt.prove import arithmetic
 from superopt.prove.alpha import collected, shape
 from superopt.prove.arithmetic import Effort, contradictory, valid
 from superopt.prove.index import Attempt, commutative_obligations, prove_axiom, prove_equation
@@ -376,6 +377,15 @@ def test_valid(facts: list[Cond], claim: Cond) -> None:
 @pytest.mark.parametrize("effort", Effort)
 def test_not_valid(facts: list[Cond], claim: Cond, effort: Effort) -> None:
     assert not valid(facts, claim, effort)
+
+
+def test_what_was_asked_before_decides_nothing_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = frozenset([at_least(a, 2)]), at_least(n * a, n + 7), Effort.NONLINEAR
+    monkeypatch.setitem(arithmetic._sessions[-1].answers, question, True)
+    assert valid(*question)
+    with arithmetic.afresh():
+        assert not valid(*question)
+    assert valid(*question)
 
 
 def test_contradictory() -> None:

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from superopt.errors import ShapeError
-from superopt.extent import sides
 from superopt.find.universe import WEIGHTS, Universe
 from superopt.graph import (
     Atom,
@@ -25,6 +24,7 @@ from superopt.graph import (
     variables,
 )
 from superopt.op import apply
+from superopt.substitution import sides
 
 LARGE, LARGEST = 101, 3232
 STRIDE = 13

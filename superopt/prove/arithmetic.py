@@ -3,13 +3,15 @@
 Extents of variables are at least 1, attribute variables and indices are integers (real where marked so), and of a quotient
 nothing is known unless its denominator is at least 1. A product of unknowns is first taken as one more unknown, about
 which only the order of products is known, so that most questions are linear ones; what that cannot settle goes to Z3's
-nonlinear arithmetic, limited by a count of steps and never by a clock, so that answers are the same everywhere.
+nonlinear arithmetic, limited by a count of steps and never by a clock. What a solver has met serves its next question, and may
+decide it; so that a verdict is the same everywhere, whatever was asked before, each begins with a solver that has met nothing.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
 
@@ -51,6 +53,16 @@ class Effort(IntEnum):
     LINEAR = 0
     PRODUCTS = 1
     NONLINEAR = 2
+
+
+@contextlib.contextmanager
+def afresh() -> Iterator[None]:
+    """Inside, nothing has been asked before: answers, and what follows from them, are the same whatever is asked outside."""
+    _sessions.append(_Session())
+    try:
+        yield
+    finally:
+        _sessions.pop()
 
 
 def valid(assumptions: Iterable[Cond], claim: Cond, effort: Effort = Effort.NONLINEAR) -> bool:
@@ -98,8 +110,15 @@ def _apart(extent: Size) -> tuple[tuple[tuple[Monomial, int | float | Fraction],
     return extent.terms[1:], extent.terms[0][1]
 
 
-@functools.lru_cache(maxsize=200_000)
 def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
+    answers = _sessions[-1].answers
+    question = assumptions, claim, effort
+    if question not in answers:
+        answers[question] = _answer(*question)
+    return answers[question]
+
+
+def _answer(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
     known: list[Cond] = sorted((c for c in assumptions if c is not True), key=str)
     doubts = () if claim is False else (claim,)
     solver = _linear()
@@ -115,21 +134,21 @@ def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
 
 # ---------------------------------------------------------------- linear, products taken as unknowns
 
-_session: list[_Linear] = []
-
 
 def _linear() -> _Linear:
-    """The solver that has met up to so many conditions, or a new one."""
-    if not _session or len(_session[0].literals) > CONDITIONS_KEPT:
-        _session[:] = [_Linear()]
-    return _session[0]
+    """The session's solver, a new one where that has met too many conditions."""
+    session = _sessions[-1]
+    if session.solver is None or len(session.solver.literals) > CONDITIONS_KEPT:
+        session.solver = _Linear()
+    return session.solver
 
 
 class _Linear:
     """A solver in which each condition is switched on by a literal, so that what it has learned serves the next question."""
 
     def __init__(self) -> None:
-        self.solver = z3.Solver()
+        self.context = z3.Context()
+        self.solver = z3.Solver(ctx=self.context)
         self.solver.set("rlimit", LINEAR_STEPS)
         self.unknowns: dict[Monomial, z3.ArithRef] = {}
         self.literals: dict[Cond, z3.BoolRef] = {}
@@ -162,7 +181,7 @@ class _Linear:
     def literal(self, condition: Cond) -> z3.BoolRef:
         known = self.literals.get(condition)
         if known is None:
-            known = self.literals[condition] = z3.Bool(f"c{len(self.literals)}")
+            known = self.literals[condition] = z3.Bool(f"c{len(self.literals)}", self.context)
             self.solver.add(z3.Implies(known, self.formula(condition)))
         return known
 
@@ -171,14 +190,14 @@ class _Linear:
             return self.literal(negation(condition))
         known = self.opposites.get(condition)
         if known is None:
-            known = self.opposites[condition] = z3.Bool(f"n{len(self.opposites)}")
+            known = self.opposites[condition] = z3.Bool(f"n{len(self.opposites)}", self.context)
             self.solver.add(z3.Implies(known, z3.Not(self.formula(condition))))
         return known
 
     def formula(self, condition: Cond) -> z3.BoolRef:
         match condition:
             case bool():
-                return z3.BoolVal(condition)
+                return z3.BoolVal(condition, self.context)
             case Compare(relation, left):
                 value = self.extent(left)
                 return value >= 0 if relation == ">=" else value == 0 if relation == "==" else value != 0
@@ -189,15 +208,25 @@ class _Linear:
 
     def extent(self, extent: Extent) -> z3.ArithRef:
         if not isinstance(extent, Size):
-            return _constant(extent)
-        parts = [self.unknown(m) * _constant(c) if m else _constant(c) for m, c in _whole(extent).terms]
+            return self.constant(extent)
+        parts = [self.unknown(m) * self.constant(c) if m else self.constant(c) for m, c in _whole(extent).terms]
         return z3.Sum(*parts) if len(parts) > 1 else parts[0]
+
+    def constant(self, number: Extent) -> z3.ArithRef:
+        assert not isinstance(number, Size)
+        if isinstance(number, int):
+            return z3.IntVal(number, self.context)
+        fraction = Fraction(number)
+        return z3.RatVal(fraction.numerator, fraction.denominator, self.context)
+
+    def variable(self, name: str, *, integer: bool) -> z3.ArithRef:
+        return z3.Int(name, self.context) if integer else z3.Real(name, self.context)
 
     def unknown(self, monomial: Monomial) -> z3.ArithRef:
         known = self.unknowns.get(monomial)
         if known is None:
             name = f"m{len(self.unknowns)}"
-            known = self.unknowns[monomial] = z3.Int(name) if is_integer(monomial) else z3.Real(name)
+            known = self.unknowns[monomial] = self.variable(name, integer=is_integer(monomial))
             for fact in self.about(monomial):
                 self.solver.add(fact)
         return known
@@ -235,14 +264,6 @@ class _Linear:
             yield z3.Implies(z3.And(b >= 1, a <= -1), product <= a - b + 1)
             yield z3.Implies(a == 0, product == 0)
             yield z3.Implies(a == 1, product == b)
-
-
-def _constant(number: Extent) -> z3.ArithRef:
-    assert not isinstance(number, Size)
-    if isinstance(number, int):
-        return z3.IntVal(number)
-    fraction = Fraction(number)
-    return z3.RatVal(fraction.numerator, fraction.denominator)
 
 
 def _number(value: z3.ExprRef) -> Extent:
@@ -301,3 +322,17 @@ class _Nonlinear(_Linear):
         if len(monomial) == 1:
             return super().unknown(monomial)
         return z3.Product(*[self.unknown((atom,)) for atom in monomial])
+
+
+# ---------------------------------------------------------------- what was asked before
+
+
+@dataclass
+class _Session:
+    """Questions that were answered, and the solver that has met them."""
+
+    answers: dict[tuple[frozenset[Cond], Cond, Effort], bool] = field(default_factory=dict)
+    solver: _Linear | None = None
+
+
+_sessions = [_Session()]

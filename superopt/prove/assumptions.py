@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
-from superopt.extent import atoms_of
 from superopt.graph import (
     AllOf,
     Atom,
@@ -40,6 +39,7 @@ from superopt.graph import (
 from superopt.match import Binding, instantiate
 from superopt.op import requirements
 from superopt.prove.arithmetic import valid
+from superopt.substitution import atoms_of
 from superopt.text import Equation
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from superopt.errors import InstantiationError
-from superopt.extent import atoms_of, parts_of
+from superopt.extent import parts_of
 from superopt.graph import (
     AllOf,
     AnyOf,
@@ -46,6 +46,7 @@ from superopt.graph import (
 )
 from superopt.match import Binding, instantiate
 from superopt.op import requirements
+from superopt.substitution import atoms_of
 from superopt.text import Equation
 
 Assignment: TypeAlias = "list[Any]"

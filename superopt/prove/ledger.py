@@ -12,7 +12,7 @@ import numpy as np
 
 from superopt.execute import in_order
 from superopt.prove.arithmetic import version
-from superopt.prove.index import prove_axiom
+from superopt.prove.index import prove_again, prove_axiom
 from superopt.prove.replay import replay
 from superopt.prove.sample import instantiations, mismatch_at
 from superopt.prove.standing import resting_on_axioms
@@ -107,7 +107,7 @@ def _replayed(rule: Rule, entry: Entry | None, seed: int) -> Verdict:
     if entry is None or why is not None:
         return Unknown(why or "no proof")
     if entry.kind == "index":
-        return prove_axiom(rule, seed=seed)
+        return prove_again(rule, seed=seed)
     started = time.perf_counter()
     verdict = replay(rule, entry.instances)
     if isinstance(verdict, Proved):

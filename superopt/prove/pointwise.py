@@ -6,13 +6,14 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from superopt.extent import atoms_of
 from superopt.graph import Atom, atoms
 from superopt.prove.alpha import collected
+from superopt.prove.arithmetic import afresh
 from superopt.prove.cancel import Cancellation
 from superopt.prove.domains import told
 from superopt.prove.normal import Normal
 from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, Read, Sum, Summand, bound_in
+from superopt.substitution import atoms_of
 
 KEPT = 20_000
 
@@ -33,6 +34,7 @@ def pointwise_zero(facts: Guard, value: Sum) -> bool:
 
 
 @functools.lru_cache(maxsize=KEPT)
+@afresh()
 def _zero(facts: Guard, value: Sum) -> bool:
     notation = Normal()
     signs = told(facts, value, notation)

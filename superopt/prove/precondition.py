@@ -9,6 +9,7 @@ from dataclasses import replace
 from superopt.choices import equations
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import Compare, Cond, at_least, same, subterms
+from superopt.prove.arithmetic import afresh
 from superopt.prove.assumptions import Assumptions
 from superopt.rule import Rule
 from superopt.text import show_condition
@@ -18,6 +19,7 @@ KEPT = 64
 
 
 @functools.lru_cache(maxsize=KEPT)
+@afresh()
 def completed(rule: Rule) -> Rule | None:
     """The rule, with conditions added until its right side is well typed and of the left side's shape wherever it applies.
 

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from superopt.extent import atoms_of, sides
 from superopt.graph import Atom, Compare, Cond, Dim, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
+from superopt.substitution import atoms_of, sides
 
 Monomial: TypeAlias = "tuple[Atom, ...]"
 SHORT = 4

@@ -18,7 +18,7 @@ import z3
 from superopt.errors import NotationError, ShapeError, SpecError
 from superopt.graph import Attribute, Extent, Monomial, Size, Term, subterms
 from superopt.op import operator
-from superopt.prove.arithmetic import valid
+from superopt.prove.arithmetic import afresh, valid
 from superopt.prove.assumptions import Assumptions
 from superopt.prove.definedness import founded, undefined_somewhere
 from superopt.prove.ground import Ground, read_ground
@@ -56,6 +56,7 @@ def proved(instances: Iterable[str], milliseconds: float) -> Proved:
     return Proved(milliseconds, axioms=names, instances=texts, kind="axioms")
 
 
+@afresh()
 def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
     """The instances that exist, and whose conditions follow, at the equation's ranks and axes, from which Z3 derives it.
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 
 from superopt.prove.index import prove_axiom
 from superopt.rule import laws
-from superopt.store import BOUNDED, load_axioms
+from superopt.store import BOUNDED, Entry, load_axioms
 from superopt.verdict import Proved, Refuted, Unknown, Verdict
 
 
 @functools.cache
 def standing(axiom: str) -> Verdict:
     """The verdict on the axiom (or regrouping law) of this full name."""
-    entry = load_axioms().get(axiom)
+    entry = axiom_ledger().get(axiom)
     if entry is None:
         return prove_axiom(laws()[axiom])
     if entry.verdict != "proved":
         return Unknown(f"the ledger says {entry.verdict}")
     return Proved(0.0, entry.bounded if entry.status == BOUNDED else ())
+
+
+@functools.cache
+def axiom_ledger() -> Mapping[str, Entry]:
+    """What is on disk about the axioms, read once."""
+    return load_axioms()
 
 
 def resting_on_axioms(proof: Proved) -> Verdict:

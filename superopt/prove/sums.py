@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from superopt.extent import atoms_of, parts_of, sides
+from superopt.extent import parts_of
 from superopt.graph import (
     Atom,
     Cond,
@@ -26,6 +26,7 @@ from superopt.graph import (
     substitute,
     substitute_cond,
 )
+from superopt.substitution import atoms_of, sides
 
 Lookup: TypeAlias = "Callable[[Atom], Extent | None]"
 Guard: TypeAlias = "tuple[Cond, ...]"

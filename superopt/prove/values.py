@@ -11,12 +11,12 @@ from fractions import Fraction
 
 import z3
 
-from superopt.extent import atoms_of
 from superopt.graph import Atom, Compare, Dim, Extent, Inverse, Size, Sym
 from superopt.prove.alpha import factor_key, shape
 from superopt.prove.normal import Normal
 from superopt.prove.signs import Sign
 from superopt.prove.sums import Factor, Guard, Sum, Summand
+from superopt.substitution import atoms_of
 
 STEPS = 200_000
 MOST_UNKNOWNS = 12

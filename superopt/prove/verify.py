@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from superopt.errors import InstantiationError, ShapeError
+from superopt.prove.arithmetic import afresh
 from superopt.prove.assumptions import Assumptions
 from superopt.prove.axiomatic import prove_rule
 from superopt.prove.index import prove_axiom
@@ -19,6 +20,7 @@ from superopt.verdict import Proved, Refuted, Unknown, Verdict
 INSTANCES = 60
 
 
+@afresh()
 def prove(rule: Rule, *, seed: int = 0) -> Verdict:
     """The verdict on: wherever the left side is well typed and `where` holds, the right side is, and equals it.
 
