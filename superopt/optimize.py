@@ -7,7 +7,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,19 +16,21 @@ from typing import Generic, TypeVar, overload
 
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.model.cache import Cache, default_path
-from superopt.model.check import Check
+from superopt.model.check import Check, index_bounds, parsed
 from superopt.model.compare import Comparison
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
 from superopt.model.islands import Chart
 from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, opset_of, tensors
-from superopt.model.measure import Clock
+from superopt.model.measure import SHORT, Clock
 from superopt.model.save import copy, loadable, save
 from superopt.model.session import Device, Loadable, Session, random_inputs, runtime
 from superopt.model.splice import require_valid
 from superopt.report.optimization import Environment, Report, Rounding, Timing
 from superopt.report.progress import Listener, Progress, silent
 from superopt.rewrite.search import OUT_OF_TIME
+from superopt.rewrite.search import search as windowed
+from superopt.rewrite.sweep import sweep
 from superopt.rule import Rule
 from superopt.segments import (
     Gain,
@@ -41,11 +43,12 @@ from superopt.segments import (
     segments,
     selections,
     spliced,
+    whole,
 )
 from superopt.store import load_rules
 
-PASSES = (False, True)
-"""Whether the windows of each pass lie between those of the other: what is a seam in the first pass is inside in the second."""
+PASSES = ("sweeps", "windows", "windows between")
+"""Whole islands are swept first; then windows are searched, and then those that lie between: a seam of the others is inside."""
 GROWTH = 0.5
 """How much larger the weights may become, as a share of those of the original."""
 GROWTH_AT_LEAST = 2**20
@@ -147,10 +150,12 @@ def optimize(
             loaded = load(model)
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder))
-            _require_runs(original, loaded, run.device, run.sizings)
-        with run.phase("search"):
-            candidate = run.improved(loaded.model, rules)
-        candidate = run.accepted(loaded.model, candidate, original, Path(folder))
+            run.refused, run.short = _first_run(original, loaded, run.device, run.sizings)
+        candidate = loaded.model
+        if not run.refused:
+            with run.phase("search"):
+                candidate = run.improved(loaded.model, rules)
+            candidate = run.accepted(loaded.model, candidate, original, Path(folder))
     report = run.report(loaded, candidate, rules)
     if isinstance(model, ModelProto):
         return Optimized(as_proto(candidate) if report.accepted else model, report, external=loaded.external)
@@ -158,20 +163,29 @@ def optimize(
     return Optimized(candidate if report.accepted else loaded.model, report, unchanged, loaded.external)
 
 
-def _require_runs(original: ModelProto | Path, loaded: Loaded, device: Device, sizings: Sequence[Sizing]) -> None:
-    """Raises `InvalidModelError`, with the model's name, if ONNX Runtime cannot load it, or run it at one of the sizings."""
+def _first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing]) -> tuple[str, bool]:
+    """Why the model cannot be run on inputs that are drawn, where it cannot (then nothing could be checked); and whether its
+    nodes are short.
+
+    Raises:
+        InvalidModelError: ONNX Runtime cannot load it, or run it at sizes that can be chosen; with the model's name.
+    """
     try:
         session = Session(original, device)
     except InvalidModelError as error:
         raise InvalidModelError(f"{loaded.label}: {error}") from error
+    bounds = index_bounds(parsed(original, external=False))
+    seconds = 0.0
     for sizing in sizings:
-        if sizing.numbers:
-            try:
-                session.run(random_inputs(session.inputs, sizes=sizing.numbers))
-            except InvalidModelError as error:
-                raise InvalidModelError(
-                    f"{loaded.label}: it does not run at {sizing}, so other sizes are needed ({error})"
-                ) from error
+        try:
+            run = session.ready(random_inputs(session.inputs, sizes=sizing.numbers, high=bounds))
+            seconds += min(run.seconds(1) for _ in range(3))
+        except InvalidModelError as error:
+            if not sizing.numbers:
+                return str(error), False
+            why = f"it does not run at {sizing}, so other sizes are needed ({error})"
+            raise InvalidModelError(f"{loaded.label}: {why}") from error
+    return "", seconds < SHORT * len(sizings) * len(loaded.model.graph)
 
 
 @dataclass
@@ -189,6 +203,8 @@ class _Run:
     passes: Passes = ()
     taken: Passes = ()
     growth: float = 0.0
+    refused: str = ""
+    short: bool = False
     islands: tuple[int, int] = (0, 0)
     checked: Check | None = None
     compared: Compared | None = None
@@ -209,15 +225,18 @@ class _Run:
         start = time.monotonic()
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
-        search = Search(rules, Clock(self.device, times, resident=weights), opset_of(model), self.sizings)
+        search = Search(rules, Clock(self.device, times, resident=weights, together=self.short), opset_of(model), self.sizings)
         self.growth = growth = GROWTH * weights + GROWTH_AT_LEAST
-        for number, between in enumerate(PASSES, 1):
+        for number, kind in enumerate(PASSES, 1):
             chart = Chart(model)
             islands = chart.islands()
             if number == 1:
                 self.islands = len(islands), sum(len(i.nodes) for i in islands)
             deadline = start + self.budget * number / len(PASSES)
-            found = list(self._told(search, segments(chart, between=between), deadline, f"search, pass {number}"))
+            sweeping = kind == "sweeps"
+            parts = whole(chart) if sweeping else segments(chart, between=kind == "windows between")
+            find = sweep if sweeping else windowed
+            found = list(self._told(search.gains(parts, deadline, find=find), parts, f"search, pass {number}"))
             taken = affordable(found, growth)
             growth -= sum(gain.bytes for gain in taken)
             self.searched += found
@@ -264,11 +283,11 @@ class _Run:
             original, rewritten, self.device, self.sizings, seconds=seconds, seed=self.seed, progress=self.share
         )
 
-    def _told(self, search: Search, parts: list[Segment], deadline: float, phase: str) -> Iterator[Gain]:
+    def _told(self, gains: Iterable[Gain], parts: list[Segment], phase: str) -> Iterator[Gain]:
         """The gains, with the listener told of each; a search that the deadline cut short is noted."""
         total = len({part.form.outputs for part in parts})
         self.listener(Progress(phase, 0, total))
-        for done, gain in enumerate(search.gains(parts, deadline), 1):
+        for done, gain in enumerate(gains, 1):
             if gain.found.stopped == OUT_OF_TIME:
                 self.stopped = "the budget is spent"
             detail = f"{len(gain.found.steps)} steps save {gain.seconds * 1e6:.0f} us" if gain.found.steps else ""
@@ -290,7 +309,7 @@ class _Run:
         return Report(
             model=loaded.label,
             accepted=accepted,
-            reason=_reason(self.compared, self._left_out(), accepted=accepted),
+            reason=self.refused or _reason(self.compared, self._left_out(), accepted=accepted),
             nodes=len(loaded.model.graph),
             nodes_in_islands=self.islands[1],
             islands=self.islands[0],

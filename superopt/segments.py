@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +21,8 @@ from superopt.rewrite.apply import State
 from superopt.rewrite.canonical import Canonical, canonical
 from superopt.rewrite.partition import windows
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.schedule import gains, search_all, weight_elements
-from superopt.rewrite.search import Cost, Found
+from superopt.rewrite.schedule import Find, gains, search_all, weight_elements
+from superopt.rewrite.search import Cost, Found, search
 from superopt.rule import Rule
 
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
@@ -75,6 +76,11 @@ def segments(chart: Chart, *, between: bool = False) -> list[Segment]:
     return found
 
 
+def whole(chart: Chart) -> list[Segment]:
+    """Every island of several nodes as one segment."""
+    return [Segment(island, canonical(tuple(island.outputs.values()))) for island in chart.islands() if len(island.nodes) > 1]
+
+
 class Search:
     """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter."""
 
@@ -85,7 +91,7 @@ class Search:
         self.sizings = sizings
         self.machine = MACHINES[clock.device.provider]
 
-    def gains(self, parts: Sequence[Segment], deadline: float) -> Iterator[Gain]:
+    def gains(self, parts: Sequence[Segment], deadline: float, *, find: Find = search) -> Iterator[Gain]:
         """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper."""
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -93,15 +99,17 @@ class Search:
         for same_type in by_type.values():
             island = same_type[0].island
             measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
-            measure = self._measure(measured, island.sizings)
+            measure = functools.partial(self._measure, measured, island.sizings)
             copies: dict[State, list[Segment]] = {}
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
             counts = {state: len(alike) for state, alike in copies.items()}
-            for state, found in search_all(counts, self.rules, estimate=self._estimate, measure=measure, deadline=deadline):
-                if found.steps and not self._pays(state, found.outputs, measured):
+            for state, found in search_all(
+                counts, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, find=find
+            ):
+                if found.steps and not (self._pays(state, found.outputs, measured) and self._holds(state, found, measured)):
                     found = replace(found, outputs=state, steps=(), after=found.before)  # noqa: PLW2901
-                saved = gains(state, found.steps, measure) if math.isfinite(found.before) else ()
+                saved = gains(state, found.steps, measure(state)) if math.isfinite(found.before) else ()
                 more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
                 yield Gain(tuple(copies[state]), found, tuple(saved), more * counts[state] * island.dtype.itemsize)
 
@@ -118,12 +126,20 @@ class Search:
             return True
         return all(measured.seconds(self._at(after, s)) <= measured.seconds(self._at(before, s)) for s in self.sizings)
 
-    def _measure(self, measured: Measured, everywhere: Sequence[Sizing]) -> Cost:
+    def _holds(self, before: State, found: Found, measured: Measured) -> bool:
+        """Whether a gain that was measured on wholes, each by itself, is there again when both are measured in turns."""
+        if not self.clock.together:
+            return True
+        return any(measured.confirmed(self._at(before, s), self._at(found.outputs, s)) for s in self.sizings)
+
+    def _measure(self, measured: Measured, everywhere: Sequence[Sizing], start: State) -> Cost:
+        """What measures equivalents of a state, beside it."""
+
         def seconds(state: State) -> float:
             try:
                 if len(everywhere) > 1:
                     measured.require_expressible(state, everywhere)
-                return sum(measured.seconds(self._at(state, s)) for s in self.sizings)
+                return sum(measured.seconds(self._at(state, s), self._at(start, s)) for s in self.sizings)
             except (InvalidModelError, ShapeError):
                 return math.inf
 

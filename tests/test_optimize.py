@@ -250,6 +250,30 @@ def test_an_unknown_provider_and_a_model_that_does_not_load_are_refused(monkeypa
         superopt.optimize(broken)
 
 
+def test_texts_and_sequences_are_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    proto = branches()
+    proto.graph.node.append(helper.make_node("SplitToSequence", ["y"], ["rows"], axis=0))
+    proto.graph.node.append(helper.make_node("Identity", ["text"], ["words"]))
+    proto.graph.input.append(helper.make_tensor_value_info("text", onnx.TensorProto.STRING, [2]))
+    proto.graph.output.append(helper.make_tensor_value_info("words", onnx.TensorProto.STRING, [2]))
+    proto.graph.output.append(helper.make_tensor_sequence_value_info("rows", onnx.TensorProto.FLOAT, None))
+    report = superopt.optimize(proto, budget=10.0).report
+    assert report.accepted, report.reason
+
+
+def test_a_model_whose_inputs_cannot_be_made_is_returned_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    proto = branches()
+    proto.graph.node.append(helper.make_node("SequenceLength", ["many"], ["length"]))
+    proto.graph.input.append(helper.make_tensor_sequence_value_info("many", onnx.TensorProto.FLOAT, None))
+    proto.graph.output.append(helper.make_tensor_value_info("length", onnx.TensorProto.INT64, []))
+    optimized = superopt.optimize(proto, budget=10.0)
+    assert optimized.model is proto
+    assert not optimized.report.accepted
+    assert optimized.report.reason == "no values of type seq(tensor(float)) can be made for the input 'many'"
+
+
 def test_the_report_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundError
 from superopt.model.load import first_line
@@ -60,9 +63,9 @@ def check(
     first = Session(original, device, exact=True)
     second = Session(candidate, device, exact=True)
     _same_interface(first, second)
-    proto = parsed(original)
-    reference, why = _reference(proto)
-    cases = _cases(first.inputs, seed, sizes, index_bounds(proto))
+    hollow = parsed(original, external=False)
+    reference, why = _reference(original, hollow)
+    cases = _cases(first.inputs, seed, sizes, index_bounds(hollow))
     worst = (0.0, 0.0)
     done: list[str] = []
     for name, make in cases:
@@ -76,7 +79,7 @@ def check(
                 exact = reference.run(feeds)
             except NoReferenceError as error:
                 reference, why = None, str(error)
-        for output, *arrays in zip(first.outputs, values, others, exact or values, strict=True):
+        for output, *arrays in _tensors(first.outputs, values, others, exact or values):
             errors = _agree(f"output {output!r} on {name} inputs", arrays, factor, direct=exact is None)
             worst = max(worst[0], errors[0]), max(worst[1], errors[1])
         done.append(name)
@@ -84,25 +87,41 @@ def check(
     return Check(*worst, "float64" if reference is not None else f"original ({why})", tuple(done), left_out)
 
 
-def parsed(model: Loadable) -> ModelProto:
-    """The model with all its tensors, those in other files included."""
+def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Each output's name, and its values in the runs; of a sequence each element's, of an optional output what is there.
+
+    Raises:
+        CheckFailedError: sequences of different lengths, or an output that is there in one run alone.
+    """
+    for name, *found in zip(names, *runs, strict=True):
+        lists = [len(value) if isinstance(value, list) else value is None for value in found]
+        if len(set(lists)) > 1:
+            raise CheckFailedError(f"output {name!r} has not as many elements as the original's")
+        if isinstance(found[0], list):
+            yield from _tensors([f"{name}[{n}]" for n in range(len(found[0]))], *found)
+        elif found[0] is not None:
+            yield name, *map(np.asarray, found)
+
+
+def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
+    """The model with all its tensors, those in other files included unless `external` is false."""
     if isinstance(model, ModelProto):
         return model
     try:
-        return onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+        return onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=external)
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"{error.filename or model!r}: no such file") from error
     except Exception as error:
         raise InvalidModelError(f"not an ONNX model ({first_line(error)})") from error
 
 
-def _reference(proto: ModelProto) -> tuple[Reference | None, str]:
-    """The model in float64, or why there is none; it takes six times the memory of the weights."""
-    weights = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
+def _reference(model: Loadable, hollow: ModelProto) -> tuple[Reference | None, str]:
+    """The model in float64, or why there is none; it takes six times the memory of the weights, which `hollow` may lack."""
+    weights = sum(math.prod(t.dims) * tensor_dtype_to_np_dtype(t.data_type).itemsize for t in hollow.graph.initializer)
     if weights > _LARGEST_REFERENCE:
         return None, f"{weights / 2**30:.1f} GiB of weights are too many for a float64 run"
     try:
-        return Reference(proto), ""
+        return Reference(parsed(model)), ""
     except NoReferenceError as error:
         return None, str(error)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.model.session import Bound, Device, Loadable, Session, random_inputs
+from superopt.model.session import Bound, Device, Loadable, Session, Unbound, random_inputs
 
 MARGIN = 0.02
 _VISIT = 0.008
 _MOST_ROUNDS = 400
+_ENOUGH_ROUNDS = 24
+_CLEAR = 0.03
+"""How narrow the bounds of a ratio are, and how far from 1, when no further round is needed."""
 
 
 @dataclass(frozen=True)
@@ -54,25 +58,27 @@ def compare(
     high: Mapping[str, int] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Comparison:
-    """Both models timed under all of ONNX Runtime's optimizations, on the same random inputs, for about `seconds`.
+    """Both models timed under all of ONNX Runtime's optimizations, on the same random inputs, for `seconds` at most.
 
     Two halves: in one the original's session is created first, in the other the candidate's. A round visits the original, the
     candidate and the original's second session, beginning with another one each time; a visit is one unmeasured run, which
-    brings the model into the caches, and the least of those that follow. `sizes` and `high` are as in `random_inputs`;
-    `progress` is told the share of the time that has passed.
+    brings the model into the caches, and the least of those that follow. A half ends early where the verdict is clear. `sizes`
+    and `high` are as in `random_inputs`; `progress` is told the share of the time that has passed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
         ProviderError: a session fell back to another provider.
     """
-    start = time.monotonic()
     rounds: list[tuple[float, float, float]] = []
-    for half, order in enumerate((("a", "b", "c"), ("b", "a", "c"))):
+    spent = 0.0
+    for order in (("a", "b", "c"), ("b", "a", "c")):
         models = {"a": original, "b": candidate, "c": original}
         sessions = {name: Session(models[name], device) for name in order}
         feeds = random_inputs(sessions["a"].inputs, seed, sizes=sizes, high=high)
-        bound = [sessions[name].bind(feeds) for name in "abc"]
-        rounds += _rounds(bound, start + seconds * (half + 1) / 2, lambda: _report(progress, start, seconds))
+        bound = [sessions[name].ready(feeds) for name in "abc"]
+        start = time.monotonic()
+        rounds += _rounds(bound, start + seconds / 2, functools.partial(_report, progress, start - spent, seconds))
+        spent += time.monotonic() - start
         del sessions, bound
         gc.collect()
     return _summary(rounds)
@@ -83,11 +89,11 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
         progress(min(1.0, (time.monotonic() - start) / seconds))
 
 
-def _rounds(bound: Sequence[Bound], deadline: float, report: Callable[[], None]) -> list[tuple[float, float, float]]:
-    """At least three rounds, until the deadline; each gives the seconds of one run of each session."""
+def _rounds(bound: Sequence[Bound | Unbound], deadline: float, report: Callable[[], None]) -> list[tuple[float, float, float]]:
+    """At least three rounds, until the deadline or a clear verdict; each gives the seconds of one run of each session."""
     runs = [_runs_for_visit(b) for b in bound]
     done: list[tuple[float, float, float]] = []
-    while len(done) < 3 or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS):
+    while len(done) < 3 or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS and not _clear(done)):
         times = [0.0] * len(bound)
         for turn in range(len(bound)):
             which = (turn + len(done)) % len(bound)
@@ -97,7 +103,16 @@ def _rounds(bound: Sequence[Bound], deadline: float, report: Callable[[], None])
     return done
 
 
-def _runs_for_visit(bound: Bound) -> tuple[int, int]:
+def _clear(rounds: Sequence[tuple[float, float, float]]) -> bool:
+    """Whether further rounds would neither turn the verdict nor tell the ratio much better."""
+    if len(rounds) < _ENOUGH_ROUNDS:
+        return False
+    found = _summary(rounds)
+    narrow = found.high - found.low <= _CLEAR * found.ratio
+    return narrow and (found.low > 1 + found.noise + _CLEAR or found.high < 1 - found.noise - _CLEAR)
+
+
+def _runs_for_visit(bound: Bound | Unbound) -> tuple[int, int]:
     """How many samples a visit takes, and how many runs make a sample, so that a visit lasts about 8 ms."""
     bound.run()
     once = min(bound.seconds(1) for _ in range(3))
@@ -105,7 +120,7 @@ def _runs_for_visit(bound: Bound) -> tuple[int, int]:
     return min(25, max(2, round(_VISIT / (once * batch)))), batch
 
 
-def _visit(bound: Bound, samples: int, batch: int) -> float:
+def _visit(bound: Bound | Unbound, samples: int, batch: int) -> float:
     bound.run()
     return min(bound.seconds(batch) for _ in range(samples))
 

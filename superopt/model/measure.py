@@ -1,9 +1,13 @@
-"""The measured cost of a segment: ONNX Runtime optimizes it as it would in a session, then its nodes are timed one by one."""
+"""The measured cost of a segment: ONNX Runtime optimizes it as it would in a session, then its nodes are timed one by one.
+
+Where nodes are so short that what goes on between them counts as much as they do, the segment is timed as a whole instead.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -19,15 +23,23 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from superopt.errors import ShapeError
 from superopt.graph import Term, variables
 from superopt.model.cache import Cache, digest_of
+from superopt.model.compare import compare
 from superopt.model.dimensions import Sizing
 from superopt.model.generic import lower_everywhere
 from superopt.model.kernel import SMALL, Kernel, Operand, Timing, attribute_value, least_seconds, random_values
 from superopt.model.lower import is_boolean, lower
 from superopt.model.nodes import WEIGHTS, Hollow, model_of
-from superopt.model.session import Array, Device, Session, last_level_cache
+from superopt.model.session import Array, Bound, Device, Session, last_level_cache
 
 Json: TypeAlias = "Any"
 
+SHORT = 1e-5
+"""Seconds that a node of a model takes on average, below which its segments are timed as wholes."""
+_TOGETHER = 0.02
+"""Seconds that a segment is timed for as a whole."""
+_TURNS = 12
+"""How often it and another take turns, where they are timed beside each other."""
+_CONFIRMING = 0.6
 _LEAST = 1e-7
 _CHAIN = 32
 _LARGE = 1024
@@ -48,25 +60,61 @@ class Clock:
     """Times of optimized graphs on one device, from a cache where they are known.
 
     `resident` is how many bytes of weights the whole model keeps: beyond the last-level cache, large weights are timed cold.
+    `together` says to time graphs as wholes.
     """
 
-    def __init__(self, device: Device, cache: Cache | None = None, *, resident: int = 0) -> None:
+    def __init__(self, device: Device, cache: Cache | None = None, *, resident: int = 0, together: bool = False) -> None:
         self.device = device
+        self.together = together
         self.cache = cache if cache is not None else Cache()
         self.cold = device.provider == "cpu" and resident > last_level_cache()
         self._identity = device.identity
         self._overhead: tuple[float, float] | None = None
+        self._reference: tuple[str, Bound] | None = None
 
     def seconds(self, model: ModelProto) -> float:
         """The time of one run of the model: the sum over the nodes of the graph that ONNX Runtime makes of it.
 
         Conversions to and from blocked layouts at the model's own inputs and outputs are left out, for they come of cutting
-        the model out of a larger one.
+        the model out of a larger one. Of a graph that is timed as a whole, what every run costs is left out.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot load the model, or cannot run one of its nodes.
         """
-        return sum(piece.seconds for piece in self.pieces(model))
+        return self._whole(model) if self.together else sum(piece.seconds for piece in self.pieces(model))
+
+    def beside(self, model: ModelProto, reference: ModelProto) -> float:
+        """The time of one run of the model as `seconds` gives it; of a whole, from runs in turns with those of the reference.
+
+        What a machine does besides changes the times of both alike, so times beside one reference can be compared.
+
+        Raises:
+            InvalidModelError: as `seconds`.
+        """
+        if not self.together:
+            return self.seconds(model)
+        key = ["beside", self._identity, _structure(model), _structure(reference)]
+        ratio = 1.0 if key[2] == key[3] else self.cache.get(key)
+        if ratio is None:
+            if self._reference is None or self._reference[0] != key[3]:
+                self._reference = key[3], self._bound(reference)
+            ratio = _ratio(self._bound(model), self._reference[1])
+            self.cache.put(key, ratio)
+        return ratio * self._whole(reference)
+
+    def _bound(self, model: ModelProto) -> Bound:
+        with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+            session = Session(_with_weights(model, Path(folder)), self.device, anywhere=True)
+        kinds = [(port.name, _static(port)) for port in model.graph.input]
+        return session.bind({name: random_values(k.element, k.shape, n) for n, (name, k) in enumerate(kinds) if k is not None})
+
+    def _whole(self, model: ModelProto) -> float:
+        key = ["whole", self._identity, _structure(model)]
+        known = self.cache.get(key)
+        if known is None:
+            known = least_seconds([self._bound(model)], _TOGETHER)
+            self.cache.put(key, known)
+        return self._net(known)
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
         """The nodes that `seconds` sums over."""
@@ -149,22 +197,32 @@ class Measured:
         self.clock = clock
         self.opset = opset
         self.dtype = np.dtype(dtype)
-        self._known: dict[frozenset[Term], float] = {}
+        self._known: dict[tuple[frozenset[Term], frozenset[Term]], float] = {}
         self._expressible: dict[tuple[Term, ...], str] = {}
 
-    def seconds(self, outputs: tuple[Term, ...]) -> float:
-        """The time of one run of the segment with these outputs.
+    def seconds(self, outputs: tuple[Term, ...], beside: tuple[Term, ...] | None = None) -> float:
+        """The time of one run of the segment with these outputs, measured `beside` that with others if they are given.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the segment.
             ShapeError: the opset cannot express it.
         """
-        wanted = frozenset(t for t in outputs if not t.constant and not t.is_variable)
+        wanted = _computed(outputs)
         if not wanted:
             return 0.0
-        if wanted not in self._known:
-            self._known[wanted] = self.clock.seconds(self.model(outputs))
-        return self._known[wanted]
+        others = _computed(beside or ())
+        if (wanted, others) not in self._known:
+            model = self.model(outputs)
+            seconds = self.clock.beside(model, self.model(beside)) if beside and others else self.clock.seconds(model)
+            self._known[wanted, others] = seconds
+        return self._known[wanted, others]
+
+    def confirmed(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> bool:
+        """Whether the one segment is faster than the other when both are timed as wholes, in turns."""
+        with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
+            models = [_with_weights(self.model(s), Path(folder)) for s, folder in ((before, one), (after, other))]
+            found = compare(models[0], models[1], self.clock.device, seconds=_CONFIRMING)
+        return found.low > 1 + found.noise
 
     def require_expressible(self, outputs: tuple[Term, ...], sizings: Sequence[Sizing]) -> None:
         """Nothing happens if nodes can compute the outputs whatever the open dimensions are.
@@ -207,6 +265,17 @@ class Measured:
         weights = {v.name: constant(v) for v in leaves if v.constant}
         whole = replace(lowered, initializers=weights | dict(lowered.initializers))
         return model_of(whole, [v for v in leaves if not v.constant], wanted, self.opset, self.dtype)
+
+
+def _computed(outputs: Sequence[Term]) -> frozenset[Term]:
+    """The outputs that take work."""
+    return frozenset(t for t in outputs if not t.constant and not t.is_variable)
+
+
+def _ratio(one: Bound, other: Bound) -> float:
+    """The median ratio of their times, which are taken in turns."""
+    runs = max(1, round(_TOGETHER / 2 / _TURNS / min(other.seconds(1) for _ in range(3))))
+    return statistics.median(one.seconds(runs) / other.seconds(runs) for _ in range(_TURNS))
 
 
 def _with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:

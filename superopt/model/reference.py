@@ -43,8 +43,8 @@ class Reference:
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs, floats as float64.
+    def run(self, feeds: Mapping[str, Array]) -> list[Any]:
+        """The outputs, floats as float64; a sequence is a list.
 
         Raises:
             NoReferenceError: the evaluator fails in an operator.
@@ -52,7 +52,8 @@ class Reference:
         wide = {name: value.astype(np.float64) if is_floating(value.dtype) else value for name, value in feeds.items()}
         try:
             with np.errstate(all="ignore"):
-                return [np.asarray(value) for value in self._evaluator.run(None, wide)]
+                outputs = self._evaluator.run(None, wide)
+                return [value if value is None or isinstance(value, list) else np.asarray(value) for value in outputs]
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
 

@@ -36,6 +36,7 @@ _DTYPES: dict[str, Any] = {
     "bool": np.bool_,
     **{name: np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
 }
+_OBJECT = np.dtype(object)
 
 
 @functools.cache
@@ -120,11 +121,15 @@ def last_level_cache() -> int:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a model; an extent is an int, or a name where it is left open: its own, or the port's and axis'."""
+    """An input of a model; an extent is an int, or a name where it is left open: its own, or the port's and axis'.
+
+    Where it is no tensor of numbers, the elements are objects, and `kind` is ONNX Runtime's text for its type.
+    """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | str, ...]
+    kind: str = ""
 
     def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape with open extents taken from `sizes`, 1 where that does not say."""
@@ -172,6 +177,7 @@ class Session:
             raise ProviderError("ONNX Runtime placed none of the model's nodes on the provider cuda")
         self.inputs = tuple(_port(p) for p in self._session.get_inputs())
         self.outputs = tuple(p.name for p in self._session.get_outputs())
+        self._plain = any(_dtype(p.type) == _OBJECT for p in (*self._session.get_inputs(), *self._session.get_outputs()))
 
     @functools.cached_property
     def placement(self) -> Mapping[str, int]:
@@ -184,7 +190,7 @@ class Session:
         return count
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs' values.
+        """The outputs' values; a sequence is a list of its elements.
 
         Raises:
             InvalidModelError: ONNX Runtime fails while it runs the model.
@@ -198,6 +204,29 @@ class Session:
     def bind(self, feeds: Mapping[str, Array]) -> Bound:
         """The session with its inputs on the device and its outputs' places fixed, run once and ready to be timed."""
         return Bound(self._session, self.device, self.outputs, feeds)
+
+    def ready(self, feeds: Mapping[str, Array]) -> Bound | Unbound:
+        """The session run once and ready to be timed, bound where all its inputs and outputs are tensors of numbers."""
+        return Unbound(self, feeds) if self._plain else self.bind(feeds)
+
+
+class Unbound:
+    """A session and its inputs, run once; where values are no tensors of numbers, they cannot lie on the device beforehand."""
+
+    def __init__(self, session: Session, feeds: Mapping[str, Array]) -> None:
+        self._session, self._feeds = session, feeds
+        self.run()
+
+    def run(self) -> None:
+        """One run."""
+        self._session.run(self._feeds)
+
+    def seconds(self, runs: int) -> float:
+        """The mean time of `runs` runs."""
+        start = time.perf_counter()
+        for _ in range(runs):
+            self.run()
+        return max(time.perf_counter() - start, 1e-9) / runs
 
 
 class Bound:
@@ -248,13 +277,13 @@ class Bound:
 
         Where the calling thread does all the work, the time is that thread's processor time: on an idle machine it is the time
         that passes, and on a busy one it leaves out the turns of other processes. No run options are passed: with any, ONNX
-        Runtime makes a logger for each run, which takes 24 microseconds.
+        Runtime makes a logger for each run, which takes 24 microseconds. A clock that has not moved counts as a nanosecond.
         """
         run, binding, now = self._session.run_with_iobinding, self._binding, self._now
         start = now()
         for _ in range(runs):
             run(binding)
-        return (now() - start) / runs
+        return max(now() - start, 1e-9) / runs
 
 
 def random_inputs(
@@ -266,13 +295,20 @@ def random_inputs(
 ) -> dict[str, Array]:
     """A value for each input: floats are standard normal, integers lie in [0, high[name]) (0 and 1 without), booleans are even.
 
-    Extents left open are taken from `sizes` and are 1 otherwise.
+    Texts are digits. Extents left open are taken from `sizes` and are 1 otherwise.
+
+    Raises:
+        InvalidModelError: an input is no tensor, or one of a type that numpy does not have.
     """
     rng = np.random.default_rng(seed)
     feeds: dict[str, Array] = {}
     for port in ports:
         shape = port.concrete(sizes or {})
-        if port.dtype.kind in "iub":
+        if port.kind == "tensor(string)":
+            feeds[port.name] = rng.integers(0, 10, shape).astype(str).astype(object)
+        elif port.dtype == _OBJECT:
+            raise InvalidModelError(f"no values of type {port.kind} can be made for the input {port.name!r}")
+        elif port.dtype.kind in "iub":
             end = 2 if port.dtype.kind == "b" else max(1, (high or {}).get(port.name, 2))
             feeds[port.name] = rng.integers(0, end, shape).astype(port.dtype)
         else:
@@ -285,22 +321,16 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
-def numpy_dtype(type_text: str) -> np.dtype[Any]:
-    """The numpy type behind ONNX Runtime's text for a tensor type, `tensor(float)` say.
-
-    Raises:
-        InvalidModelError: it is no tensor of numbers.
-    """
-    element = type_text.removeprefix("tensor(").removesuffix(")")
-    if element not in _DTYPES:
-        raise InvalidModelError(f"values of type {type_text} are not supported as inputs")
-    chosen: DTypeLike = _DTYPES[element]
+def _dtype(type_text: str) -> np.dtype[Any]:
+    """The numpy type behind ONNX Runtime's text for a type, `tensor(float)` say; that of objects if it has none."""
+    chosen: DTypeLike = _DTYPES.get(type_text.removeprefix("tensor(").removesuffix(")"), object)
     return np.dtype(chosen)
 
 
 def _port(arg: Any) -> Port:
     shape = tuple(e if isinstance(e, int) and e >= 0 else str(e or f"{arg.name}.{n}") for n, e in enumerate(arg.shape))
-    return Port(arg.name, numpy_dtype(arg.type), shape)
+    dtype = _dtype(arg.type)
+    return Port(arg.name, dtype, shape, arg.type if dtype == _OBJECT else "")
 
 
 def _options(device: Device, optimize: bool, saved: Path | None) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from superopt.graph import subterms
 from superopt.op import rebuild
@@ -15,16 +16,24 @@ from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Cost, Found, Limits, search
 
 
+class Find(Protocol):
+    """A way to look for the cheapest equivalent of a state."""
+
+    def __call__(self, start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found: ...
+
+
 def search_all(
     segments: Mapping[State, int],
     rules: RuleSet,
     *,
     estimate: Cost,
-    measure: Cost,
+    measure: Callable[[State], Cost],
     deadline: float,
     limits: Limits | None = None,
+    find: Find = search,
 ) -> Iterator[tuple[State, Found]]:
-    """What the search finds for each segment, as it is found; `segments` counts the copies of each in the model.
+    """What `find` finds for each segment, as it is found; `segments` counts the copies of each in the model, and
+    `measure` gives for each what measures its equivalents.
 
     A segment may take a share of the time that is left when its turn comes: half of it by what its copies are estimated to
     cost, half equally.
@@ -36,7 +45,7 @@ def search_all(
         share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
         now = time.monotonic()
         own = replace(limits or Limits(), deadline=now + share * max(deadline - now, 0.0))
-        yield state, search(state, rules, estimate=estimate, measure=measure, limits=own)
+        yield state, find(state, rules, estimate=estimate, measure=measure(state), limits=own)
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
