@@ -136,6 +136,8 @@ def optimize(
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
     side of an image, and 128 elsewhere.
 
+    A model that cannot be run on random inputs (one of them is a sequence, say) is returned as it is; the report says why.
+
     Raises:
         ModelNotFoundError, InvalidModelError: the model cannot be loaded, see `model.load` and `model.session`.
         ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.

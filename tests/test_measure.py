@@ -53,6 +53,18 @@ def names(segment: Measured, *outputs: Term) -> list[str]:
 # ---------------------------------------------------------------- the cost of a segment
 
 
+def test_wholes_are_timed_in_turns_with_a_reference(tmp_path: Path) -> None:
+    clock = Clock(CPU, Cache(tmp_path / "times.sqlite"), together=True)
+    segment = Measured(clock, 18)
+    x = variable("x", (64, 256))
+    one = apply("matmul", x, weight("w", 256, 256))
+    two = apply("matmul", apply("relu", one), weight("v", 256, 256))
+    alone = segment.seconds((one,))
+    assert segment.seconds((one,), (one,)) == alone
+    assert 1.3 * alone < segment.seconds((two,), (one,)) < 4 * alone
+    assert segment.seconds((two,), (one,)) == Measured(clock, 18).seconds((two,), (one,))
+
+
 def test_what_onnx_runtime_fuses_is_timed_as_one_node() -> None:
     fused = apply("relu", plus_row(convolution(image(), "w"), "b"))
     assert names(measured(), fused) == ["Conv"]
