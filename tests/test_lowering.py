@@ -472,3 +472,11 @@ def test_every_operator_named_by_a_spec_exists_in_onnx() -> None:
     for name in ROUND_TRIPS:
         for op_type in operator(name).onnx:
             onnx.defs.get_schema(op_type, NEWEST)
+
+
+@pytest.mark.parametrize("name", ["superopt.constant.0", "folded.0", "folded.by.constant.0"])
+def test_folding_keeps_apart_what_a_weight_is_called(name: str) -> None:
+    weight = variable(name, (2, 3), constant=True)
+    term = apply("reshape", apply("scale", weight, factor=2.0), shape=(6,))
+    value = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(fold([term], {name: value})[term], 2 * value.reshape(6))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,27 +16,30 @@ from superopt.model.session import Device, Session
 OPSET = 18
 
 
-def fold(terms: Iterable[Term], values: Mapping[str, Array]) -> dict[Term, Array]:
+def fold(terms: Sequence[Term], values: Mapping[str, Array]) -> dict[Term, Array]:
     """The value of each term, rounded once to the type of the arrays in `values`, which has every variable of the terms.
 
     What ONNX keeps as booleans is boolean. The arithmetic is float64, or float32 where ONNX Runtime has no float64 kernel.
     """
-    wanted = {f"folded.{position}": term for position, term in enumerate(dict.fromkeys(terms))}
+    inputs = variables(*terms)
+    prefix = "folded."
+    while any(x.name.startswith(prefix) for x in inputs):
+        prefix = f"again.{prefix}"
+    wanted = {f"{prefix}{position}": term for position, term in enumerate(dict.fromkeys(terms))}
     if not wanted:
         return {}
-    inputs = variables(*wanted.values())
     numbers = [values[x.name].dtype for x in inputs if not x.condition]
     dtype = np.result_type(*numbers) if numbers else np.dtype(np.float32)
     try:
-        arrays = _computed(wanted, inputs, values, np.float64)
+        arrays = _computed(wanted, inputs, values, np.float64, prefix)
     except InvalidModelError:
-        arrays = _computed(wanted, inputs, values, np.float32)
+        arrays = _computed(wanted, inputs, values, np.float32, prefix)
     return {t: a if a.dtype == np.bool_ else a.astype(dtype) for t, a in zip(wanted.values(), arrays, strict=True)}
 
 
 def _computed(
-    wanted: Mapping[str, Term], inputs: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike
+    wanted: Mapping[str, Term], inputs: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike, prefix: str
 ) -> list[Array]:
-    lowered = lower(wanted, OPSET, dtype=dtype)
+    lowered = lower(wanted, OPSET, dtype=dtype, prefix=f"{prefix}by.")
     session = Session(model_of(lowered, inputs, wanted, OPSET, dtype).SerializeToString(), Device(), optimize=False)
     return session.run({x.name: values[x.name] if x.condition else values[x.name].astype(dtype) for x in inputs})
