@@ -8,7 +8,6 @@ a candidate, so a model pays for the rules of its own operators and for no other
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -58,13 +57,10 @@ class RuleSet:
         self._candidates: dict[View, tuple[tuple[Prepared, ...], tuple[Prepared, ...]]] = {}
         self._alone: dict[Term, tuple[tuple[str, Match], ...]] = {}
 
-    def matches(
-        self, term: Term, candidates: Callable[[str], Sequence[Term]], *, most: int | None = None
-    ) -> Iterator[tuple[str, Match]]:
+    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[tuple[str, Match]]:
         """Every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`.
 
-        Matches of rules with one output depend on the term alone and are remembered. Of a rule with several outputs, there are
-        no more than `most` at each choice of ranks.
+        Matches of rules with one output depend on the term alone and are remembered.
         """
         single, several = self._of_view(self._view(term))
         known = self._alone.get(term)
@@ -79,7 +75,7 @@ class RuleSet:
         for prepared in several:
             if all(candidates(outline.op) for outline in prepared.left[1:]):
                 for pattern in prepared.patterns(term.rank):
-                    for match in itertools.islice(pattern.matches(term, candidates), most):
+                    for match in pattern.matches(term, candidates):
                         yield prepared.rule.name, match
 
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
