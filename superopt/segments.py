@@ -68,17 +68,20 @@ class Gain:
 
 def segments(chart: Chart, *, between: bool = False) -> list[Segment]:
     """The windows of all islands; with `between`, those in which the seams of the others lie."""
-    found: list[Segment] = []
-    for island in chart.islands():
-        for nodes in windows(island.nodes, island.reads, between=between):
-            part = chart.island(nodes)
-            found.append(Segment(part, canonical(tuple(part.outputs.values()))))
-    return found
+    return [
+        _segment(chart.island(nodes))
+        for island in chart.islands()
+        for nodes in windows(island.nodes, island.reads, between=between)
+    ]
 
 
 def whole(chart: Chart) -> list[Segment]:
     """Every island of several nodes as one segment."""
-    return [Segment(island, canonical(tuple(island.outputs.values()))) for island in chart.islands() if len(island.nodes) > 1]
+    return [_segment(island) for island in chart.islands() if len(island.nodes) > 1]
+
+
+def _segment(island: Island) -> Segment:
+    return Segment(island, canonical(tuple(island.outputs.values())))
 
 
 class Search:
@@ -124,7 +127,8 @@ class Search:
         """Whether the state after is no slower than the one before at any of the sizings."""
         if len(self.sizings) == 1:
             return True
-        return all(measured.seconds(self._at(after, s)) <= measured.seconds(self._at(before, s)) for s in self.sizings)
+        pairs = ((self._at(before, s), self._at(after, s)) for s in self.sizings)
+        return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
     def _holds(self, before: State, found: Found, measured: Measured) -> bool:
         """Whether a gain that was measured on wholes, each by itself, is there again when both are measured in turns."""

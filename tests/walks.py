@@ -1,0 +1,30 @@
+"""Random walks over rules, cost aside."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from superopt.graph import subterms
+from superopt.rewrite.apply import State, successors
+from superopt.rewrite.ruleset import RuleSet
+
+
+def walk(start: State, rules: RuleSet, rng: random.Random, *, steps: int, largest: float) -> tuple[State, list[str]]:
+    """A state up to so many random steps away, never twice the same, and the rules that lead there.
+
+    No tensors of a state on the way have more than `largest` elements together.
+    """
+    state, seen, taken = start, {start}, list[str]()
+    for _ in range(rng.randint(1, steps)):
+        by_rule: dict[str, list[State]] = {}
+        for after, step in successors(state, rules):
+            if after not in seen and sum(math.prod(t.sizes) for t in subterms(*after)) <= largest:
+                by_rule.setdefault(step.rule, []).append(after)
+        if not by_rule:
+            break
+        rule = rng.choice(sorted(by_rule))
+        state = rng.choice(by_rule[rule])
+        seen.add(state)
+        taken.append(rule)
+    return state, taken
