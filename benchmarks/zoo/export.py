@@ -1,0 +1,84 @@
+"""Torch modules to ONNX files, with weights that are as random as those of a trained network are."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.zoo.recipes import Exported, Input
+
+EXAMPLE_SIZES = {"batch": 2, "seq": 48}
+"""What an open dimension is in the example that a model is exported with."""
+EXAMPLE_TOKENS = 99
+
+
+def export(recipe: Exported, seed: int, target: Path) -> None:
+    """The recipe's module is in the file afterwards, with weights from the seed."""
+    torch.manual_seed(seed)
+    module = builder(recipe.builder)(**recipe.options)
+    if recipe.calibrated:
+        calibrate(module, [size for size in recipe.inputs[0].shape if isinstance(size, int)])
+    module.eval()
+    arguments = tuple(example(each) for each in recipe.inputs)
+    names = {"input_names": input_names(recipe.inputs), "output_names": list(recipe.outputs) or None}
+    with torch.no_grad():
+        torch.onnx.export(module, arguments, target, opset_version=recipe.opset, **names, **EXPORTERS[recipe.exporter](recipe))
+
+
+def builder(name: str) -> Any:
+    """The class or function `module.name` of this package."""
+    module, _, attribute = name.partition(".")
+    return getattr(importlib.import_module(f"benchmarks.zoo.{module}"), attribute)
+
+
+def calibrate(module: nn.Module, shape: Sequence[int]) -> None:
+    """Convolutions keep the scale of what goes through them, and batch normalization has the statistics of random images."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.normal_(layer.bias, 0, 0.1)
+            layer.momentum = 1.0
+    batch, *image = shape
+    module.train()
+    with torch.no_grad():
+        module(torch.randn(max(2, batch), *image))
+
+
+def example(of: Input) -> Tensor:
+    sizes = [EXAMPLE_SIZES[size] if isinstance(size, str) else size for size in of.shape]
+    if of.fill == "normal":
+        return torch.randn(sizes)
+    return torch.ones(sizes, dtype=torch.int64) if of.fill == "ones" else torch.randint(0, EXAMPLE_TOKENS, sizes)
+
+
+def input_names(inputs: Sequence[Input]) -> list[str] | None:
+    """The names that the inputs have; without, the exporter finds some."""
+    return [each.name for each in inputs] if all(each.name for each in inputs) else None
+
+
+def dynamo_options(recipe: Exported) -> dict[str, Any]:
+    open_dimensions = tuple(each.open_dimensions for each in recipe.inputs)
+    return {
+        "dynamo": True,
+        "dynamic_shapes": open_dimensions if any(open_dimensions) else None,
+        "external_data": False,
+        "optimize": True,
+        "verbose": False,
+    }
+
+
+def legacy_options(recipe: Exported) -> dict[str, Any]:
+    """An output has the open dimensions of the first input."""
+    named = {each.name: each.open_dimensions for each in recipe.inputs if each.open_dimensions}
+    outputs = dict.fromkeys(recipe.outputs, recipe.inputs[0].open_dimensions)
+    return {"dynamo": False, "do_constant_folding": True, "dynamic_axes": {**named, **outputs} if named else None}
+
+
+EXPORTERS = {"dynamo": dynamo_options, "legacy": legacy_options}
