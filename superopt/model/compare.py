@@ -1,4 +1,4 @@
-"""End-to-end comparison of two models in ONNX Runtime: interleaved runs, with a second copy of the original as control."""
+"""End-to-end comparison of models with an original: interleaved runs, with a second copy of the original as control."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import functools
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
-from superopt.model.session import Bound, Device, Loadable, Session, Unbound, random_inputs
+from superopt.model.session import Device, Loadable, Session, random_inputs
 
 MARGIN = 0.02
 _VISIT = 0.008
@@ -47,6 +49,20 @@ class Comparison:
         return self.ratio <= 1 - margin and self.high < 1 - self.noise
 
 
+class Timed(Protocol):
+    """A model that is loaded and has its inputs: `run` runs it once, `seconds` gives the mean time of a number of runs."""
+
+    def run(self) -> None: ...
+
+    def seconds(self, runs: int) -> float: ...
+
+
+Opened: TypeAlias = Callable[[bool], AbstractContextManager[Sequence[Timed]]]
+"""Loads the original, the candidates, and the original again, which stand in this order; told whether to load it first."""
+Times: TypeAlias = tuple[float, ...]
+"""Seconds of one run of each model in one round, in that order."""
+
+
 def compare(
     original: Loadable,
     candidate: Loadable,
@@ -58,30 +74,66 @@ def compare(
     high: Mapping[str, int] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Comparison:
-    """Both models timed under all of ONNX Runtime's optimizations, on the same random inputs, for `seconds` at most.
+    """`compare_all` of one candidate.
 
-    Two halves: in one the original's session is created first, in the other the candidate's. A round visits the original, the
-    candidate and the original's second session, beginning with another one each time; a visit is one unmeasured run, which
-    brings the model into the caches, and the least of those that follow. A half ends early where the verdict is clear. `sizes`
-    and `high` are as in `random_inputs`; `progress` is told the share of the time that has passed.
+    Raises:
+        InvalidModelError, ProviderError: as `compare_all`.
+    """
+    (found,) = compare_all(original, [candidate], device, seconds=seconds, seed=seed, sizes=sizes, high=high, progress=progress)
+    return found
+
+
+def compare_all(
+    original: Loadable,
+    candidates: Sequence[Loadable],
+    device: Device,
+    *,
+    seconds: float = 10.0,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    high: Mapping[str, int] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> list[Comparison]:
+    """All models timed under all of ONNX Runtime's optimizations, on the same random inputs, for `seconds` at most.
+
+    There is one comparison for each candidate, all from the same rounds, see `in_turns`. `sizes` and `high` are as in
+    `random_inputs`; `progress` is told the share of the time that has passed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
         ProviderError: a session fell back to another provider.
     """
-    rounds: list[tuple[float, float, float]] = []
+    models = [original, *candidates, original]
+
+    @contextmanager
+    def opened(original_first: bool) -> Iterator[list[Timed]]:
+        last = len(models) - 1
+        order = range(len(models)) if original_first else (*range(1, last), 0, last)
+        sessions = {which: Session(models[which], device) for which in order}
+        feeds = random_inputs(sessions[0].inputs, seed, sizes=sizes, high=high)
+        yield [sessions[which].ready(feeds) for which in range(len(models))]
+
+    return in_turns(opened, seconds=seconds, progress=progress)
+
+
+def in_turns(opened: Opened, *, seconds: float = 10.0, progress: Callable[[float], None] | None = None) -> list[Comparison]:
+    """Each candidate compared with the original, all of them visited in turns, for `seconds` at most.
+
+    Two halves: in one the original is loaded first, in the other the candidates are. A round visits the original, each
+    candidate and the original's second copy, beginning with another one each time; a visit is one unmeasured run, which brings
+    the model into the caches, and the least of those that follow. A half ends early where the verdict on every candidate is
+    clear.
+    """
+    rounds: list[Times] = []
     spent = 0.0
-    for order in (("a", "b", "c"), ("b", "a", "c")):
-        models = {"a": original, "b": candidate, "c": original}
-        sessions = {name: Session(models[name], device) for name in order}
-        feeds = random_inputs(sessions["a"].inputs, seed, sizes=sizes, high=high)
-        bound = [sessions[name].ready(feeds) for name in "abc"]
-        start = time.monotonic()
-        rounds += _rounds(bound, start + seconds / 2, functools.partial(_report, progress, start - spent, seconds))
-        spent += time.monotonic() - start
-        del sessions, bound
+    for original_first in (True, False):
+        with opened(original_first) as timed:
+            start = time.monotonic()
+            rounds += _rounds(timed, start + seconds / 2, functools.partial(_report, progress, start - spent, seconds))
+            spent += time.monotonic() - start
+            del timed
         gc.collect()
-    return _summary(rounds)
+    return _summaries(rounds)
 
 
 def _report(progress: Callable[[float], None] | None, start: float, seconds: float) -> None:
@@ -89,40 +141,46 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
         progress(min(1.0, (time.monotonic() - start) / seconds))
 
 
-def _rounds(bound: Sequence[Bound | Unbound], deadline: float, report: Callable[[], None]) -> list[tuple[float, float, float]]:
-    """At least three rounds, until the deadline or a clear verdict; each gives the seconds of one run of each session."""
-    runs = [_runs_for_visit(b) for b in bound]
-    done: list[tuple[float, float, float]] = []
+def _rounds(timed: Sequence[Timed], deadline: float, report: Callable[[], None]) -> list[Times]:
+    """At least three rounds, until the deadline or a clear verdict on every candidate."""
+    runs = [_runs_for_visit(t) for t in timed]
+    done: list[Times] = []
     while len(done) < 3 or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS and not _clear(done)):
-        times = [0.0] * len(bound)
-        for turn in range(len(bound)):
-            which = (turn + len(done)) % len(bound)
-            times[which] = _visit(bound[which], *runs[which])
-        done.append((times[0], times[1], times[2]))
+        times = [0.0] * len(timed)
+        for turn in range(len(timed)):
+            which = (turn + len(done)) % len(timed)
+            times[which] = _visit(timed[which], *runs[which])
+        done.append(tuple(times))
         report()
     return done
 
 
-def _clear(rounds: Sequence[tuple[float, float, float]]) -> bool:
-    """Whether further rounds would neither turn the verdict nor tell the ratio much better."""
-    if len(rounds) < _ENOUGH_ROUNDS:
-        return False
-    found = _summary(rounds)
+def _clear(rounds: Sequence[Times]) -> bool:
+    """Whether further rounds would turn no verdict and tell no ratio much better."""
+    return len(rounds) >= _ENOUGH_ROUNDS and all(map(_is_clear, _summaries(rounds)))
+
+
+def _is_clear(found: Comparison) -> bool:
     narrow = found.high - found.low <= _CLEAR * found.ratio
     return narrow and (found.low > 1 + found.noise + _CLEAR or found.high < 1 - found.noise - _CLEAR)
 
 
-def _runs_for_visit(bound: Bound | Unbound) -> tuple[int, int]:
+def _runs_for_visit(timed: Timed) -> tuple[int, int]:
     """How many samples a visit takes, and how many runs make a sample, so that a visit lasts about 8 ms."""
-    bound.run()
-    once = min(bound.seconds(1) for _ in range(3))
+    timed.run()
+    once = min(timed.seconds(1) for _ in range(3))
     batch = max(1, round(2e-4 / once))
     return min(25, max(2, round(_VISIT / (once * batch)))), batch
 
 
-def _visit(bound: Bound | Unbound, samples: int, batch: int) -> float:
-    bound.run()
-    return min(bound.seconds(batch) for _ in range(samples))
+def _visit(timed: Timed, samples: int, batch: int) -> float:
+    timed.run()
+    return min(timed.seconds(batch) for _ in range(samples))
+
+
+def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
+    """What the rounds say of each candidate, which are all but the first and the last."""
+    return [_summary([(times[0], times[which], times[-1]) for times in rounds]) for which in range(1, len(rounds[0]) - 1)]
 
 
 def _summary(rounds: Sequence[tuple[float, float, float]]) -> Comparison:

@@ -1,0 +1,261 @@
+"""One model: optimized by superopt and by others, all of them measured in the same rounds, checked, and tried in OpenVINO."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from benchmarks.peers import elsewhere
+from benchmarks.peers.contenders import PEERS, SUPEROPT, Row, optimized
+from benchmarks.peers.summary import OPENVINO
+from superopt.errors import CheckFailedError, InvalidModelError, SuperoptError
+from superopt.model.check import Check, check, index_bounds, parsed
+from superopt.model.compare import Comparison, compare_all
+from superopt.model.dimensions import Sizing, combinations, open_dimensions, representative
+from superopt.model.everywhere import Compared
+from superopt.model.load import load
+from superopt.model.session import Array, Device, Session, random_inputs
+
+STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
+CHECKING = 30.0
+"""Seconds for the checks of all that is made of a model, after which no further input is begun."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How models are optimized and measured: seconds for the search, for all measurements, and for each other optimizer.
+
+    `shapes` has sizes of open dimensions by name. `cache` keeps measured times; without it each model begins with none.
+    """
+
+    budget: float
+    measure: float
+    timeout: float
+    seed: int
+    shapes: Mapping[str, Sequence[int]]
+    cache: Path | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model on a device, at the sizes that matter."""
+
+    path: Path
+    device: Device
+    settings: Settings
+
+    @functools.cached_property
+    def shapes(self) -> list[dict[str, int]]:
+        """The combinations of those sizes in the settings that are of this model's open dimensions."""
+        known = open_dimensions(load(self.path).model)
+        return combinations({name: sizes for name, sizes in self.settings.shapes.items() if name in known})
+
+    @functools.cached_property
+    def sizings(self) -> list[Sizing]:
+        return representative(load(self.path).model, self.shapes)
+
+    @functools.cached_property
+    def high(self) -> Mapping[str, int]:
+        """Bounds of the inputs that are indices."""
+        return index_bounds(parsed(self.path, external=False))
+
+    @functools.cached_property
+    def feeds(self) -> list[Mapping[str, Array]]:
+        """Random inputs at each of the sizes."""
+        ports = Session(self.path, self.device).inputs
+        return [random_inputs(ports, self.settings.seed, sizes=s.numbers, high=self.high) for s in self.sizings]
+
+
+def everything(case: Case, folder: Path, peers: Path | None) -> Row:
+    """superopt's result and, where there is an interpreter that has them, those of other optimizers beside it.
+
+    The folder is filled with the optimized models.
+
+    Raises:
+        SuperoptError: the model cannot be loaded or run, or superopt fails on it.
+    """
+    files = {name: folder / name / case.path.name for name in (SUPEROPT, *(PEERS if peers else ()))}
+    for file in files.values():
+        file.parent.mkdir()
+    ours, report = superoptimized(case, files[SUPEROPT], again=peers is not None)
+    others = {name: peer(case, peers, name, files[name]) for name in PEERS} if peers else {}
+    fit = {name: file for name, file in files.items() if "failed" not in others.get(name, {})}
+    compared = speeds(case, fit)
+    checked = {name: rounding(case, file, CHECKING / len(fit)) for name, file in fit.items()}
+    beside = {
+        name: {**row, "speed": measured(compared[name].least), "rounding": checked[name]} if name in fit else row
+        for name, row in others.items()
+    }
+    at = {str(sizing): measured(comparison) for sizing, comparison in compared[SUPEROPT].at if sizing.numbers}
+    return {
+        "optimization": ours,
+        "prediction": prediction(report),
+        "report": {**report, "model": case.path.name},
+        "speed": measured(compared[SUPEROPT].least),
+        **({"speed at": at} if at else {}),
+        "rounding": checked[SUPEROPT],
+        **({"peers": beside, OPENVINO: in_openvino(case, files[SUPEROPT], peers)} if peers else {}),
+        "checks": checks(onnx.load(case.path, load_external_data=False), files[SUPEROPT]),
+    }
+
+
+def superoptimized(case: Case, target: Path, *, again: bool) -> tuple[Row, Row]:
+    """What superopt took in a process of its own, and its report; with `again`, also what a second run took on the same times.
+
+    Raises:
+        SuperoptError: it failed.
+    """
+    device, settings = case.device, case.settings
+    cache = settings.cache or target.with_name("times.sqlite")
+    effort = {"budget": settings.budget, "seed": settings.seed}
+    chosen = {
+        **effort,
+        "provider": device.provider,
+        "threads": device.threads,
+        "shapes": case.shapes,
+        "cache": str(cache.resolve()),
+    }
+    first = optimized(sys.executable, SUPEROPT, case.path, target, options=chosen)
+    if "failed" in first:
+        raise SuperoptError(first["failed"])
+    report: Row = json.loads(target.with_suffix(".json").read_text(encoding="utf-8"))
+    ours = {**{key: first[key] for key in ("seconds", "peak_mib", "nodes")}, **effort}
+    if again:
+        warm = target.parent / "again" / target.name
+        warm.parent.mkdir()
+        second = optimized(sys.executable, SUPEROPT, case.path, warm, options=chosen)
+        if "failed" in second:
+            raise SuperoptError(f"the second time, {second['failed']}")
+        phases = json.loads(warm.with_suffix(".json").read_text(encoding="utf-8"))["seconds"]
+        ours |= {"warm_seconds": second["seconds"], "warm_phases": phases}
+    return ours, report
+
+
+def prediction(report: Row) -> Row | None:
+    """What the cost model credits the report's rewriting with, beside what the optimization measured of it end to end.
+
+    None where nothing was found. Of a model with open dimensions, both are over all sizes together.
+    """
+    if report["timing"] is None:
+        return None
+    timings = list(report["shapes"].values()) or [report["timing"]]
+    before, after = (sum(timing[which] for timing in timings) for which in ("original", "optimized"))
+    saved = sum(rule["gain"] for rule in report["rules"])
+    predicted = round(before / (before - saved), 4) if saved < before else None
+    return {"saved_ms": round(saved * 1e3, 4), "ratio": predicted, "measured": round(before / after, 4)}
+
+
+def peer(case: Case, python: Path, name: str, target: Path) -> Row:
+    """What came of another optimizer; failed where its model cannot take the original's place."""
+    row = optimized(python, name, case.path, target, timeout=case.settings.timeout)
+    if "failed" in row:
+        return row
+    try:
+        session = Session(target, case.device)
+        for feeds in case.feeds:
+            session.run(feeds)
+    except SuperoptError as error:
+        row["failed"] = str(error)
+    return row
+
+
+def speeds(case: Case, files: Mapping[str, Path]) -> dict[str, Compared]:
+    """Each file compared with the original at every size, all in the same rounds."""
+    found: dict[str, list[tuple[Sizing, Comparison]]] = {name: [] for name in files}
+    for sizing in case.sizings:
+        each = case.settings.measure / len(case.sizings)
+        compared = compare_all(
+            case.path,
+            list(files.values()),
+            case.device,
+            seconds=each,
+            seed=case.settings.seed,
+            sizes=sizing.numbers,
+            high=case.high,
+        )
+        for name, comparison in zip(files, compared, strict=True):
+            found[name].append((sizing, comparison))
+    return {name: Compared(tuple(at)) for name, at in found.items()}
+
+
+def in_openvino(case: Case, candidate: Path, python: Path) -> Row:
+    """The original and the optimized file in OpenVINO, at the size where the latter gains least."""
+    if case.device.provider != "cpu":
+        return {"failed": "it would run on the CPU, for which the file was not optimized"}
+    at: list[tuple[Sizing, Comparison]] = []
+    version = ""
+    try:
+        for sizing, feeds in zip(case.sizings, case.feeds, strict=True):
+            each = case.settings.measure / 2 / len(case.sizings)
+            version, comparison = elsewhere.compared(python, case.path, candidate, feeds, seconds=each)
+            at.append((sizing, comparison))
+    except elsewhere.ElsewhereError as error:
+        return {"failed": str(error)}
+    return {"version": version, "speed": measured(Compared(tuple(at)).least)}
+
+
+def rounding(case: Case, candidate: Path, seconds: float) -> Row:
+    """The largest errors of the original and of the candidate, or why the latter does not compute the same."""
+    found: list[Check] = []
+    try:
+        for sizing in case.sizings:
+            each = seconds / len(case.sizings)
+            found.append(check(case.path, candidate, case.device, seed=case.settings.seed, seconds=each, sizes=sizing.numbers))
+    except (CheckFailedError, InvalidModelError) as error:
+        return {"failed": str(error)}
+    return {
+        "original": max(f.original_error for f in found),
+        "optimized": max(f.candidate_error for f in found),
+        "reference": found[0].reference,
+        "inputs": list(found[0].inputs),
+        "left_out": list(found[0].left_out),
+    }
+
+
+def measured(comparison: Comparison) -> Row:
+    return {
+        "original_ms": round(comparison.original * 1e3, 4),
+        "optimized_ms": round(comparison.candidate * 1e3, 4),
+        "ratio": round(comparison.ratio, 4),
+        "interval": [round(comparison.low, 4), round(comparison.high, 4)],
+        "control": round(comparison.control, 4),
+        "noise": round(comparison.noise, 4),
+        "rounds": comparison.rounds,
+    }
+
+
+def checks(before: onnx.ModelProto, target: Path) -> dict[str, bool]:
+    """What the optimized file must keep, and that it is a valid model of standard operators."""
+    after = onnx.load(target, load_external_data=False)
+    return {
+        "onnx.checker": is_valid(target),
+        "input names": [p.name for p in before.graph.input] == [p.name for p in after.graph.input],
+        "output names": [p.name for p in before.graph.output] == [p.name for p in after.graph.output],
+        "opset": opsets(before) == opsets(after),
+        "IR version": before.ir_version == after.ir_version,
+        "metadata": {p.key: p.value for p in before.metadata_props} == {p.key: p.value for p in after.metadata_props},
+        "standard operators": domains(after) <= STANDARD | domains(before),
+    }
+
+
+def is_valid(path: Path) -> bool:
+    try:
+        onnx.checker.check_model(path, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        print(f"bench: {path.name}: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def opsets(model: onnx.ModelProto) -> dict[str, int]:
+    return {o.domain: o.version for o in model.opset_import}
+
+
+def domains(model: onnx.ModelProto) -> set[str]:
+    return {node.domain for node in model.graph.node}

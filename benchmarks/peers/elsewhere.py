@@ -1,0 +1,96 @@
+"""A model and its optimized file compared in another runtime, OpenVINO: is a gain the model's, or one runtime's?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from benchmarks.peers.contenders import ROOT, row
+from superopt.model.compare import Comparison, Timed, in_turns
+from superopt.model.session import Array
+
+
+class ElsewhereError(Exception):
+    """The other runtime cannot load or run a model."""
+
+
+class Remote:
+    """One of the models that a process has loaded, timed there."""
+
+    def __init__(self, process: subprocess.Popen[str], which: int) -> None:
+        self._process, self._which = process, which
+
+    def run(self) -> None:
+        """One run."""
+        self.seconds(1)
+
+    def seconds(self, runs: int) -> float:
+        """The mean processor time of `runs` runs.
+
+        Raises:
+            ElsewhereError: the process has ended.
+        """
+        asked, answers = _pipes(self._process)
+        try:
+            print(self._which, runs, file=asked, flush=True)
+            return float(answers.readline())
+        except (OSError, ValueError) as error:
+            raise ElsewhereError(row("", "", self._process.wait())["failed"]) from error
+
+
+def compared(
+    python: Path, original: Path, candidate: Path, feeds: Mapping[str, Array], *, seconds: float
+) -> tuple[str, Comparison]:
+    """OpenVINO's version, and the comparison of the files in it, on the same inputs and on one thread.
+
+    Raises:
+        ElsewhereError: it cannot be started, or cannot load or run one of them.
+    """
+    versions: set[str] = set()
+
+    @contextmanager
+    def opened(original_first: bool) -> Iterator[list[Timed]]:
+        order = (0, 1, 2) if original_first else (1, 0, 2)
+        files = [str((original, candidate, original)[which].resolve()) for which in order]
+        with _started(python, inputs, files) as (process, version):
+            versions.add(version)
+            yield [Remote(process, order.index(which)) for which in range(3)]
+
+    with tempfile.TemporaryDirectory(prefix="superopt-bench-") as folder:
+        inputs = Path(folder) / "inputs.npz"
+        np.savez(inputs, **dict(feeds), allow_pickle=False)
+        (found,) = in_turns(opened, seconds=seconds)
+    return versions.pop(), found
+
+
+@contextmanager
+def _started(python: Path, inputs: Path, files: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that has loaded the files, and OpenVINO's version; it has ended afterwards."""
+    command = [str(python), "-m", "benchmarks.peers.infer", str(inputs), *files]
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    except OSError as error:
+        raise ElsewhereError(f"it could not be started: {error.strerror}") from error
+    with process:
+        try:
+            said = _pipes(process)[1].readline()
+            started = row(said, "", process.wait() if "version" not in said else 0)
+            if "failed" in started:
+                raise ElsewhereError(started["failed"])
+            yield process, json.loads(said)["version"]
+        finally:
+            process.kill()
+
+
+def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process.stdin, process.stdout

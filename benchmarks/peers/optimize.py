@@ -1,0 +1,140 @@
+"""One optimizer, run once on one model in a process of its own: `python -m benchmarks.peers.optimize NAME IN OUT OPTIONS`.
+
+The last line on the standard output is a JSON object: the optimizer's version, the seconds from reading IN to having written
+OUT, the most memory that the process held, and the nodes before and after; or `failed`, with the reason. OPTIONS is a JSON
+object of arguments, which superopt alone takes; all others run as their own defaults have it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Optimizer: TypeAlias = Callable[[str, str], None]
+"""Reads one file and writes the other."""
+Options: TypeAlias = Mapping[str, Any]
+
+
+class FailedError(Exception):
+    """The optimizer ran, and says that it failed."""
+
+
+def onnxsim(_: Options) -> Optimizer:
+    onnx, package = map(importlib.import_module, ("onnx", "onnxsim"))
+
+    def run(source: str, target: str) -> None:
+        model, checked = package.simplify(source)
+        if not checked:
+            raise FailedError("it could not validate the simplified model")
+        onnx.save(model, target)
+
+    return run
+
+
+def onnxslim(_: Options) -> Optimizer:
+    package = importlib.import_module("onnxslim")
+
+    def run(source: str, target: str) -> None:
+        package.slim(source, target)
+
+    return run
+
+
+def onnxoptimizer(_: Options) -> Optimizer:
+    onnx, package = map(importlib.import_module, ("onnx", "onnxoptimizer"))
+
+    def run(source: str, target: str) -> None:
+        onnx.save(package.optimize(onnx.load(source)), target)
+
+    return run
+
+
+def onnxscript(_: Options) -> Optimizer:
+    onnx, package = map(importlib.import_module, ("onnx", "onnxscript.optimizer"))
+
+    def run(source: str, target: str) -> None:
+        onnx.save(package.optimize(onnx.load(source)), target)
+
+    return run
+
+
+def superopt(options: Options) -> Optimizer:
+    """Writes the report, as JSON, beside the model: into the target with the suffix .json."""
+    package, cli = map(importlib.import_module, ("superopt", "superopt.cli"))
+
+    def run(source: str, target: str) -> None:
+        with cli.shown_progress() as progress:
+            optimized = package.optimize(source, **options, progress=progress)
+        optimized.save(target)
+        Path(target).with_suffix(".json").write_text(optimized.report.json(), encoding="utf-8")
+
+    return run
+
+
+OPTIMIZERS: Mapping[str, Callable[[Options], Optimizer]] = {
+    made.__name__: made for made in (superopt, onnxsim, onnxslim, onnxoptimizer, onnxscript)
+}
+
+
+def main() -> int:
+    name, source, target, options = sys.argv[1:]
+    said = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        found = optimized(name, source, target, json.loads(options))
+    except Exception as error:  # noqa: BLE001
+        found = {"failed": reason(error)}
+    print(json.dumps({"version": version(name), **found}), file=said, flush=True)
+    return int("failed" in found)
+
+
+def optimized(name: str, source: str, target: str, options: Options) -> dict[str, Any]:
+    """What came of one run; what the optimizer has to import is not counted in its seconds."""
+    run = OPTIMIZERS[name](options)
+    start = time.monotonic()
+    run(source, target)
+    spent = time.monotonic() - start
+    return {"seconds": round(spent, 3), "peak_mib": round(peak() / 2**20, 1), "nodes": [nodes(source), nodes(target)]}
+
+
+def reason(error: Exception) -> str:
+    """One line that says what went wrong."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return text if isinstance(error, FailedError) else f"{type(error).__name__}: {text}"
+
+
+def peak() -> int:
+    """The most bytes of memory that this process, or one that it started, has held.
+
+    What getrusage says of a process begins with what the process that started it held, so Linux is asked elsewhere.
+    """
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        own = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        pass
+    return 1024 * max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+
+
+def nodes(path: str) -> int:
+    return len(importlib.import_module("onnx").load(path, load_external_data=False).graph.node)
+
+
+def version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
