@@ -92,7 +92,7 @@ def generate(
     storing = time.process_time()
     prune = storing - pruning + (elsewhere if processes else 0.0)
     rules = [rule for e in equalities for rule in e.rules] + [rule for findings in composites for rule in findings.definitions]
-    rules = [rule for family in families for rule in in_order(family, rules)]
+    rules = [found for found in in_order(rules) if found.family in families]
     for family in families:
         store.write_family(family, ABOUT[family], [(f.rule, _entry(f)) for f in rules if f.family == family], folder)
     every = [findings for parts in (*found.values(), composites) for findings in parts]
@@ -116,10 +116,17 @@ def generate(
     )
 
 
-def in_order(family: str, rules: Sequence[Found]) -> list[Found]:
-    """The family's rules, core first, each under a name of its own."""
-    found = sorted((f for f in rules if f.family == family), key=lambda f: f.part)
-    return [replace(f, rule=rule) for f, rule in zip(found, named([f.rule for f in found]), strict=True)]
+def in_order(rules: Sequence[Found]) -> list[Found]:
+    """The rules family by family, the core of each first, under names of their own.
+
+    A family's names do not depend on the families that come after it.
+    """
+    ordered: list[Found] = []
+    for family in EVERY:
+        found = sorted((f for f in rules if f.family == family), key=lambda f: f.part)
+        names = named([f.rule for f in found], [f.rule for f in ordered])
+        ordered += [replace(f, rule=rule) for f, rule in zip(found, names, strict=True)]
+    return ordered
 
 
 def _entry(found: Found) -> store.Entry:

@@ -8,7 +8,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from superopt.model.everywhere import Compared, check_everywhere, compare_everyw
 from superopt.model.islands import Chart
 from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, opset_of, tensors
 from superopt.model.measure import SHORT, Clock
-from superopt.model.save import copy, loadable, save
+from superopt.model.save import copy, identity, loadable, save
 from superopt.model.session import Device, Loadable, Session, random_inputs, runtime
 from superopt.model.splice import require_valid
 from superopt.report.optimization import Environment, Report, Rounding, Timing
@@ -47,8 +47,11 @@ from superopt.segments import (
 )
 from superopt.store import load_rules
 
-PASSES = ("sweeps", "windows", "windows between")
-"""Whole islands are swept first; then windows are searched, and then those that lie between: a seam of the others is inside."""
+PASSES = {"sweeps": 0.5, "windows": 0.8, "windows between": 1.0}
+"""Whole islands are swept first; then windows are searched, and then those that lie between: a seam of the others is inside.
+
+The share of the budget that is spent when a pass ends at the latest.
+"""
 GROWTH = 0.5
 """How much larger the weights may become, as a share of those of the original."""
 GROWTH_AT_LEAST = 2**20
@@ -227,14 +230,15 @@ class _Run:
         start = time.monotonic()
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
-        search = Search(rules, Clock(self.device, times, resident=weights, together=self.short), opset_of(model), self.sizings)
+        clock = Clock(self.device, times, resident=weights, together=self.short)
+        search = Search(rules, clock, opset_of(model), self.sizings, self.budget)
         self.growth = growth = GROWTH * weights + GROWTH_AT_LEAST
-        for number, kind in enumerate(PASSES, 1):
+        for number, (kind, share) in enumerate(PASSES.items(), 1):
             chart = Chart(model)
             islands = chart.islands()
             if number == 1:
                 self.islands = len(islands), sum(len(i.nodes) for i in islands)
-            deadline = start + self.budget * number / len(PASSES)
+            deadline = start + self.budget * share
             sweeping = kind == "sweeps"
             parts = whole(chart) if sweeping else segments(chart, between=kind == "windows between")
             find = sweep if sweeping else windowed
@@ -271,7 +275,7 @@ class _Run:
             with self.phase("measure"):
                 compared = self._compared(original, rewritten, COMPARING / 2 if number else COMPARING)
                 if compared.promising:
-                    compared = self._compared(original, rewritten, COMPARING)
+                    compared = self._compared(original, rewritten, COMPARING, again=True)
             if self.compared is None or compared.faster:
                 self.compared, self.checked, self.taken = compared, checked, passes
             if compared.faster:
@@ -280,10 +284,20 @@ class _Run:
             raise failed
         return candidate
 
-    def _compared(self, original: Loadable, rewritten: Loadable, seconds: float) -> Compared:
-        return compare_everywhere(
-            original, rewritten, self.device, self.sizings, seconds=seconds, seed=self.seed, progress=self.share
-        )
+    def _compared(self, original: Loadable, rewritten: Loadable, seconds: float, *, again: bool = False) -> Compared:
+        """How the two models compare; what came of it before, where the same two were compared."""
+        with closing(Cache(self.cache)) as known:
+            key = ["compared", self.device.identity, self.seed, seconds, again, *map(identity, (original, rewritten))]
+            key.append([sizing.numbers for sizing in self.sizings])
+            record = known.get(key) if all(key[-3:-1]) else None
+            if record is not None:
+                return Compared.of(record, self.sizings)
+            compared = compare_everywhere(
+                original, rewritten, self.device, self.sizings, seconds=seconds, seed=self.seed, progress=self.share
+            )
+            if all(key[-3:-1]):
+                known.put(key, compared.record)
+            return compared
 
     def _told(self, gains: Iterable[Gain], parts: list[Segment], phase: str) -> Iterator[Gain]:
         """The gains, with the listener told of each; a search that the deadline cut short is noted."""

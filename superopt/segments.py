@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt.errors import InvalidModelError, ShapeError
+from superopt.model.cache import digest_of
 from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
 from superopt.model.load import Model
@@ -20,9 +21,10 @@ from superopt.rewrite import roofline
 from superopt.rewrite.apply import State
 from superopt.rewrite.canonical import Canonical, canonical
 from superopt.rewrite.partition import windows
+from superopt.rewrite.record import code_version, nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find, gains, search_all, weight_elements
-from superopt.rewrite.search import Cost, Found, search
+from superopt.rewrite.search import Cost, Found, Limits, search
 from superopt.rule import Rule
 
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
@@ -85,14 +87,18 @@ def _segment(island: Island) -> Segment:
 
 
 class Search:
-    """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter."""
+    """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
 
-    def __init__(self, rules: Iterable[Rule], clock: Clock, opset: int, sizings: Sequence[Sizing]) -> None:
+    What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
+    """
+
+    def __init__(self, rules: Sequence[Rule], clock: Clock, opset: int, sizings: Sequence[Sizing], budget: float) -> None:
         self.rules = RuleSet(rules)
         self.clock = clock
         self.opset = opset
         self.sizings = sizings
         self.machine = MACHINES[clock.device.provider]
+        self.settings = [code_version(), digest_of([rule.text for rule in rules]), *clock.settings, opset, budget]
 
     def gains(self, parts: Sequence[Segment], deadline: float, *, find: Find = search) -> Iterator[Gain]:
         """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper."""
@@ -107,14 +113,31 @@ class Search:
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
             counts = {state: len(alike) for state, alike in copies.items()}
+            known = self._remembered(find, island.dtype.name)
             for state, found in search_all(
-                counts, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, find=find
+                counts, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, find=known
             ):
-                if found.steps and not (self._pays(state, found.outputs, measured) and self._holds(state, found, measured)):
+                if found.steps and not self._stands(state, found, measured):
                     found = replace(found, outputs=state, steps=(), after=found.before)  # noqa: PLW2901
-                saved = gains(state, found.steps, measure(state)) if math.isfinite(found.before) else ()
+                saved = gains(state, found.steps, measure(state)) if found.steps else ()
                 more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
                 yield Gain(tuple(copies[state]), found, tuple(saved), more * counts[state] * island.dtype.itemsize)
+
+    def _remembered(self, find: Find, dtype: str) -> Find:
+        """What finds as `find` does, and what that found before without looking again; where extents are open, it looks."""
+
+        def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            try:
+                key = ["found", getattr(find, "__name__", ""), dtype, *self.settings, nodes_of(start)[0]]
+            except ValueError:
+                return find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            record = self.clock.cache.get(key)
+            if record is None:
+                record = recorded(find(start, rules, estimate=estimate, measure=measure, limits=limits))
+                self.clock.cache.put(key, record)
+            return restored(record)
+
+        return found
 
     def _at(self, state: State, sizing: Sizing | None = None) -> State:
         """The state with numbers for the open dimensions."""
@@ -122,6 +145,11 @@ class Search:
 
     def _estimate(self, state: State) -> float:
         return sum(roofline.seconds(self._at(state, s), self.machine) for s in self.sizings)
+
+    def _stands(self, state: State, found: Found, measured: Measured) -> bool:
+        """Whether what was found is to be believed: the state before could be measured at all, and a second look agrees."""
+        known = math.isfinite(found.before)
+        return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
 
     def _pays(self, before: State, after: State, measured: Measured) -> bool:
         """Whether the state after is no slower than the one before at any of the sizings."""

@@ -8,6 +8,8 @@
     expand(b, shape=(x @ w).shape, axes=(-1,))         the shape of a term
     expand(y, shape=x.shape, axes=others(x, k))        the axes of a term but for those listed
 
+    x.shape[others(x, k)] == y.shape[others(y, k)]     in a condition: sizes agree along these axes
+
 A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`: `for` lists every tensor variable with the ranks it may
 have (all combinations that are well typed are meant; left out where there is none), and several outputs are written as a
 tuple. `for` may also list
@@ -183,6 +185,9 @@ def _extents(node: ast.expr, scope: Scope) -> tuple[Extent, ...]:
             rank = _term(value, scope).rank
             named = [_axis(a, rank, scope) for a in axes]
             return tuple(a for a in range(-rank, 0) if a not in named)
+        case ast.Subscript(ast.Attribute(value, "shape"), ast.Call() as axes):
+            shape = _term(value, scope).shape
+            return tuple(shape[axis] for axis in _extents(axes, scope) if isinstance(axis, int))
         case ast.Name(name) if name in scope.variables:
             return tuple(size(Sym(f"{name}{position}")) for position in range(scope.variables[name].rank))
         case _:
@@ -269,6 +274,9 @@ def _condition(node: ast.expr, scope: Scope) -> Cond:
             return disjunction(*(_condition(v, scope) for v in values))
         case ast.UnaryOp(ast.Not(), operand):
             return negation(_condition(operand, scope))
+        case ast.Compare(ast.Subscript(_, ast.Call()) as left, [ast.Eq()], [right]):
+            one, other = _extents(left, scope), _extents(right, scope)
+            return len(one) == len(other) and conjunction(*map(same, one, other))
         case ast.Compare(left, [symbol], [right]):
             a, b = _extent(left, scope), _extent(right, scope)
             match symbol:

@@ -102,6 +102,16 @@ def test_the_axes_that_are_left_are_named_after_the_one_that_is_taken() -> None:
     assert text.endswith("=> softmax(x, axis=k) for x[1, 2, 3, 4], k[-1, -2, -3, -4]")
 
 
+def test_what_a_concatenation_asks_is_asked_at_every_rank() -> None:
+    x, y, *_ = matrix.PIECES.variables[0]
+    whole = apply("tanh", apply("concat", x, y, axis=-1))
+    parts = [apply("slice", whole, axis=-1, start=a, stop=b) for a, b in ((0, matrix.K), (matrix.K, 2 * matrix.K))]
+    rule = next(general_rules(((apply("tanh", x), apply("tanh", y)), tuple(parts)), Sampling(), widen=True))
+    assert str(rule.statement).endswith(
+        "for x[1, 2, 3, 4], y[1, 2, 3, 4], k[-1, -2, -3, -4] where x.shape[others(x, k)] == y.shape[others(y, k)]"
+    )
+
+
 def test_an_axis_that_only_some_axes_can_stand_for_is_a_variable_of_those() -> None:
     left = of(convolution.POOLING, "max_pool(concat(x, y, axis=-3), kernel=(k0, k1), strides=(s0, s1), pads=(p0, p1, p2, p3))")
     right = of(
@@ -319,6 +329,7 @@ def test_names_tell_the_operators_and_are_unique() -> None:
     rules = [parse_rule(FACTOR_WEIGHTS), parse_rule("r: relu(relu(x)) => relu(x) for x[2]"), parse_rule(FACTOR_WEIGHTS)]
     names = [r.name for r in named(rules)]
     assert names == ["add-matmul-to-matmul-add-1", "relu-to-relu", "add-matmul-to-matmul-add-2"]
+    assert [r.name for r in named(rules[1:], rules[:1])] == ["relu-to-relu", "add-matmul-to-matmul-add-2"]
 
 
 def test_the_families_cover_the_operators_that_rules_are_wanted_for() -> None:

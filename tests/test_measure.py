@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from superopt.graph import Term, variable
 from superopt.model.cache import Cache, default_path
 from superopt.model.compare import Comparison, compare
 from superopt.model.compare import _median_interval as median_interval
+from superopt.model.dimensions import Sizing
+from superopt.model.everywhere import Compared
 from superopt.model.kernel import Kernel, Timing, random_values
 from superopt.model.measure import Clock, Measured
 from superopt.model.measure import _boundary as boundary
 from superopt.model.measure import _structure as structure
-from superopt.model.session import Device
+from superopt.model.session import Device, Session, random_inputs
 from superopt.op import apply
 
 CPU = Device()
@@ -287,3 +290,22 @@ def test_median_interval_holds_the_median() -> None:
     middle, low, high = median_interval([float(i) for i in range(101)])
     assert middle == 50
     assert 38 <= low < 50 < high <= 62
+
+
+def test_a_run_that_fails_while_it_is_timed_is_told() -> None:
+    """The output's size follows from the value of an input, and is not the declared one."""
+    graph = helper.make_graph(
+        [helper.make_node("ConstantOfShape", ["shape"], ["y"])],
+        "filled",
+        [helper.make_tensor_value_info("shape", TensorProto.INT64, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [7, 9])],
+    )
+    session = Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), CPU)
+    with pytest.raises(InvalidModelError, match="cannot run"):
+        session.ready(random_inputs(session.inputs)).seconds(2)
+
+
+def test_a_comparison_is_restored_as_it_was_recorded() -> None:
+    one = Comparison(1.0, 0.5, 2.0, 1.9, 2.1, 1.0, 0.01, 40)
+    compared = Compared(((Sizing({}), one),))
+    assert [c for _, c in Compared.of(json.loads(json.dumps(compared.record)), [Sizing({})]).at] == [one]

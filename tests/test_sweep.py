@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import numpy as np
 import pytest
 
 from superopt.graph import Term, subterms, variable
+from superopt.model.dimensions import dimension
 from superopt.op import apply
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State
+from superopt.rewrite.record import nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import gains
 from superopt.rewrite.search import OUT_OF_TIME, Limits
-from superopt.rewrite.sweep import sweep
+from superopt.rewrite.sweep import Sweeper, rebuilt, sweep
 from superopt.rule import parse_rules
 from tests.operator_cases import evaluated
 
@@ -34,6 +37,10 @@ def steps() -> State:
     for n in range(STEPS):
         state = apply("tanh", apply("add", apply("matmul", apply("slice", rows, axis=-2, start=n, stop=n + 1), w), state))
     return (state,)
+
+
+def rules_of(*lines: str) -> RuleSet:
+    return RuleSet(parse_rules("\n".join(lines)))
 
 
 def products(state: State) -> int:
@@ -73,3 +80,79 @@ def test_a_rule_that_matches_once_is_left_to_the_windows() -> None:
     x, w = variable("x", (8, 16)), variable("w", (8, 4))
     start = (apply("matmul", apply("transpose", x, perm=(-1, -2)), w),)
     assert sweep(start, RuleSet(parse_rules(OUTSIDE)), estimate=estimate, measure=estimate).outputs == start
+
+
+BESIDE = (
+    "beside: (x @ w, x @ v) => (slice((t := x @ concat(w, v, axis=-1)), axis=-1, stop=w.shape[-1]), "
+    "slice(t, axis=-1, start=w.shape[-1], stop=w.shape[-1] + v.shape[-1])) for x[2], w[2], v[2]"
+)
+ADDED = (
+    "added: (x + y, q + z) => (slice((t := concat(x, q, axis=k) + concat(y, z, axis=k)), axis=k, stop=x.shape[k]), "
+    "slice(t, axis=k, start=x.shape[k], stop=x.shape[k] + q.shape[k])) "
+    "for x[2], y[2], q[2], z[2], k[-1, -2] where x.shape[others(x, k)] == q.shape[others(q, k)]"
+)
+TWICE = (
+    "twice: slice(slice(x, axis=k, start=a, stop=b), axis=k, start=c, stop=d) => slice(x, axis=k, start=a + c, stop=a + d) "
+    "for x[2], k[-1, -2]"
+)
+ADJACENT = (
+    "adjacent: concat(slice(x, axis=k, start=a, stop=b), slice(x, axis=k, start=b, stop=c), axis=k) "
+    "=> slice(x, axis=k, start=a, stop=c) for x[2], k[-1, -2]"
+)
+WHOLE = "whole: slice(x, axis=k, stop=x.shape[k]) => x for x[2], k[-1, -2]"
+WIDTHS = (16, 24, 8, 40, 16, 32, 8)
+
+
+def layers() -> State:
+    """Products of one input with seven weights of different widths, a bias added to each."""
+    x = variable("x", (4, 16))
+    weights = [variable(f"w{n}", (16, width), constant=True) for n, width in enumerate(WIDTHS)]
+    biases = [variable(f"b{n}", (4, width), constant=True) for n, width in enumerate(WIDTHS)]
+    return tuple(apply("add", apply("matmul", x, w), b) for w, b in zip(weights, biases, strict=True))
+
+
+def test_layers_side_by_side_become_one() -> None:
+    start = layers()
+    rules = rules_of(BESIDE, ADDED, TWICE, ADJACENT, WHOLE)
+    found = sweep(start, rules, estimate=estimate, measure=estimate)
+    live = [t.op for t in subterms(*found.outputs) if not t.constant]
+    assert [live.count(op) for op in ("matmul", "add", "slice", "concat")] == [1, 1, len(WIDTHS), 0]
+    assert sum(gains(start, found.steps, estimate)) == pytest.approx(found.before - found.after)
+    rng = np.random.default_rng(0)
+    arrays = {t.name: rng.standard_normal(t.sizes) for t in subterms(*start) if t.is_variable}
+    np.testing.assert_allclose(
+        np.concatenate(evaluated(arrays, *found.outputs), axis=-1),
+        np.concatenate(evaluated(arrays, *start), axis=-1),
+        rtol=1e-12,
+    )
+
+
+def test_what_feeds_another_is_not_joined_with_it() -> None:
+    x, w, v = variable("x", (4, 16)), variable("w", (16, 16), constant=True), variable("v", (16, 16), constant=True)
+    first = apply("matmul", x, w)
+    start = (apply("matmul", apply("add", apply("matmul", first, w), x), v), apply("matmul", first, v))
+    rules = rules_of(ADDED, TWICE, ADJACENT, WHOLE, BESIDE)
+    for state in Sweeper(rules, estimate, 10 * estimate(start), time.monotonic() + 60).cheaper(start):
+        assert products(state.state) >= 3
+
+
+def test_replacements_that_need_each_other_cannot_be_made() -> None:
+    x = variable("x", (4, 4))
+    one, other = apply("relu", x), apply("tanh", x)
+    assert rebuilt((one, other), {one: apply("add", other, x), other: apply("mul", one, x)}) is None
+    done = rebuilt((one,), {one: apply("add", other, x), other: apply("sigmoid", x)})
+    assert done is not None
+    assert done[one] is apply("add", apply("sigmoid", x), x)
+
+
+@pytest.mark.parametrize("state", [steps(), layers()])
+def test_what_was_found_is_what_is_restored(state: State) -> None:
+    rules = rules_of(HOIST, BESIDE, ADDED, TWICE)
+    found = sweep(state, rules, estimate=estimate, measure=estimate)
+    assert found.steps
+    assert restored(json.loads(json.dumps(recorded(found)))) == found
+
+
+def test_open_extents_are_not_recorded() -> None:
+    with pytest.raises(ValueError, match="open extent"):
+        nodes_of([variable("x", (dimension("batch"), 4))])

@@ -31,7 +31,7 @@ from superopt.graph import (
 )
 from superopt.op import Operator, Parameter, apply, registry
 from superopt.rule import Rule, axioms
-from superopt.text import parse, parse_condition, parse_statement, show, show_condition
+from superopt.text import parse, parse_condition, parse_statement, read, show, show_condition
 
 T = TypeVar("T")
 VARIABLES = {name: variable(name, rank) for name, rank in (("x", 2), ("y", 2), ("b", 1), ("c", 3), ("u", 4), ("w", 4))}
@@ -266,3 +266,15 @@ def test_a_statement_is_read_at_every_choice_of_ranks_that_is_well_typed() -> No
 def test_conditions_of_a_statement_are_read_with_it() -> None:
     (equation,) = equations(parse_statement("slice(x, axis=-1, start=0, stop=n) => x for x[2] where n == x.shape[-1]"))
     assert equation.where == same(size(Sym("n")), size(Dim("x", -1)))
+
+
+def test_sizes_may_agree_along_all_axes_but_some() -> None:
+    rule = parse_statement(
+        "concat(x, y, axis=k) => x for x[1, 2], y[1, 2], k[-1, -2] where x.shape[others(x, k)] == y.shape[others(y, k)]"
+    )
+    found = {e.ranks: e.where for e in equations(rule)}
+    assert found[(("x", 1), ("y", 1), ("k", -1))] is True
+    one, other = (size(Dim(name, -1)) for name in "xy")
+    assert found[(("x", 2), ("y", 2), ("k", -2))] == same(one, other)
+    with pytest.raises(ShapeError):
+        read(rule, {"x": 1, "y": 2, "k": -1})

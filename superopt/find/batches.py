@@ -107,6 +107,27 @@ STACKED = Universe(
     limit=4,
 )
 
+(_Q,) = symbols("q")
+
+UNFLATTENED = Universe(
+    family="batches",
+    name="unflattened",
+    variables=((variable("x", (N, P * K)),), (variable("y", (N, _Q * K)),)),
+    constants=(),
+    templates=(
+        *(unary("reshape", shape=(N, extent, K), first=N) for extent in (P, _Q, P + _Q)),
+        *(unary("reshape", shape=(N, extent * K), first=N) for extent in (P, _Q, P + _Q)),
+        unary("transpose", perm=(-2, -3, -1)),
+        parts(-1),
+        parts(-2),
+        parts(-3),
+        binary("concat", axis=-1),
+        binary("concat", axis=-2),
+        binary("concat", axis=-3),
+    ),
+    ranges={"n": SMALL, "p": SMALL, "q": SMALL, "k": SMALL},
+)
+
 PICKED = Universe(
     family="batches",
     name="picked",

@@ -75,13 +75,12 @@ def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
 
 
 def _plain(term: Term) -> bool:
-    """Whether it is one function of one operand, or no more than two operators of which one sums over an extent.
+    """Whether it is one operator that computes, or two of which one sums over an extent, and joins nothing itself.
 
     What is larger is joined piece by piece.
     """
-    count = _computing(term)
-    sums = any(_contracts(t) for t in subterms(term))
-    return (count == 1 and (sums or len(term.args) == 1)) or (count == 2 and sums)
+    count = 0 if any(t.op == "concat" for t in subterms(term)) else _computing(term)
+    return count == 1 or (count == 2 and any(_contracts(t) for t in subterms(term)))
 
 
 def _instance(known: Candidate, pair: Candidate) -> bool:

@@ -55,6 +55,43 @@ PIECES = Universe(
     ranges={"n": SMALL, "k": SMALL, "a": FACTORS},
 )
 
+P, Q = symbols("p q")
+
+_WHOLE = K + L + M + P + Q
+
+INTERVALS = Universe(
+    family="matrix",
+    name="intervals",
+    variables=((variable("x", (N, _WHOLE)), variable("y", (N, _WHOLE))),),
+    constants=(),
+    templates=(
+        unary("slice", axis=-1, start=K, stop=K + L + M + P),
+        unary("slice", axis=-1, start=L, stop=L + M),
+        unary("slice", axis=-1, start=K, stop=K + L),
+        unary("slice", axis=-1, start=K + L, stop=K + L + M),
+        unary("slice", axis=-1, start=K, stop=K + L + M),
+        binary("concat", axis=-1),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "l": SMALL, "m": SMALL, "p": SMALL, "q": SMALL},
+    limit=3,
+)
+
+BIASES = Universe(
+    family="matrix",
+    name="biases",
+    variables=((X,), (variable("y", (N, L)),), (variable("b", (K,)),), (variable("c", (L,)),)),
+    constants=(),
+    templates=(
+        *(unary("expand", shape=(N, extent), axes=(-1,)) for extent in (K, L, K + L)),
+        parts(-1),
+        binary("add"),
+        binary("mul"),
+        binary("concat", axis=-1),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "l": SMALL},
+    limit=5,
+)
+
 W, V = variable("w", (K, M)), variable("v", (K, M))
 
 LOW_RANK = Universe(

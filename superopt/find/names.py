@@ -12,14 +12,14 @@ from superopt.text import parse_statement
 LONGEST = 4
 
 
-def named(rules: Sequence[Rule]) -> list[Rule]:
-    """The rules in their order, each with a name of its own."""
+def named(rules: Sequence[Rule], before: Sequence[Rule] = ()) -> list[Rule]:
+    """The rules in their order, each with a name of its own, which none of those that are named `before` has."""
     stems = [_stem(rule) for rule in rules]
-    uses = Counter(stems)
-    counts: dict[str, int] = {}
+    counts = Counter(_stem(rule) for rule in before)
+    uses = counts + Counter(stems)
     result: list[Rule] = []
     for rule, stem in zip(rules, stems, strict=True):
-        counts[stem] = counts.get(stem, 0) + 1
+        counts[stem] += 1
         name = stem if uses[stem] == 1 else f"{stem}-{counts[stem]}"
         result.append(Rule(name, parse_statement(f"{name}: {rule.statement}"), rule.equations))
     return result

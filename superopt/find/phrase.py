@@ -121,13 +121,30 @@ def widest(equation: Equation, judge: Judge, kinds: Kinds = ()) -> Iterator[Rule
         return
     complete = judge.completed(rule)
     explicit = complete.statement.where if complete is not None else narrow.where
-    forms = [replace(narrow, where=where) for where in dict.fromkeys([narrow.where, explicit])]
+    forms = [replace(narrow, where=where) for where in dict.fromkeys([narrow.where, _aligned(narrow, explicit), explicit])]
     turned = itertools.chain.from_iterable(_turned(form, judge) for form in forms)
     wider = (wide for some in itertools.chain(turned, forms) for wide in _ranked(some, kinds) if wide not in forms)
     wide = next(filter(None, (_accepted(w, judge) for w in wider)), None)
     if wide is not None:
         yield wide
     yield rule
+
+
+def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
+    """The conditions, so that they can be read at other ranks where the right side concatenates along one axis.
+
+    What asks that sizes of two variables agree along other axes asks it along all axes but that one.
+    """
+    joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
+    axis = min(joined) if len(joined) == 1 else ""
+    return tuple(dict.fromkeys(_agreeing(condition, axis) for condition in where))
+
+
+def _agreeing(condition: str, axis: str) -> str:
+    agrees = re.fullmatch(r"(\w+)\.shape\[(-\d)\] == (\w+)\.shape\[\2\]", condition)
+    if agrees is None or not axis or agrees[2] == axis:
+        return condition
+    return " == ".join(f"{v}.shape[others({v}, {axis})]" for v in sorted(agrees.group(1, 3)))
 
 
 def _accepted(wide: Phrase, judge: Judge) -> Rule | None:
@@ -169,6 +186,7 @@ def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, sh
 
 def _axis_named(text: str, axis: int, variable: str, shapes: bool) -> str:
     text = text.replace(f"axis={axis}", f"axis={variable}").replace(f"axes=({axis},)", f"axes=({variable},)")
+    text = re.sub(rf"others\((\w+), {axis}\)", rf"others(\1, {variable})", text)
     return text.replace(f".shape[{axis}]", f".shape[{variable}]") if shapes else text
 
 

@@ -29,7 +29,8 @@ def useful(candidate: Candidate, numbered: Sizing) -> bool:
 
     It cannot where nothing but variables or constants is on the left, where the left does not determine all variables of the
     right, where a left side is part of the right, where the sides differ in the names of variables alone, where the step both
-    executes more operators and does more work, weights known or not, and where `NEUTRAL` operators or more are only rearranged.
+    executes more operators and does more work, weights known or not, and where `NEUTRAL` operators or more are only rearranged,
+    none of them saved.
     """
     left, right = candidate.left, candidate.right
     if all(t.is_variable or not variables(t) for t in left) or not set(variables(*right)) <= set(variables(*left)):
@@ -40,7 +41,7 @@ def useful(candidate: Candidate, numbered: Sizing) -> bool:
     if len(before) < len(left) or len(after) < len(right):
         return False
     pairs = [(effort(before, weights_known=known), effort(after, weights_known=known)) for known in (True, False)]
-    if all(old == new for old, new in pairs) and term_size(*left) >= NEUTRAL:
+    if all(old == new for old, new in pairs) and NEUTRAL <= term_size(*left) <= term_size(*right):
         return False
     if any(new.operators <= old.operators or new.work < old.work for old, new in pairs):
         return True

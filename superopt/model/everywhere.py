@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from superopt.errors import InvalidModelError
 from superopt.model.check import Check, check
@@ -36,6 +37,16 @@ class Compared:
     def promising(self) -> bool:
         """Whether the candidate would be faster but for the noise."""
         return not self.faster and any(c.ratio >= 1 + MARGIN for _, c in self.at)
+
+    @property
+    def record(self) -> Any:
+        """The comparisons as JSON values."""
+        return [asdict(comparison) for _, comparison in self.at]
+
+    @staticmethod
+    def of(record: Any, sizings: Sequence[Sizing]) -> Compared:
+        """The comparisons that were recorded at these sizings."""
+        return Compared(tuple((sizing, Comparison(**one)) for sizing, one in zip(sizings, record, strict=True)))
 
 
 def check_everywhere(

@@ -72,6 +72,11 @@ class Clock:
         self._overhead: tuple[float, float] | None = None
         self._reference: tuple[str, Bound] | None = None
 
+    @property
+    def settings(self) -> tuple[Json, ...]:
+        """What the times depend on besides what is timed."""
+        return self._identity, self.cold, self.together
+
     def seconds(self, model: ModelProto) -> float:
         """The time of one run of the model: the sum over the nodes of the graph that ONNX Runtime makes of it.
 

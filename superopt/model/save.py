@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ import onnx_ir as ir
 
 from superopt.errors import TargetError
 from superopt.model.load import Model, ModelProto, first_line, tensors
+from superopt.model.session import Loadable
 
 INLINE_LIMIT = 2**31 - 2**26
 """Bytes of tensors above which a model does not fit into one protobuf message (2 GiB at most)."""
@@ -41,6 +43,14 @@ def loadable(model: Model, folder: Path) -> ModelProto | Path:
     path = folder / f"{len(list(folder.iterdir()))}.onnx"
     save(model, path)
     return path
+
+
+def identity(model: Loadable) -> str:
+    """A digest of a model that is held as a message; empty where it lies in files."""
+    if not isinstance(model, ModelProto | bytes):
+        return ""
+    content = model if isinstance(model, bytes) else model.SerializeToString(deterministic=True)
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def _apart(model: Model) -> bool:

@@ -195,10 +195,8 @@ class Session:
         Raises:
             InvalidModelError: ONNX Runtime fails while it runs the model.
         """
-        try:
+        with _failing():
             values: list[Array] = self._session.run(None, dict(feeds))
-        except Exception as error:
-            raise InvalidModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
         return values
 
     def bind(self, feeds: Mapping[str, Array]) -> Bound:
@@ -208,6 +206,15 @@ class Session:
     def ready(self, feeds: Mapping[str, Array]) -> Bound | Unbound:
         """The session run once and ready to be timed, bound where all its inputs and outputs are tensors of numbers."""
         return Unbound(self, feeds) if self._plain else self.bind(feeds)
+
+
+@contextlib.contextmanager
+def _failing() -> Iterator[None]:
+    """What ONNX Runtime raises while it runs a model, as an error of ours."""
+    try:
+        yield
+    except Exception as error:
+        raise InvalidModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
 
 
 class Unbound:
@@ -263,10 +270,8 @@ class Bound:
 
     def run(self) -> None:
         """One run, finished on the device when this returns."""
-        try:
+        with _failing():
             self._session.run_with_iobinding(self._binding)
-        except Exception as error:
-            raise InvalidModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
 
     def outputs(self) -> list[Array]:
         """The values that the last run left in the outputs."""
@@ -280,10 +285,11 @@ class Bound:
         Runtime makes a logger for each run, which takes 24 microseconds. A clock that has not moved counts as a nanosecond.
         """
         run, binding, now = self._session.run_with_iobinding, self._binding, self._now
-        start = now()
-        for _ in range(runs):
-            run(binding)
-        return max(now() - start, 1e-9) / runs
+        with _failing():
+            start = now()
+            for _ in range(runs):
+                run(binding)
+            return max(now() - start, 1e-9) / runs
 
 
 def random_inputs(

@@ -78,6 +78,23 @@ class RuleSet:
                     for match in pattern.matches(term, candidates):
                         yield prepared.rule.name, match
 
+    def alone(self, term: Term, rule: str) -> Iterator[Match]:
+        """The matches of one rule of one output at `term`."""
+        known = self._alone.get(term)
+        if known is not None:
+            yield from (match for name, match in known if name == rule)
+            return
+        for prepared in self._of_view(self._view(term))[0]:
+            if prepared.rule.name == rule:
+                for pattern in prepared.patterns(term.rank):
+                    yield from pattern.matches(term, lambda _: ())
+
+    def several(self, term: Term) -> Iterator[tuple[str, Pattern]]:
+        """The patterns of rules of several outputs whose first output may stand at `term`, with their rules' names."""
+        for prepared in self._of_view(self._view(term))[1]:
+            for pattern in prepared.patterns(term.rank):
+                yield prepared.rule.name, pattern
+
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
         """The rules of one output and those of several whose first left side fits into the view, in the order given."""
         known = self._candidates.get(view)

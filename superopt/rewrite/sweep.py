@@ -1,21 +1,23 @@
-"""Sweeps: a rule of one output applied at all of its places in a whole island at once, and again to what that makes.
+"""Sweeps: a rule applied at all of its places in a whole island at once, and again to what that makes.
 
 What pays only when it is done everywhere no window shows: a product of every time step moved in front of the slices that take
-the steps apart costs more at each of them, and at all of them together it is one product. Sweeps are followed by estimate
-alone, several of them one after another, and only ends that are estimated cheaper are measured.
+the steps apart costs more at each of them, and at all of them together it is one product. A rule of several outputs is applied
+to siblings: two products that share an operand become parts of one, and so do two of those, until all of them are one. What a
+sweep leaves for operators that only move elements to cancel is tidied at once. Sweeps are followed by estimate alone, several
+of them one after another, and only ends that are estimated cheaper are measured.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, subterms
 from superopt.match import Match
-from superopt.op import apply, rebuild
+from superopt.op import apply
 from superopt.rewrite.apply import State, Step
 from superopt.rewrite.lookahead import GAIN
 from superopt.rewrite.ruleset import RuleSet
@@ -24,6 +26,8 @@ from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
 SWEPT = "no sweep gains more"
 MEASURED = 3
 """How many of the states that are estimated cheaper are measured, the cheapest first."""
+MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
+"""Operators that only move elements, with which sweeps leave a state untidy."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Reach:
 
     depth: int = 5
     beam: int = 5
-    again: int = 6
+    again: int = 8
 
 
 @dataclass(frozen=True)
@@ -48,18 +52,24 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     """The cheapest state that sweeps reach, those that begin where others ended included; `start` if nothing is cheaper."""
     within = limits or Limits()
     found = Found(start, (), cost := measure(start), cost, 0, SWEPT)
-    while True:
-        sweeper = Sweeper(rules, estimate, within.alpha * estimate(found.outputs), within.deadline)
-        ends = sorted(sweeper.cheaper(found.outputs), key=lambda end: end.estimate)
-        measured = [(measure(end.state), end) for end in ends[:MEASURED]]
-        stopped = OUT_OF_TIME if time.monotonic() >= within.deadline else SWEPT
-        found = replace(found, expanded=found.expanded + len(measured), stopped=stopped)
-        after, best = min(measured, key=lambda pair: pair[0], default=(math.inf, None))
-        if best is None or after >= found.after * (1 - NOISE):
-            return found
-        found = replace(found, outputs=best.state, steps=(*found.steps, *best.steps), after=after)
-        if stopped == OUT_OF_TIME:
-            return found
+
+    def taken(swept: Swept) -> bool:
+        """Whether the state measures cheaper than what is found; then it is."""
+        nonlocal found
+        after, expanded = measure(swept.state), found.expanded + 1
+        cheaper = after < found.after * (1 - NOISE)
+        here = replace(found, outputs=swept.state, steps=(*begun, *swept.steps), after=after) if cheaper else found
+        found = replace(here, expanded=expanded)
+        return cheaper
+
+    better = True
+    while better and time.monotonic() < within.deadline:
+        begun, start = found.steps, found.outputs
+        sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), within.deadline)
+        descended = len([*sweeper.descent(start, taken)])
+        ends = sorted(sweeper.cheaper(start), key=lambda end: end.estimate)
+        better = descended + sum(map(taken, ends[:MEASURED])) > 0
+    return replace(found, stopped=OUT_OF_TIME if time.monotonic() >= within.deadline else SWEPT)
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,8 @@ class Sweeper:
     reach: Reach = Reach()
 
     def cheaper(self, start: State) -> Iterator[Swept]:
-        """States that sweeps lead to and that are estimated cheaper than `start`, as they are met."""
+        """States that sweeps lead to and that are estimated cheaper than `start`, as they are met: a descent, then a beam."""
+        yield from self.descent(start, lambda _: True)
         here = self.estimate(start)
         seen = {start}
         frontier = [Swept(start, (), here)]
@@ -88,47 +99,212 @@ class Sweeper:
                             yield end
             frontier = sorted(ahead, key=lambda s: s.estimate)[: self.reach.beam]
 
+    def descent(self, start: State, taken: Callable[[Swept], bool]) -> Iterator[Swept]:
+        """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains.
+
+        Rules are tried again in the order of what they gained the last time (lazy greedy; Minoux, Accelerated greedy
+        algorithms for maximizing submodular set functions, 1978); what is not taken is not tried again.
+        """
+        swept = Swept(start, (), self.estimate(start))
+        refused: set[str] = set()
+        found = True
+        while found:
+            found = False
+            gains = self._gains(swept, refused)
+            while gains:
+                rule = max(gains, key=lambda name: gains[name])
+                del gains[rule]
+                best = self._best(swept, rule)
+                gain = swept.estimate - best.estimate
+                if gain <= GAIN * swept.estimate:
+                    continue
+                if gain < max(gains.values(), default=0.0):
+                    gains[rule] = gain
+                elif taken(best):
+                    swept, found = best, True
+                    yield swept
+                else:
+                    refused.add(rule)
+
+    def _gains(self, start: Swept, refused: Collection[str]) -> dict[str, float]:
+        """By how much each rule lowers the estimate, where it does."""
+        rules = [rule for rule in self._places(start.state) if rule not in refused]
+        gains = {rule: start.estimate - self._best(start, rule).estimate for rule in rules}
+        return {rule: gain for rule, gain in gains.items() if gain > GAIN * start.estimate}
+
+    def _best(self, start: Swept, rule: str) -> Swept:
+        """The cheapest of what the rule's sweeps lead to; `start` if none is cheaper."""
+        return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
+
     def _ends(self, start: Swept) -> Iterator[Swept]:
         """For each rule, where its sweep leads; then where repeating it leads."""
-        for rule, matches in self._places(start.state).items():
-            swept = start
-            for again in range(self.reach.again):
-                if time.monotonic() >= self.deadline:
-                    return
-                found = matches if not again else self._places(swept.state, rule).get(rule, [])
-                after = self._swept(swept, rule, found)
-                if after is None or after.state == swept.state:
-                    break
-                swept = after
-                yield swept
+        for rule in self._places(start.state):
+            yield from self._repeated(start, rule)
 
-    def _places(self, state: State, only: str = "") -> Mapping[str, list[Match]]:
-        """The matches of each rule of one output that has more than one, or of one rule; operands before what uses them."""
+    def _repeated(self, swept: Swept, rule: str) -> Iterator[Swept]:
+        """Where the rule's sweep leads, tidied; then where its sweep leads from there, and so on."""
+        for _ in range(self.reach.again):
+            if time.monotonic() >= self.deadline:
+                return
+            after = self._swept(swept, rule, self._places_of(rule, swept.state))
+            if after is None or after.state == swept.state:
+                return
+            swept = self._tidied(after)
+            yield swept
+
+    def _places(self, state: State) -> Mapping[str, list[Match]]:
+        """The matches of each rule that stand side by side, operands before what uses them; of one output, more than one."""
         live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
         found: dict[str, list[Match]] = {}
         for term in live:
-            for name, match in self.rules.matches(term, lambda _: ()):
-                if only in ("", name):
+            for name, match in self.rules.matches(term, _no):
+                found.setdefault(name, []).append(match)
+        return {**{name: matches for name, matches in found.items() if len(matches) > 1}, **self._merges(live)}
+
+    def _places_of(self, rule: str, state: State) -> list[Match]:
+        """The matches of one rule that stand side by side."""
+        live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
+        return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
+
+    def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
+        """For each rule of several outputs, matches that share no root: each term with the first sibling that it matches."""
+        known = set(live)
+        found: dict[str, list[Match]] = {}
+        for siblings in _siblings(live):
+            taken: dict[str, set[Term]] = {}
+            for term in siblings:
+                for name, pattern in self.rules.several(term):
+                    used = taken.setdefault(name, set())
+                    if term in used or only not in ("", name):
+                        continue
+                    free = {op: [t for t in siblings if t.op == op and t not in used] for op in pattern.roots}
+                    matches = pattern.matches(term, lambda op, free=free: free[op])  # type: ignore[misc]
+                    first = next(matches, None)
+                    if first is not None:
+                        best = min(_alike(first, matches), key=lambda match: _new(match, known))
+                        used.update(best.roots)
+                        found.setdefault(name, []).append(best)
+        return found
+
+    def _tidied(self, swept: Swept) -> Swept:
+        """The state with what only moves elements cancelled, by one rule after the other, while that is estimated cheaper."""
+        while time.monotonic() < self.deadline:
+            found = self._cancelling(swept.state)
+            rule = max(found, key=lambda name: len(found[name]), default="")
+            tidier = self._swept(swept, rule, found[rule]) if rule else None
+            if tidier is None or tidier.estimate >= swept.estimate:
+                break
+            swept = tidier
+        return swept
+
+    def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
+        """Matches at operators that only move elements, which leave fewer operators."""
+        live = {t: None for t in subterms(*state) if not t.is_variable and not t.constant}
+        found: dict[str, list[Match]] = {}
+        for term in live:
+            if term.op in MOVES:
+                matches = ((_new(match, live) - _matched(match), name, match) for name, match in self.rules.matches(term, _no))
+                change, name, match = min(matches, key=lambda one: one[0], default=(0, "", None))
+                if match is not None and change < 0:
                     found.setdefault(name, []).append(match)
-        return {name: matches for name, matches in found.items() if only or len(matches) > 1}
+        return found
 
     def _swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
-        """The state with a match at each of the roots rewritten; None if it is too dear."""
+        """The state with the matches' roots rewritten, where matches share a root the first; None if that is too dear."""
         wanted: dict[Term, Term] = {}
         for match in matches:
-            wanted.setdefault(match.roots[0], match.replacements[0])
-        done: dict[Term, Term] = {}
-        try:
-            for term in subterms(*start.state):
-                if term in wanted:
-                    done[term] = rebuild(wanted[term], {}, done)
-                elif any(done.get(a, a) is not a for a in term.args):
-                    done[term] = apply(term.op, *(done.get(a, a) for a in term.args), **dict(term.attributes))
-        except ShapeError:
+            for root, replacement in zip(match.roots, match.replacements, strict=True):
+                wanted.setdefault(root, replacement)
+        done = rebuilt(start.state, wanted)
+        if done is None:
             return None
-        state = tuple(done.get(root, root) for root in start.state)
+        state = tuple(done[root] for root in start.state)
         estimate = self.estimate(state)
         if estimate > self.ceiling:
             return None
-        roots = tuple(wanted)
-        return Swept(state, (*start.steps, Step(rule, roots, tuple(done[r] for r in roots))), estimate)
+        roots = tuple(root for root in wanted if root in done)
+        return Swept(state, (*start.steps, Step(rule, roots, tuple(done[root] for root in roots))), estimate)
+
+
+def _siblings(live: Sequence[Term]) -> list[list[Term]]:
+    """Terms that are equally many operators that compute away from the inputs, so none feeds another, not even through others.
+
+    Those made of parts of one term stand in the order of the parts, all others in that of their weights: so the weights of
+    equal layers are joined in one order, and are shared as before.
+    """
+    levels: dict[Term, int] = {}
+    found: dict[int, list[Term]] = {}
+    for term in live:
+        levels[term] = max((levels.get(a, 0) for a in term.args), default=0) + (term.op not in MOVES)
+        found.setdefault(levels[term], []).append(term)
+    return [sorted(terms, key=_order) for terms in found.values()]
+
+
+def _order(term: Term) -> tuple[str, str, int, tuple[str, ...]]:
+    """The operator, then the term and the position in it of the first part that it is applied to, then its weights."""
+    part = next((a for a in term.args if a.op == "slice"), None)
+    at = ("", 0) if part is None else (part.args[0].key, part.integer("start"))
+    return term.op, *at, tuple(a.key for a in term.args if a.constant)
+
+
+def _no(_: str) -> tuple[Term, ...]:
+    """No terms, where other outputs could stand."""
+    return ()
+
+
+def _alike(first: Match, matches: Iterator[Match]) -> Iterator[Match]:
+    """The match and those that directly follow it at the same roots."""
+    yield first
+    yield from itertools.takewhile(lambda match: match.roots == first.roots, matches)
+
+
+def _new(match: Match, live: Container[Term]) -> int:
+    """How many terms that are computed at run time the match adds to those that are live."""
+    stack, met = list(match.replacements), set[Term]()
+    while stack:
+        term = stack.pop()
+        if term not in met and term not in live and not term.is_variable and not term.constant:
+            met.add(term)
+            stack += term.args
+    return len(met)
+
+
+def _matched(match: Match) -> int:
+    """How many operators the match covers."""
+    below = set(match.binding.tensors.values())
+    stack, met = list(match.roots), set(match.roots)
+    while stack:
+        more = [a for a in stack.pop().args if a not in met and a not in below]
+        met.update(more)
+        stack += more
+    return len(met)
+
+
+def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
+    """What every term of the state becomes with these replacements, also inside each other; None if they cannot be made."""
+    done: dict[Term, Term] = {}
+    waiting: set[Term] = set()
+    stack = list(state)
+    while stack:
+        term = stack[-1]
+        needs = () if term.constant else (wanted[term],) if term in wanted else term.args
+        more = [t for t in needs if t not in done]
+        if term not in done and more:
+            if term in waiting:
+                return None
+            waiting.add(term)
+            stack += more
+            continue
+        stack.pop()
+        if term not in done:
+            try:
+                done[term] = done[wanted[term]] if term in wanted else _with(term, [done[t] for t in needs])
+            except ShapeError:
+                return None
+    return done
+
+
+def _with(term: Term, args: Sequence[Term]) -> Term:
+    """The operator of the term applied to these."""
+    same = all(a is b for a, b in zip(term.args, args, strict=False))
+    return term if same else apply(term.op, *args, **dict(term.attributes))
