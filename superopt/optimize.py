@@ -26,7 +26,8 @@ from superopt.model.measure import SHORT, Clock
 from superopt.model.save import copy, identity, loadable, save
 from superopt.model.session import Device, Loadable, Session, random_inputs, runtime
 from superopt.model.splice import require_valid
-from superopt.report.optimization import Environment, Report, Rounding, Timing
+from superopt.model.tuning import Tuning, tune
+from superopt.report.optimization import Environment, Report, Rounding, SessionTuning, Timing
 from superopt.report.progress import Listener, Progress, silent
 from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rewrite.search import search as windowed
@@ -68,14 +69,20 @@ M = TypeVar("M", Model, ModelProto)
 class Optimized(Generic[M]):
     """A model and the report on it.
 
-    `source` is the file that already holds exactly this model, if one does; `external` whether the model that was given kept
-    tensors in other files.
+    `session_entries` are configuration entries with which ONNX Runtime's sessions of it should be made, where that was asked
+    for. `source` is the file that already holds exactly this model, if one does; `external` whether the model that was given
+    kept tensors in other files.
     """
 
     model: M
     report: Report
     source: Path | None = None
     external: bool = False
+
+    @property
+    def session_entries(self) -> dict[str, str]:
+        """For `onnxruntime.SessionOptions.add_session_config_entry`; empty where nothing beats the defaults."""
+        return dict(self.report.tuning.entries) if self.report.tuning is not None else {}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """The file at `path` holds the model; tensors that are too large for it, or were external, in `<file name>.data`.
@@ -99,6 +106,7 @@ def optimize(
     threads: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
+    tune: bool = False,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
 
@@ -113,6 +121,7 @@ def optimize(
     threads: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
+    tune: bool = False,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
 
@@ -126,6 +135,7 @@ def optimize(
     threads: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
+    tune: bool = False,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -133,7 +143,8 @@ def optimize(
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
     given is left unchanged. `provider` is "cpu" or "cuda", `threads` the CPU threads of its sessions, `budget` the seconds that
     the search may take (checking and comparing come on top), `seed` that of every random choice. `cache` is the file that keeps
-    measured times, in the user's cache folder by default. `progress` is told where the work stands.
+    measured times, in the user's cache folder by default. With `tune`, sessions of the result are measured without each of ONNX
+    Runtime's own optimizers that has an effect on it. `progress` is told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
@@ -161,6 +172,9 @@ def optimize(
             with run.phase("search"):
                 candidate = run.improved(loaded.model, rules)
             candidate = run.accepted(loaded.model, candidate, original, Path(folder))
+            if tune:
+                with run.phase("tune"):
+                    run.tune(original, candidate, Path(folder))
     report = run.report(loaded, candidate, rules)
     if isinstance(model, ModelProto):
         return Optimized(as_proto(candidate) if report.accepted else model, report, external=loaded.external)
@@ -212,6 +226,7 @@ class _Run:
     short: bool = False
     islands: tuple[int, int] = (0, 0)
     checked: Check | None = None
+    tuned: Tuning | None = None
     compared: Compared | None = None
     stopped: str = "every segment was searched"
 
@@ -299,6 +314,13 @@ class _Run:
                 known.put(key, compared.record)
             return compared
 
+    def tune(self, original: Loadable, candidate: Model, folder: Path) -> None:
+        """The session is tuned for the model that is returned, at the first of the sizes that matter."""
+        better = self.compared is not None and self.compared.faster
+        model = loadable(candidate, folder) if better else original
+        high = index_bounds(parsed(original, external=False))
+        self.tuned = tune(model, self.device, seconds=COMPARING, seed=self.seed, sizes=self.sizings[0].numbers, high=high)
+
     def _told(self, gains: Iterable[Gain], parts: list[Segment], phase: str) -> Iterator[Gain]:
         """The gains, with the listener told of each; a search that the deadline cut short is noted."""
         total = len({part.form.outputs for part in parts})
@@ -335,6 +357,7 @@ class _Run:
             timing=None if self.compared is None else _timing(self.compared.least),
             shapes={str(sizing): _timing(c) for sizing, c in self.compared.at if sizing.numbers} if self.compared else {},
             rounding=_rounding(self.checked),
+            tuning=_tuned(self.tuned),
             seconds=dict(self.seconds),
             environment=_environment(self.device),
             budget=self.budget,
@@ -361,6 +384,13 @@ def _rounding(checked: Check | None) -> Rounding | None:
     if checked is None:
         return None
     return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs)
+
+
+def _tuned(tuning: Tuning | None) -> SessionTuning | None:
+    if tuning is None:
+        return None
+    tried = {name: _timing(comparison) for name, comparison in tuning.tried.items()}
+    return SessionTuning(tuning.entries, None if tuning.comparison is None else _timing(tuning.comparison), tried)
 
 
 def _environment(device: Device) -> Environment:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt.errors import InvalidModelError, ShapeError
+from superopt.graph import subterms
 from superopt.model.cache import digest_of
 from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
@@ -27,6 +28,8 @@ from superopt.rewrite.schedule import Find, gains, search_all, weight_elements
 from superopt.rewrite.search import Cost, Found, Limits, search
 from superopt.rule import Rule
 
+LARGE = 100
+"""Terms beyond which steps are not measured one by one."""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
 
 
@@ -119,9 +122,16 @@ class Search:
             ):
                 if found.steps and not self._stands(state, found, measured):
                     found = replace(found, outputs=state, steps=(), after=found.before)  # noqa: PLW2901
-                saved = gains(state, found.steps, measure(state)) if found.steps else ()
+                saved = self._saved(state, found, measure(state)) if found.steps else ()
                 more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
                 yield Gain(tuple(copies[state]), found, tuple(saved), more * counts[state] * island.dtype.itemsize)
+
+    def _saved(self, state: State, found: Found, measure: Cost) -> list[float]:
+        """The seconds that each step saves; of a large state, the shares by estimate of what all of them save."""
+        if len(subterms(*state)) <= LARGE:
+            return gains(state, found.steps, measure)
+        shares = gains(state, found.steps, self._estimate)
+        return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
 
     def _remembered(self, find: Find, dtype: str) -> Find:
         """What finds as `find` does, and what that found before without looking again; where extents are open, it looks."""

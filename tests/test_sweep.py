@@ -99,7 +99,7 @@ ADJACENT = (
     "adjacent: concat(slice(x, axis=k, start=a, stop=b), slice(x, axis=k, start=b, stop=c), axis=k) "
     "=> slice(x, axis=k, start=a, stop=c) for x[2], k[-1, -2]"
 )
-WHOLE = "whole: slice(x, axis=k, stop=x.shape[k]) => x for x[2], k[-1, -2]"
+HALVES = "halves: concat(slice(x, axis=k, stop=a), slice(x, axis=k, start=a, stop=x.shape[k]), axis=k) => x for x[2], k[-1, -2]"
 WIDTHS = (16, 24, 8, 40, 16, 32, 8)
 
 
@@ -113,7 +113,7 @@ def layers() -> State:
 
 def test_layers_side_by_side_become_one() -> None:
     start = layers()
-    rules = rules_of(BESIDE, ADDED, TWICE, ADJACENT, WHOLE)
+    rules = rules_of(BESIDE, ADDED, TWICE, ADJACENT, HALVES)
     found = sweep(start, rules, estimate=estimate, measure=estimate)
     live = [t.op for t in subterms(*found.outputs) if not t.constant]
     assert [live.count(op) for op in ("matmul", "add", "slice", "concat")] == [1, 1, len(WIDTHS), 0]
@@ -131,7 +131,7 @@ def test_what_feeds_another_is_not_joined_with_it() -> None:
     x, w, v = variable("x", (4, 16)), variable("w", (16, 16), constant=True), variable("v", (16, 16), constant=True)
     first = apply("matmul", x, w)
     start = (apply("matmul", apply("add", apply("matmul", first, w), x), v), apply("matmul", first, v))
-    rules = rules_of(ADDED, TWICE, ADJACENT, WHOLE, BESIDE)
+    rules = rules_of(ADDED, TWICE, ADJACENT, HALVES, BESIDE)
     for state in Sweeper(rules, estimate, 10 * estimate(start), time.monotonic() + 60).cheaper(start):
         assert products(state.state) >= 3
 

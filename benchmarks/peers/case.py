@@ -21,6 +21,7 @@ from superopt.model.dimensions import Sizing, combinations, open_dimensions, rep
 from superopt.model.everywhere import Compared
 from superopt.model.load import load
 from superopt.model.session import Array, Device, Session, random_inputs
+from superopt.model.tuning import tune
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 CHECKING = 30.0
@@ -31,7 +32,8 @@ CHECKING = 30.0
 class Settings:
     """How models are optimized and measured: seconds for the search, for all measurements, and for each other optimizer.
 
-    `shapes` has sizes of open dimensions by name. `cache` keeps measured times; without it each model begins with none.
+    `shapes` has sizes of open dimensions by name. `cache` keeps measured times; without it each model begins with none. With
+    `tune`, sessions of superopt's result are tuned too.
     """
 
     budget: float
@@ -40,6 +42,7 @@ class Settings:
     seed: int
     shapes: Mapping[str, Sequence[int]]
     cache: Path | None
+    tune: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ def everything(case: Case, folder: Path, peers: Path | None) -> Row:
         "speed": measured(compared[SUPEROPT].least),
         **({"speed at": at} if at else {}),
         "rounding": checked[SUPEROPT],
+        **({"tuning": tuned(case, files[SUPEROPT])} if case.settings.tune else {}),
         **({"peers": beside, OPENVINO: in_openvino(case, files[SUPEROPT], peers)} if peers else {}),
         "checks": checks(onnx.load(case.path, load_external_data=False), files[SUPEROPT]),
     }
@@ -135,6 +139,15 @@ def superoptimized(case: Case, target: Path, *, again: bool) -> tuple[Row, Row]:
         phases = json.loads(warm.with_suffix(".json").read_text(encoding="utf-8"))["seconds"]
         ours |= {"warm_seconds": second["seconds"], "warm_phases": phases}
     return ours, report
+
+
+def tuned(case: Case, file: Path) -> Row:
+    """Configuration entries that sessions of the model should have, and how much faster than plain ones they then are."""
+    found = tune(
+        file, case.device, seconds=case.settings.measure, seed=case.settings.seed, sizes=case.sizings[0].numbers, high=case.high
+    )
+    speed = None if found.comparison is None else measured(found.comparison)
+    return {"entries": found.entries, "speed": speed, "tried": {name: measured(one) for name, one in found.tried.items()}}
 
 
 def prediction(report: Row) -> Row | None:

@@ -28,6 +28,8 @@ Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 QUIET = 4
+WITHOUT = "optimization.disable_specified_optimizers"
+"""The session configuration entry that names optimizers to leave out, with semicolons between them."""
 _DTYPES: dict[str, Any] = {
     "float": np.float32,
     "double": np.float64,
@@ -57,11 +59,15 @@ def runtime() -> Any:
 
 @dataclass(frozen=True)
 class Device:
-    """Where sessions run: a provider, its number of CPU threads and, on CUDA, whether runs are replayed as a CUDA graph."""
+    """Where sessions run: a provider, its number of CPU threads and, on CUDA, whether runs are replayed as a CUDA graph.
+
+    `without` names ONNX Runtime's own optimizers that a session does without.
+    """
 
     provider: str = "cpu"
     threads: int = 1
     cuda_graph: bool = False
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.provider not in PROVIDERS:
@@ -86,7 +92,7 @@ class Device:
     def identity(self) -> str:
         """Everything about the device and the runtime that a measured time depends on."""
         graph = "graph" if self.cuda_graph else "stream"
-        return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__))
+        return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__, *self.without))
 
 
 @functools.cache
@@ -348,6 +354,8 @@ def _options(device: Device, optimize: bool, saved: Path | None) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    if device.without:
+        options.add_session_config_entry(WITHOUT, ";".join(device.without))
     if device.provider == "cuda":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if saved is not None:

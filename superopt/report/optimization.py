@@ -81,6 +81,18 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class SessionTuning:
+    """Configuration entries that a session should have, what they gain, and what leaving out each optimizer alone does.
+
+    Timings are of the plain session and, as optimized, of that with the entries or without the optimizer.
+    """
+
+    entries: Mapping[str, str]
+    timing: Timing | None
+    tried: Mapping[str, Timing]
+
+
+@dataclass(frozen=True)
 class Report:
     """One run of `superopt.optimize`.
 
@@ -106,6 +118,7 @@ class Report:
     seed: int
     stopped: str
     shapes: Mapping[str, Timing] = field(default_factory=dict)
+    tuning: SessionTuning | None = None
 
     @property
     def speedup(self) -> float:
@@ -163,6 +176,8 @@ def _run(report: Report) -> Table:
         r = report.rounding
         errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
         table.add_row("error", f"{errors}, against {escape(r.reference)}")
+    if report.tuning is not None:
+        table.add_row("session", _session(report.tuning))
     nodes = f"{report.nodes}, {report.nodes_in_islands} of them in {report.islands} islands, {report.nodes_after} afterwards"
     table.add_row("nodes", nodes)
     table.add_row("search", f"{report.stopped} (budget {report.budget:g} s, seed {report.seed})")
@@ -171,6 +186,14 @@ def _run(report: Report) -> Table:
     versions = ", ".join(f"{name} {version}" for name, version in measured_on.versions.items())
     table.add_row("on", f"{measured_on.device}, {measured_on.provider}, {measured_on.threads} threads, {versions}")
     return table
+
+
+def _session(tuning: SessionTuning) -> str:
+    tried = ", ".join(f"{name} {timing.speedup:.3f}x" for name, timing in tuning.tried.items()) or "none"
+    if tuning.timing is None:
+        return f"its defaults are best (optimizers that act, each left out: {tried})"
+    entries = ", ".join(f"{name}={value}" for name, value in tuning.entries.items())
+    return f"{escape(entries)}: {tuning.timing.speedup:.3f}x more ({tuning.timing.low:.3f} to {tuning.timing.high:.3f})"
 
 
 def duration(seconds: float) -> str:

@@ -21,13 +21,15 @@ from superopt.op import apply
 from superopt.rewrite.apply import State, Step
 from superopt.rewrite.lookahead import GAIN
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
+from superopt.rewrite.search import HILL, NOISE, OUT_OF_TIME, Cost, Found, Limits
 
 SWEPT = "no sweep gains more"
 MEASURED = 3
 """How many of the states that are estimated cheaper are measured, the cheapest first."""
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
 """Operators that only move elements, with which sweeps leave a state untidy."""
+LARGEST = 6
+"""Operators of a left side, at most."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Sweeper:
     def descent(self, start: State, taken: Callable[[Swept], bool]) -> Iterator[Swept]:
         """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains.
 
-        Rules are tried again in the order of what they gained the last time (lazy greedy; Minoux, Accelerated greedy
+        Rules are tried in the order of what they gained the last time, or in one sweep (lazy greedy; Minoux, Accelerated greedy
         algorithms for maximizing submodular set functions, 1978); what is not taken is not tried again.
         """
         swept = Swept(start, (), self.estimate(start))
@@ -127,14 +129,18 @@ class Sweeper:
                     refused.add(rule)
 
     def _gains(self, start: Swept, refused: Collection[str]) -> dict[str, float]:
-        """By how much each rule lowers the estimate, where it does."""
+        """By how much one sweep of each rule lowers the estimate, where it does or hardly raises it: several may lower it."""
         rules = [rule for rule in self._places(start.state) if rule not in refused]
-        gains = {rule: start.estimate - self._best(start, rule).estimate for rule in rules}
-        return {rule: gain for rule, gain in gains.items() if gain > GAIN * start.estimate}
+        gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
+        return {rule: gain for rule, gain in gains.items() if gain > -HILL * start.estimate}
 
     def _best(self, start: Swept, rule: str) -> Swept:
         """The cheapest of what the rule's sweeps lead to; `start` if none is cheaper."""
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
+
+    def _first(self, start: Swept, rule: str) -> Iterator[Swept]:
+        """Where the rule's first sweep leads."""
+        return itertools.islice(self._repeated(start, rule), 1)
 
     def _ends(self, start: Swept) -> Iterator[Swept]:
         """For each rule, where its sweep leads; then where repeating it leads."""
@@ -198,11 +204,11 @@ class Sweeper:
         return swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
-        """Matches at operators that only move elements, which leave fewer operators."""
+        """Matches at operators that, as some of their operands, only move elements, which leave fewer operators."""
         live = {t: None for t in subterms(*state) if not t.is_variable and not t.constant}
         found: dict[str, list[Match]] = {}
         for term in live:
-            if term.op in MOVES:
+            if term.op in MOVES and any(a.op in MOVES for a in term.args):
                 matches = ((_new(match, live) - _matched(match), name, match) for name, match in self.rules.matches(term, _no))
                 change, name, match = min(matches, key=lambda one: one[0], default=(0, "", None))
                 if match is not None and change < 0:
@@ -270,10 +276,10 @@ def _new(match: Match, live: Container[Term]) -> int:
 
 
 def _matched(match: Match) -> int:
-    """How many operators the match covers."""
+    """How many operators the match covers, `LARGEST` at most: operands of a sum that it leaves alone are not told apart."""
     below = set(match.binding.tensors.values())
     stack, met = list(match.roots), set(match.roots)
-    while stack:
+    while stack and len(met) < LARGEST:
         more = [a for a in stack.pop().args if a not in met and a not in below]
         met.update(more)
         stack += more
