@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from superopt.graph import Term, subterms, variable
-from superopt.model.dimensions import dimension
+from superopt.model.dimensions import Sizing, dimension
 from superopt.op import apply
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State
@@ -156,3 +156,18 @@ def test_what_was_found_is_what_is_restored(state: State) -> None:
 def test_open_extents_are_not_recorded() -> None:
     with pytest.raises(ValueError, match="open extent"):
         nodes_of([variable("x", (dimension("batch"), 4))])
+
+
+def test_parts_whose_ends_are_open_are_joined() -> None:
+    batch = dimension("batch")
+    x, h = variable("x", (4 * batch, 16)), variable("h", (batch, 16))
+    weights = [variable(name, (16, 8), constant=True) for name in "wv"]
+    rows = apply("slice", x, axis=-2, start=batch, stop=2 * batch)
+    start = tuple(apply("add", apply("matmul", rows, w), apply("matmul", h, w)) for w in weights)
+    sizing = Sizing({"batch": 3})
+
+    def at(state: State) -> float:
+        return estimate(tuple(map(sizing.at, state)))
+
+    found = sweep(start, rules_of(BESIDE, ADDED, TWICE, ADJACENT, HALVES), estimate=at, measure=at)
+    assert products(found.outputs) == 2

@@ -10,6 +10,7 @@ of them one after another, and only ends that are estimated cheaper are measured
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -246,11 +247,12 @@ def _siblings(live: Sequence[Term]) -> list[list[Term]]:
     return [sorted(terms, key=_order) for terms in found.values()]
 
 
-def _order(term: Term) -> tuple[str, str, int, tuple[str, ...]]:
+def _order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
     """The operator, then the term and the position in it of the first part that it is applied to, then its weights."""
     part = next((a for a in term.args if a.op == "slice"), None)
-    at = ("", 0) if part is None else (part.args[0].key, part.integer("start"))
-    return term.op, *at, tuple(a.key for a in term.args if a.constant)
+    start = 0 if part is None else part["start"]
+    position = start if isinstance(start, int) else math.inf
+    return term.op, "" if part is None else part.args[0].key, position, tuple(a.key for a in term.args if a.constant)
 
 
 def _no(_: str) -> tuple[Term, ...]:
