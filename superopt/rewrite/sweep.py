@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.errors import ShapeError
@@ -22,13 +22,15 @@ from superopt.op import apply
 from superopt.rewrite.apply import State, Step
 from superopt.rewrite.lookahead import GAIN
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import HILL, NOISE, OUT_OF_TIME, Cost, Found, Limits
+from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
 
 SWEPT = "no sweep gains more"
 MEASURED = 3
 """How many of the states that are estimated cheaper are measured, the cheapest first."""
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
 """Operators that only move elements, with which sweeps leave a state untidy."""
+STEEP = 0.25
+"""A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
 LARGEST = 6
 """Operators of a left side, at most."""
 
@@ -106,14 +108,13 @@ class Sweeper:
         """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains.
 
         Rules are tried in the order of what they gained the last time, or in one sweep (lazy greedy; Minoux, Accelerated greedy
-        algorithms for maximizing submodular set functions, 1978); what is not taken is not tried again.
+        algorithms for maximizing submodular set functions, 1978); what is not taken is tried again when others were.
         """
         swept = Swept(start, (), self.estimate(start))
-        refused: set[str] = set()
         found = True
         while found:
             found = False
-            gains = self._gains(swept, refused)
+            gains = self._gains(swept)
             while gains:
                 rule = max(gains, key=lambda name: gains[name])
                 del gains[rule]
@@ -126,14 +127,12 @@ class Sweeper:
                 elif taken(best):
                     swept, found = best, True
                     yield swept
-                else:
-                    refused.add(rule)
 
-    def _gains(self, start: Swept, refused: Collection[str]) -> dict[str, float]:
-        """By how much one sweep of each rule lowers the estimate, where it does or hardly raises it: several may lower it."""
-        rules = [rule for rule in self._places(start.state) if rule not in refused]
+    def _gains(self, start: Swept) -> dict[str, float]:
+        """By how much one sweep of each rule lowers the estimate, where it does, or raises it little: several may lower it."""
+        rules = self._places(start.state)
         gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
-        return {rule: gain for rule, gain in gains.items() if gain > -HILL * start.estimate}
+        return {rule: gain for rule, gain in gains.items() if gain > -STEEP * start.estimate}
 
     def _best(self, start: Swept, rule: str) -> Swept:
         """The cheapest of what the rule's sweeps lead to; `start` if none is cheaper."""
