@@ -327,6 +327,14 @@ def test_the_page_has_contenders_beside_one_another(tmp_path: Path) -> None:
     assert "Beside" in tables.rendered(page, tmp_path, tmp_path)
 
 
+def test_the_page_says_what_sessions_should_do_without() -> None:
+    tables = script("readme_tables")
+    tuned = {"entries": {"setting": "OneFusion"}, "speed": {"ratio": 1.25}, "tried": {}}
+    plain = {"entries": {}, "speed": None, "tried": {}}
+    assert tables.sessions([{"model": "one", "tuning": plain}, {"model": "other"}]) == ""
+    assert "| one | OneFusion | 1.25 |" in tables.sessions([{"model": "one", "tuning": tuned}])
+
+
 def test_what_was_predicted_stands_beside_what_was_measured() -> None:
     timing = {"original": 4e-3, "optimized": 2e-3}
     rules = [{"gain": 1e-3}, {"gain": 5e-4}]
