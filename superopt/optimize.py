@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,19 +13,19 @@ from pathlib import Path
 from typing import Generic, TypeVar, overload
 
 from superopt.errors import CheckFailedError, InvalidModelError
+from superopt.figures import environment, reason, rounding, timing, tuned
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import Check, index_bounds, parsed
-from superopt.model.compare import Comparison
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
 from superopt.model.islands import Chart
 from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, opset_of, tensors
 from superopt.model.measure import SHORT, Clock
 from superopt.model.save import copy, identity, loadable, save
-from superopt.model.session import Device, Loadable, Session, random_inputs, runtime
+from superopt.model.session import Device, Loadable, Session, random_inputs
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
-from superopt.report.optimization import Environment, Report, Rounding, SessionTuning, Timing
+from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
 from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rewrite.search import search as windowed
@@ -347,61 +345,20 @@ class _Run:
         return Report(
             model=loaded.label,
             accepted=accepted,
-            reason=self.refused or _reason(self.compared, self._left_out(), accepted=accepted),
+            reason=self.refused or reason(self.compared, self._left_out(), accepted=accepted),
             nodes=len(loaded.model.graph),
             nodes_in_islands=self.islands[1],
             islands=self.islands[0],
             nodes_after=len(candidate.graph) if accepted else len(loaded.model.graph),
             rules=applied_rules([gain for taken in self.taken for gain in taken], rules),
             segments=segment_rows(self.searched),
-            timing=None if self.compared is None else _timing(self.compared.least),
-            shapes={str(sizing): _timing(c) for sizing, c in self.compared.at if sizing.numbers} if self.compared else {},
-            rounding=_rounding(self.checked),
-            tuning=_tuned(self.tuned),
+            timing=None if self.compared is None else timing(self.compared.least),
+            shapes={str(sizing): timing(c) for sizing, c in self.compared.at if sizing.numbers} if self.compared else {},
+            rounding=rounding(self.checked),
+            tuning=tuned(self.tuned),
             seconds=dict(self.seconds),
-            environment=_environment(self.device),
+            environment=environment(self.device),
             budget=self.budget,
             seed=self.seed,
             stopped=self.stopped,
         )
-
-
-def _reason(compared: Compared | None, left_out: str, *, accepted: bool) -> str:
-    if compared is None:
-        return "nothing faster was found; the original is kept"
-    ratios = sorted(c.ratio for _, c in compared.at)
-    if accepted:
-        span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-        return f"{span} times as fast as the original{left_out}"
-    return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
-
-
-def _timing(c: Comparison) -> Timing:
-    return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
-
-
-def _rounding(checked: Check | None) -> Rounding | None:
-    if checked is None:
-        return None
-    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs)
-
-
-def _tuned(tuning: Tuning | None) -> SessionTuning | None:
-    if tuning is None:
-        return None
-    tried = {name: _timing(comparison) for name, comparison in tuning.tried.items()}
-    return SessionTuning(tuning.entries, None if tuning.comparison is None else _timing(tuning.comparison), tried)
-
-
-def _environment(device: Device) -> Environment:
-    """The hardware and the versions that the measurements hold for."""
-    versions = {name: _version(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
-    versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
-    return Environment(device.name, device.provider, device.threads, versions)
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"

@@ -330,7 +330,7 @@ def test_the_page_has_contenders_beside_one_another(tmp_path: Path) -> None:
 def test_the_page_says_what_sessions_should_do_without() -> None:
     tables = script("readme_tables")
     tuned = {"entries": {"setting": "OneFusion"}, "speed": {"ratio": 1.25}, "tried": {}}
-    plain = {"entries": {}, "speed": None, "tried": {}}
+    plain: dict[str, object] = {"entries": {}, "speed": None, "tried": {}}
     assert tables.sessions([{"model": "one", "tuning": plain}, {"model": "other"}]) == ""
     assert "| one | OneFusion | 1.25 |" in tables.sessions([{"model": "one", "tuning": tuned}])
 

@@ -1,0 +1,58 @@
+"""What was measured, in the words and figures of a report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+from superopt.model.check import Check
+from superopt.model.compare import Comparison
+from superopt.model.everywhere import Compared
+from superopt.model.session import Device, runtime
+from superopt.model.tuning import Tuning
+from superopt.report.optimization import Environment, Rounding, SessionTuning, Timing
+
+
+def reason(compared: Compared | None, left_out: str, *, accepted: bool) -> str:
+    """Why the rewritten model is returned, or is not."""
+    if compared is None:
+        return "nothing faster was found; the original is kept"
+    ratios = sorted(c.ratio for _, c in compared.at)
+    if accepted:
+        span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        return f"{span} times as fast as the original{left_out}"
+    return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
+
+
+def timing(c: Comparison) -> Timing:
+    """The comparison as a report states it."""
+    return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
+
+
+def rounding(checked: Check | None) -> Rounding | None:
+    """The errors that a check found, where there was one."""
+    if checked is None:
+        return None
+    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs)
+
+
+def tuned(tuning: Tuning | None) -> SessionTuning | None:
+    """How sessions should be made, where that was measured."""
+    if tuning is None:
+        return None
+    tried = {name: timing(comparison) for name, comparison in tuning.tried.items()}
+    return SessionTuning(tuning.entries, None if tuning.comparison is None else timing(tuning.comparison), tried)
+
+
+def environment(device: Device) -> Environment:
+    """The hardware and the versions that the measurements hold for."""
+    versions = {name: _version(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
+    versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
+    return Environment(device.name, device.provider, device.threads, versions)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
