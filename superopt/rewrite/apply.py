@@ -23,12 +23,17 @@ class Step:
     replacements: tuple[Term, ...]
 
 
+def computed(state: State) -> list[Term]:
+    """The terms that are computed at run time, arguments before users: neither variables nor weight-only."""
+    return [t for t in subterms(*state) if not t.is_variable and not t.constant]
+
+
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
     """Every state one rule application away, each with the step that leads there, in a deterministic order.
 
     With `focus`, only matches whose first root is in it. Weight-only terms are left alone: they cost nothing.
     """
-    live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
+    live = computed(state)
     by_operator: dict[str, list[Term]] = {}
     for term in live:
         by_operator.setdefault(term.op, []).append(term)
@@ -63,7 +68,7 @@ def rewritten(state: State, match: Match, live: Sequence[Term]) -> State | None:
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
     """Where what is new in `state` since `before` can be built upon: new terms, their users, and the users of these."""
     old = set(subterms(*before))
-    live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
+    live = computed(state)
     new = {t for t in live if t not in old}
     near = {t for t in new if not any(a in new for a in t.args)}
     for _ in range(2):

@@ -3,8 +3,8 @@
 What pays only when it is done everywhere no window shows: a product of every time step moved in front of the slices that take
 the steps apart costs more at each of them, and at all of them together it is one product. A rule of several outputs is applied
 to siblings: two products that share an operand become parts of one, and so do two of those, until all of them are one. What a
-sweep leaves for operators that only move elements to cancel is tidied at once. Sweeps are followed by estimate alone, several
-of them one after another, and only ends that are estimated cheaper are measured.
+sweep leaves for operators that only move elements to cancel is tidied at once. First each sweep that is estimated to gain is
+measured, and taken where it does; then several are followed one after another by estimate alone, and their best ends measured.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.errors import ShapeError
-from superopt.graph import Term, subterms
+from superopt.graph import Term
 from superopt.match import Match
 from superopt.op import apply
-from superopt.rewrite.apply import State, Step
+from superopt.rewrite.apply import State, Step, computed
 from superopt.rewrite.lookahead import GAIN
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
@@ -160,7 +160,7 @@ class Sweeper:
 
     def _places(self, state: State) -> Mapping[str, list[Match]]:
         """The matches of each rule that stand side by side, operands before what uses them; of one output, more than one."""
-        live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
+        live = computed(state)
         found: dict[str, list[Match]] = {}
         for term in live:
             for name, match in self.rules.matches(term, _no):
@@ -169,7 +169,7 @@ class Sweeper:
 
     def _places_of(self, rule: str, state: State) -> list[Match]:
         """The matches of one rule that stand side by side."""
-        live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
+        live = computed(state)
         return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
 
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
@@ -205,7 +205,7 @@ class Sweeper:
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
         """Matches at operators that, as some of their operands, only move elements, which leave fewer operators."""
-        live = {t: None for t in subterms(*state) if not t.is_variable and not t.constant}
+        live = dict.fromkeys(computed(state))
         found: dict[str, list[Match]] = {}
         for term in live:
             if term.op in MOVES and any(a.op in MOVES for a in term.args):
