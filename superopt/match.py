@@ -227,8 +227,12 @@ def instantiate(term: Term, binding: Binding, cache: dict[Term, Term] | None = N
     Raises:
         ShapeError: it is not well typed there.
     """
-    done: dict[Term, Term] = {} if cache is None else cache
-    for part in subterms(term):
+    return _built(subterms(term), binding, {} if cache is None else cache)
+
+
+def _built(parts: Sequence[Term], binding: Binding, done: dict[Term, Term]) -> Term:
+    """`instantiate` of the last of these terms, whose subterms they are, arguments before users; `done` are instances known."""
+    for part in parts:
         if part in done:
             continue
         if part.is_variable:
@@ -236,7 +240,7 @@ def instantiate(term: Term, binding: Binding, cache: dict[Term, Term] | None = N
         else:
             attributes = {k: substitute_attribute(v, binding.value) for k, v in part.attributes}
             done[part] = apply(part.op, *(done[a] for a in part.args), **attributes)
-    return done[term]
+    return done[parts[-1]]
 
 
 class Pattern:
@@ -249,6 +253,7 @@ class Pattern:
         symbols = {a for a in attribute_atoms(*left) if isinstance(a, Sym)}
         self.usable = needed <= known and {a for a in attribute_atoms(*right) if isinstance(a, Sym)} <= symbols
         self.roots = tuple(root.op for root in left)
+        self._sides = [subterms(root) for root in left], [subterms(root) for root in right]
 
     @staticmethod
     def of(equation: Equation) -> Pattern:
@@ -287,14 +292,11 @@ class Pattern:
             return None
         cache: dict[Term, Term] = {}
         try:
-            for pattern, root, rest in zip(self.left, roots, rests, strict=True):
-                if _with_rest(root.op, instantiate(pattern, solved, cache), rest) is not root:
-                    return None
-            results = tuple(
-                _with_rest(root.op, instantiate(right, solved, cache), rest)
-                for right, root, rest in zip(self.right, roots, rests, strict=True)
-            )
+            left, right = ([_built(parts, solved, cache) for parts in side] for side in self._sides)
+            instances, results = (tuple(map(_with_rest, self.roots, side, rests)) for side in (left, right))
         except ShapeError:
+            return None
+        if instances != roots:
             return None
         if any(new.shape != old.shape for new, old in zip(results, roots, strict=True)) or results == roots:
             return None

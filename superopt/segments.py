@@ -25,7 +25,7 @@ from superopt.rewrite.partition import windows
 from superopt.rewrite.record import code_version, nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find, gains, search_all, weight_elements
-from superopt.rewrite.search import Cost, Found, Limits, search
+from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rule import Rule
 
 LARGE = 100
@@ -169,10 +169,12 @@ class Search:
         return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
     def _holds(self, before: State, found: Found, measured: Measured) -> bool:
-        """Whether a gain that was measured on wholes, each by itself, is there again when both are measured in turns."""
-        if not self.clock.together:
-            return True
-        return any(measured.confirmed(self._at(before, s), self._at(found.outputs, s)) for s in self.sizings)
+        """Whether a gain that was measured on each by itself is there again when both are timed as wholes, in turns.
+
+        Beyond the noise where wholes are what was measured.
+        """
+        compared = (measured.compared(self._at(before, s), self._at(found.outputs, s)) for s in self.sizings)
+        return any(c.low > 1 + c.noise if self.clock.together else c.ratio > 1 + NOISE for c in compared)
 
     def _measure(self, measured: Measured, everywhere: Sequence[Sizing], start: State) -> Cost:
         """What measures equivalents of a state, beside it."""

@@ -23,7 +23,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from superopt.errors import ShapeError
 from superopt.graph import Term, variables
 from superopt.model.cache import Cache, digest_of
-from superopt.model.compare import compare
+from superopt.model.compare import Comparison, compare
 from superopt.model.dimensions import Sizing
 from superopt.model.generic import lower_everywhere
 from superopt.model.kernel import SMALL, Kernel, Operand, Timing, attribute_value, least_seconds, random_values
@@ -39,7 +39,7 @@ _TOGETHER = 0.02
 """Seconds that a segment is timed for as a whole."""
 _TURNS = 12
 """How often it and another take turns, where they are timed beside each other."""
-_CONFIRMING = 0.6
+_COMPARING = 0.6
 _LEAST = 1e-7
 _CHAIN = 32
 _LARGE = 1024
@@ -222,12 +222,14 @@ class Measured:
             self._known[wanted, others] = seconds
         return self._known[wanted, others]
 
-    def confirmed(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> bool:
-        """Whether the one segment is faster than the other when both are timed as wholes, in turns."""
+    def compared(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> Comparison:
+        """How much faster the second segment is than the first when both are timed as wholes, in turns.
+
+        Weights are in no cache if the whole model's do not fit.
+        """
         with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
             models = [_with_weights(self.model(s), Path(folder)) for s, folder in ((before, one), (after, other))]
-            found = compare(models[0], models[1], self.clock.device, seconds=_CONFIRMING)
-        return found.low > 1 + found.noise
+            return compare(models[0], models[1], self.clock.device, seconds=_COMPARING, cold=self.clock.cold)
 
     def require_expressible(self, outputs: tuple[Term, ...], sizings: Sequence[Sizing]) -> None:
         """Nothing happens if nodes can compute the outputs whatever the open dimensions are.

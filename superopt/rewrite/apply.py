@@ -12,6 +12,8 @@ from superopt.op import apply
 from superopt.rewrite.ruleset import RuleSet
 
 State = tuple[Term, ...]
+MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
+"""Operators that only move elements."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +30,30 @@ def computed(state: State) -> list[Term]:
     return [t for t in subterms(*state) if not t.is_variable and not t.constant]
 
 
+def siblings(live: Sequence[Term]) -> list[list[Term]]:
+    """The terms by how many operators that compute they are away from the inputs: none of those feeds its like, not even
+    through others.
+    """
+    levels: dict[Term, int] = {}
+    found: dict[int, list[Term]] = {}
+    for term in live:
+        levels[term] = max((levels.get(a, 0) for a in term.args), default=0) + (term.op not in MOVES)
+        found.setdefault(levels[term], []).append(term)
+    return [*found.values()]
+
+
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
     """Every state one rule application away, each with the step that leads there, in a deterministic order.
 
-    With `focus`, only matches whose first root is in it. Weight-only terms are left alone: they cost nothing.
+    With `focus`, only matches whose first root is in it. Rules of several outputs are applied to siblings. Weight-only terms
+    are left alone: they cost nothing.
     """
     live = computed(state)
-    by_operator: dict[str, list[Term]] = {}
-    for term in live:
-        by_operator.setdefault(term.op, []).append(term)
+    beside = {term: same for same in siblings(live) for term in same}
     for term in live:
         if focus is not None and term not in focus:
             continue
-        for name, match in rules.matches(term, lambda op: by_operator.get(op, ())):
+        for name, match in rules.matches(term, lambda op, same=beside[term]: [t for t in same if t.op == op]):  # type: ignore[misc]
             after = rewritten(state, match, live)
             if after is not None and after != state:
                 yield after, Step(name, match.roots, match.replacements)

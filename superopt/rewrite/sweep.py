@@ -19,7 +19,7 @@ from superopt.errors import ShapeError
 from superopt.graph import Term
 from superopt.match import Match
 from superopt.op import apply
-from superopt.rewrite.apply import State, Step, computed
+from superopt.rewrite.apply import MOVES, State, Step, computed, siblings
 from superopt.rewrite.lookahead import GAIN
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
@@ -27,8 +27,6 @@ from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
 SWEPT = "no sweep gains more"
 MEASURED = 3
 """How many of the states that are estimated cheaper are measured, the cheapest first."""
-MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
-"""Operators that only move elements, with which sweeps leave a state untidy."""
 STEEP = 0.25
 """A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
 LARGEST = 6
@@ -176,14 +174,15 @@ class Sweeper:
         """For each rule of several outputs, matches that share no root: each term with the first sibling that it matches."""
         known = set(live)
         found: dict[str, list[Match]] = {}
-        for siblings in _siblings(live):
+        for same in siblings(live):
+            ordered = sorted(same, key=_order)
             taken: dict[str, set[Term]] = {}
-            for term in siblings:
+            for term in ordered:
                 for name, pattern in self.rules.several(term):
                     used = taken.setdefault(name, set())
                     if term in used or only not in ("", name):
                         continue
-                    free = {op: [t for t in siblings if t.op == op and t not in used] for op in pattern.roots}
+                    free = {op: [t for t in ordered if t.op == op and t not in used] for op in pattern.roots}
                     matches = pattern.matches(term, lambda op, free=free: free[op])  # type: ignore[misc]
                     first = next(matches, None)
                     if first is not None:
@@ -232,22 +231,12 @@ class Sweeper:
         return Swept(state, (*start.steps, Step(rule, roots, tuple(done[root] for root in roots))), estimate)
 
 
-def _siblings(live: Sequence[Term]) -> list[list[Term]]:
-    """Terms that are equally many operators that compute away from the inputs, so none feeds another, not even through others.
-
-    Those made of parts of one term stand in the order of the parts, all others in that of their weights: so the weights of
-    equal layers are joined in one order, and are shared as before.
-    """
-    levels: dict[Term, int] = {}
-    found: dict[int, list[Term]] = {}
-    for term in live:
-        levels[term] = max((levels.get(a, 0) for a in term.args), default=0) + (term.op not in MOVES)
-        found.setdefault(levels[term], []).append(term)
-    return [sorted(terms, key=_order) for terms in found.values()]
-
-
 def _order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
-    """The operator, then the term and the position in it of the first part that it is applied to, then its weights."""
+    """The operator, then the term and the position in it of the first part that it is applied to, then its weights.
+
+    So siblings made of parts of one term stand in the order of the parts, and the weights of equal layers are joined in one
+    order, and shared as before.
+    """
     part = next((a for a in term.args if a.op == "slice"), None)
     start = 0 if part is None else part["start"]
     position = start if isinstance(start, int) else math.inf
