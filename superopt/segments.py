@@ -116,12 +116,10 @@ class Search:
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
             counts = {state: len(alike) for state, alike in copies.items()}
-            known = self._remembered(find, island.dtype.name)
+            known = self._remembered(self._believed(find, measured), island.dtype.name)
             for state, found in search_all(
                 counts, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, find=known
             ):
-                if found.steps and not self._stands(state, found, measured):
-                    found = replace(found, outputs=state, steps=(), after=found.before)  # noqa: PLW2901
                 saved = self._saved(state, found, measure(state)) if found.steps else ()
                 more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
                 yield Gain(tuple(copies[state]), found, tuple(saved), more * counts[state] * island.dtype.itemsize)
@@ -132,6 +130,18 @@ class Search:
             return gains(state, found.steps, measure)
         shares = gains(state, found.steps, self._estimate)
         return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
+
+    def _believed(self, find: Find, measured: Measured) -> Find:
+        """What finds as `find` does, and takes no steps where a second look does not show the gain."""
+
+        @functools.wraps(find)
+        def believed(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            if not found.steps or self._stands(start, found, measured):
+                return found
+            return replace(found, outputs=start, steps=(), after=found.before)
+
+        return believed
 
     def _remembered(self, find: Find, dtype: str) -> Find:
         """What finds as `find` does, and what that found before without looking again; where extents are open, it looks."""

@@ -196,9 +196,11 @@ def _is_clear(found: Comparison) -> bool:
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
     """How many samples a visit takes, and how many runs make a sample, so that a visit lasts about 8 ms."""
     timed.run()
+    start = time.monotonic()
     once = min(timed.seconds(1) for _ in range(3))
+    passed = (time.monotonic() - start) / 3
     batch = max(1, round(2e-4 / once))
-    return min(25, max(2, round(_VISIT / (once * batch)))), batch
+    return min(25, max(2, round(_VISIT / (passed * batch)))), batch
 
 
 def _visit(timed: Timed, samples: int, batch: int) -> float:
