@@ -102,7 +102,7 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
     about = "sizes of an open dimension of the inputs at which to be fast, given once for each; it stays open"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
-    about = "measure, too, which of ONNX Runtime's own optimizers sessions of the result should do without"
+    about = "measure, first, which of ONNX Runtime's own optimizers sessions should do without, and optimize for those"
     command.add_argument("--tune", action="store_true", help=about)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
     command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")

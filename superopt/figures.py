@@ -13,14 +13,14 @@ from superopt.model.tuning import Tuning
 from superopt.report.optimization import Environment, Rounding, SessionTuning, Timing
 
 
-def reason(compared: Compared | None, left_out: str, *, accepted: bool) -> str:
+def reason(compared: Compared | None, details: str, *, accepted: bool) -> str:
     """Why the rewritten model is returned, or is not."""
     if compared is None:
         return "nothing faster was found; the original is kept"
     ratios = sorted(c.ratio for _, c in compared.at)
     if accepted:
         span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-        return f"{span} times as fast as the original{left_out}"
+        return f"{span} times as fast as the original{details}"
     return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
 
 

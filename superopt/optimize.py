@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar, overload
@@ -68,8 +68,8 @@ class Optimized(Generic[M]):
     """A model and the report on it.
 
     `session_entries` are configuration entries with which ONNX Runtime's sessions of it should be made, where that was asked
-    for. `source` is the file that already holds exactly this model, if one does; `external` whether the model that was given
-    kept tensors in other files.
+    for: the model was measured in such sessions. `source` is the file that already holds exactly this model, if one does;
+    `external` whether the model that was given kept tensors in other files.
     """
 
     model: M
@@ -141,8 +141,9 @@ def optimize(
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
     given is left unchanged. `provider` is "cpu" or "cuda", `threads` the CPU threads of its sessions, `budget` the seconds that
     the search may take (checking and comparing come on top), `seed` that of every random choice. `cache` is the file that keeps
-    measured times, in the user's cache folder by default. With `tune`, sessions of the result are measured without each of ONNX
-    Runtime's own optimizers that has an effect on it. `progress` is told where the work stands.
+    measured times, in the user's cache folder by default. With `tune`, sessions of the model are first measured without each of
+    ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
+    `progress` is told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
@@ -167,12 +168,12 @@ def optimize(
             run.refused, run.short = _first_run(original, loaded, run.device, run.sizings)
         candidate = loaded.model
         if not run.refused:
+            if tune:
+                with run.phase("tune"):
+                    run.tune(original)
             with run.phase("search"):
                 candidate = run.improved(loaded.model, rules)
             candidate = run.accepted(loaded.model, candidate, original, Path(folder))
-            if tune:
-                with run.phase("tune"):
-                    run.tune(original, candidate, Path(folder))
     report = run.report(loaded, candidate, rules)
     if isinstance(model, ModelProto):
         return Optimized(as_proto(candidate) if report.accepted else model, report, external=loaded.external)
@@ -312,12 +313,11 @@ class _Run:
                 known.put(key, compared.record)
             return compared
 
-    def tune(self, original: Loadable, candidate: Model, folder: Path) -> None:
-        """The session is tuned for the model that is returned, at the first of the sizes that matter."""
-        better = self.compared is not None and self.compared.faster
-        model = loadable(candidate, folder) if better else original
+    def tune(self, original: Loadable) -> None:
+        """From here on, sessions are made as is best for the original, at the first of the sizes that matter."""
         high = index_bounds(parsed(original, external=False))
-        self.tuned = tune(model, self.device, seconds=COMPARING, seed=self.seed, sizes=self.sizings[0].numbers, high=high)
+        self.tuned = tune(original, self.device, seconds=COMPARING, seed=self.seed, sizes=self.sizings[0].numbers, high=high)
+        self.device = replace(self.device, without=self.tuned.disabled)
 
     def _told(self, gains: Iterable[Gain], parts: list[Segment], phase: str) -> Iterator[Gain]:
         """The gains, with the listener told of each; a search that the deadline cut short is noted."""
@@ -330,10 +330,14 @@ class _Run:
             self.listener(Progress(phase, done, total, detail))
             yield gain
 
-    def _left_out(self) -> str:
-        """How many of the rewritten segments are not in what was taken, where some are not."""
+    def _details(self) -> str:
+        """In what sessions both models were measured, where that is not the default; how many of the rewritten segments are in
+        what was taken, where some are not.
+        """
+        sessions = ", both in tuned sessions" if self.tuned is not None and self.tuned.disabled else ""
         found, taken = (sum(len(gains) for gains in passes) for passes in (self.passes, self.taken))
-        return f", with {taken} of {found} improved segments (all of them together did not pass)" if taken < found else ""
+        left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if taken < found else ""
+        return sessions + left_out
 
     def share(self, done: float) -> None:
         """Tells the listener how much of the comparison is done."""
@@ -345,7 +349,7 @@ class _Run:
         return Report(
             model=loaded.label,
             accepted=accepted,
-            reason=self.refused or reason(self.compared, self._left_out(), accepted=accepted),
+            reason=self.refused or reason(self.compared, self._details(), accepted=accepted),
             nodes=len(loaded.model.graph),
             nodes_in_islands=self.islands[1],
             islands=self.islands[0],

@@ -19,7 +19,7 @@ from superopt.model.measure import Clock, Measured
 from superopt.model.splice import Replacement, splice
 from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite import roofline
-from superopt.rewrite.apply import State
+from superopt.rewrite.apply import State, computed
 from superopt.rewrite.canonical import Canonical, canonical
 from superopt.rewrite.partition import windows
 from superopt.rewrite.record import code_version, nodes_of, recorded, restored
@@ -183,6 +183,8 @@ class Search:
 
         Beyond the noise where wholes are what was measured.
         """
+        if not computed(found.outputs):
+            return True
         compared = (measured.compared(self._at(before, s), self._at(found.outputs, s)) for s in self.sizings)
         return any(c.low > 1 + c.noise if self.clock.together else c.ratio > 1 + NOISE for c in compared)
 

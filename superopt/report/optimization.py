@@ -84,7 +84,7 @@ class Environment:
 class SessionTuning:
     """Configuration entries that a session should have, what they gain, and what leaving out each optimizer alone does.
 
-    Timings are of the plain session and, as optimized, of that with the entries or without the optimizer.
+    Timings are of the original in the plain session and, as optimized, in that with the entries or without the optimizer.
     """
 
     entries: Mapping[str, str]
@@ -193,7 +193,8 @@ def _session(tuning: SessionTuning) -> str:
     if tuning.timing is None:
         return f"its defaults are best (optimizers that act, each left out: {tried})"
     entries = ", ".join(f"{name}={value}" for name, value in tuning.entries.items())
-    return f"{escape(entries)}: {tuning.timing.speedup:.3f}x more ({tuning.timing.low:.3f} to {tuning.timing.high:.3f})"
+    interval = f"({tuning.timing.low:.3f} to {tuning.timing.high:.3f})"
+    return f"{escape(entries)}: {tuning.timing.speedup:.3f}x for the original alone {interval}"
 
 
 def duration(seconds: float) -> str:
