@@ -222,3 +222,52 @@ LAYOUT = Universe(
     ),
     ranges=WINDOWS,
 )
+
+# Images and kernels with m channels instead of c, of which the last are zero: what costs nothing where it cancels.
+
+C, M = symbols("c m")
+P = M - C
+_NARROW, _WIDE = variable("x", (BATCH, C, H, WIDTH)), variable("y", (BATCH, M, H, WIDTH))
+_CONVOLVED = apply("conv", _NARROW, variable("w", (F, C, ROWS, COLUMNS)), pads=PADS, **SLIDING)
+_BROADER = (BATCH, F + P, *_CONVOLVED.shape[-2:])
+_NO_MORE, _MORE_CHANNELS, _MORE_KERNELS = (0, 0, 0, 0), (0, P, 0, 0), (P, 0, 0, 0)
+_BROAD = WINDOWS | {"c": (2, 3), "m": (4, 5)}
+
+PADDED = Universe(
+    family="padding",
+    name="padded",
+    variables=((_NARROW,), (_WIDE,), _kernels(F, C, ROWS, COLUMNS), (variable("t", (F,)),)),
+    constants=(),
+    templates=(
+        unary("relu", first=BATCH),
+        unary("pad", before=_NO_MORE, after=_MORE_CHANNELS),
+        unary("pad", before=_NO_MORE, after=_MORE_KERNELS),
+        unary("pad", before=(0,), after=(P,)),
+        unary("expand", shape=_CONVOLVED.shape, axes=(-3,)),
+        unary("expand", shape=_BROADER, axes=(-3,)),
+        unary("slice", axis=-3, start=0, stop=C),
+        binary("add"),
+        convolution(PADS, group=1, **SLIDING),
+    ),
+    ranges=_BROAD | {"f": (1, 2, 3)},
+)
+
+PADDED_DEPTHWISE = Universe(
+    family="padding",
+    name="padded depthwise",
+    variables=((_NARROW, variable("z", _NARROW.shape)), (_WIDE,), (variable("u", (C, 1, ROWS, COLUMNS)),)),
+    constants=(),
+    templates=(
+        unary("relu", first=BATCH),
+        unary("pad", before=_NO_MORE, after=_MORE_CHANNELS),
+        unary("pad", before=_NO_MORE, after=_MORE_KERNELS),
+        unary("avg_pool", kernel=(ROWS, COLUMNS), strides=(S0, S1), pads=PADS, include_pads=0),
+        unary("avg_pool", kernel=(ROWS, COLUMNS), strides=(S0, S1), pads=PADS, include_pads=1),
+        unary("max_pool", kernel=(ROWS, COLUMNS), strides=(S0, S1), pads=PADS),
+        unary("slice", axis=-3, start=0, stop=C),
+        binary("add"),
+        convolution(PADS, group=C, **SLIDING),
+        convolution(PADS, group=M, **SLIDING),
+    ),
+    ranges=_BROAD,
+)

@@ -51,6 +51,8 @@ UNIVERSES: tuple[Universe, ...] = (
     images.ENLARGING,
     images.BLOCKS,
     images.TRANSPOSED,
+    convolution.PADDED,
+    convolution.PADDED_DEPTHWISE,
 )
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(u.family for u in UNIVERSES))
 ABOUT: Mapping[str, str] = {
@@ -60,6 +62,7 @@ ABOUT: Mapping[str, str] = {
     "batches": "Rules about batched products, stacked tensors, and positions picked by constant indices.",
     "images": "Rules about enlarging, pooling and blocks of images, and transposed convolutions.",
     "convolution": "Rules about convolutions, pools, channels and the layout of images.",
+    "padding": "Rules about channels that are zero: how they move through images and kernels, and where they cancel.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
 }
 """What the rules of each family are about, as the first lines of its file say."""

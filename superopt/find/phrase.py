@@ -122,7 +122,7 @@ def widest(equation: Equation, judge: Judge, kinds: Kinds = ()) -> Iterator[Rule
     complete = judge.completed(rule)
     explicit = complete.statement.where if complete is not None else narrow.where
     forms = [replace(narrow, where=where) for where in dict.fromkeys([narrow.where, _aligned(narrow, explicit), explicit])]
-    turned = itertools.chain.from_iterable(_turned(form, judge) for form in forms)
+    turned = itertools.chain.from_iterable(_turned(form, judge, _equalities(complete)) for form in forms)
     wider = (wide for some in itertools.chain(turned, forms) for wide in _ranked(some, kinds) if wide not in forms)
     wide = next(filter(None, (_accepted(w, judge) for w in wider)), None)
     if wide is not None:
@@ -154,11 +154,16 @@ def _accepted(wide: Phrase, judge: Judge) -> Rule | None:
     return rule
 
 
-def _turned(narrow: Phrase, judge: Judge) -> Iterator[Phrase]:
+def _equalities(rule: Rule | None) -> int:
+    """How many of the rule's conditions are equalities."""
+    return sum(" == " in condition for condition in rule.statement.where) if rule is not None else 0
+
+
+def _turned(narrow: Phrase, judge: Judge, equalities: int) -> Iterator[Phrase]:
     """The phrase with its axes as variables, the widest choice of axes first.
 
     Of two axes, one may be what is left of a term's axes when the other is taken away. At the phrase's own ranks every choice
-    must seem true before it is looked at closer.
+    must seem true before it is looked at closer, under no more `equalities` than the phrase's own axes need.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -167,7 +172,7 @@ def _turned(narrow: Phrase, judge: Judge) -> Iterator[Phrase]:
         for turned in _namings(narrow, literal, names, shapes=shapes):
             used = [name for name in names[:2] if re.search(rf"\b{name}\b", f"{turned.left} {turned.right}")]
             wide = replace(turned, ranks=(*turned.ranks, *((name, axes) for name in used)))
-            if _turns(wide, used, judge):
+            if _turns(wide, used, judge, equalities):
                 yield wide
 
 
@@ -215,8 +220,11 @@ def _operand(text: str, end: int) -> int:
     return start
 
 
-def _turns(turned: Phrase, names: Sequence[str], judge: Judge) -> bool:
-    """Whether at the phrase's own ranks each choice of axes that is well typed seems true, and some choice is there."""
+def _turns(turned: Phrase, names: Sequence[str], judge: Judge, equalities: int) -> bool:
+    """Whether at the phrase's own ranks each choice of axes that is well typed seems true, and some choice is there.
+
+    None may need more equalities: axes along which the sides are well typed for few sizes alone say nothing worth a match.
+    """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False
     for choice in itertools.product(*(choices for v, choices in turned.ranks if v in names)):
@@ -224,7 +232,8 @@ def _turns(turned: Phrase, names: Sequence[str], judge: Judge) -> bool:
             equation = read(turned.statement, {**own, **dict(zip(names, choice, strict=True))})
         except (NotationError, ShapeError):
             continue
-        if not judge.plausible([equation]):
+        rule = written(equation)
+        if not judge.plausible([equation]) or rule is None or _equalities(judge.completed(rule)) > equalities:
             return False
         typed = True
     return typed

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from superopt.graph import Term
 from superopt.match import Match, Pattern
-from superopt.op import operator
+from superopt.op import apply, operator
 from superopt.outline import Outline, outlines
 from superopt.rule import Rule
 
@@ -42,6 +42,24 @@ class Prepared:
             if pattern.usable:
                 found.setdefault(equation.left[0].rank, []).append(pattern)
         return found
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """A rule that says that a slice undoes padding at the end of one axis, at one rank."""
+
+    rule: str
+    rank: int
+    axis: int
+
+    def padded(self, term: Term, more: int) -> Term:
+        """The term with so many zeros after its elements along the axis."""
+        after = tuple(more if axis == self.axis else 0 for axis in range(-self.rank, 0))
+        return apply("pad", term, before=(0,) * self.rank, after=after)
+
+    def sliced(self, wide: Term, term: Term) -> Term:
+        """The part of the wide one that is as long as the term."""
+        return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
 
 
 class RuleSet:
@@ -94,6 +112,18 @@ class RuleSet:
         for prepared in self._of_view(self._view(term))[1]:
             for pattern in prepared.patterns(term.rank):
                 yield prepared.rule.name, pattern
+
+    def undoing(self) -> Iterator[Undoing]:
+        """The rules that say that a slice undoes padding at the end of an axis, whatever the amount."""
+        for prepared in self._by_operator.get("slice", ()):
+            for equation in prepared.rule.equations:
+                left, right = equation.left[0], equation.right[0]
+                if right.is_variable and left.args[0].op == "pad" and left.args[0].args == (right,) and left["start"] == 0:
+                    rank, axis, after = right.rank, left["axis"], left.args[0]["after"]
+                    assert isinstance(axis, int)
+                    assert isinstance(after, tuple)
+                    if [amount != 0 for amount in after] == [a == axis for a in range(-rank, 0)]:
+                        yield Undoing(prepared.rule.name, rank, axis)
 
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
         """The rules of one output and those of several whose first left side fits into the view, in the order given."""

@@ -5,6 +5,7 @@ the steps apart costs more at each of them, and at all of them together it is on
 to siblings: two products that share an operand become parts of one, and so do two of those, until all of them are one. What a
 sweep leaves for operators that only move elements to cancel is tidied at once. First each sweep that is estimated to gain is
 measured, and taken where it does; then several are followed one after another by estimate alone, and their best ends measured.
+Before all that, the island is tried in wider form (see `widen`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from superopt.rewrite.apply import MOVES, State, Step, computed, siblings
 from superopt.rewrite.lookahead import GAIN
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
+from superopt.rewrite.widen import widened
 
 SWEPT = "no sweep gains more"
 MEASURED = 3
@@ -65,6 +67,9 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         found = replace(here, expanded=expanded)
         return cheaper
 
+    begun: tuple[Step, ...] = ()
+    for state, steps in widened(start, rules):
+        taken(Swept(state, steps, estimate(state)))
     better = True
     while better and time.monotonic() < within.deadline:
         begun, start = found.steps, found.outputs

@@ -1,0 +1,120 @@
+"""Islands in wider form: padding moves up into weights, slices move down into others, and nothing is padded at run time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from superopt.graph import Term, subterms, variable
+from superopt.op import apply
+from superopt.rewrite.apply import State, computed
+from superopt.rewrite.ruleset import RuleSet, Undoing
+from superopt.rewrite.sweep import sweep
+from superopt.rewrite.widen import widened
+from superopt.rule import parse_rules
+from tests.operator_cases import evaluated
+
+UNDO = "undo: slice(pad(x, before=(0, 0, 0, 0), after=(0, n, 0, 0)), axis=-3, stop=x.shape[-3]) => x for x[4]"
+MORE_KERNELS = """
+more-kernels:
+    pad(conv(x, w, strides=s, pads=p, dilations=d), before=(0, 0, 0, 0), after=(0, n, 0, 0))
+    => conv(x, pad(w, before=(0, 0, 0, 0), after=(n, 0, 0, 0)), strides=s, pads=p, dilations=d)
+    for x[4], w[4], d[2], p[4], s[2]
+"""
+MORE_INPUTS = """
+more-inputs:
+    conv(slice(y, axis=-3, start=0, stop=c), w, strides=s, pads=p, dilations=d)
+    => conv(y, pad(w, before=(0, 0, 0, 0), after=(0, y.shape[-3] - c, 0, 0)), strides=s, pads=p, dilations=d)
+    for y[4], w[4], d[2], p[4], s[2]
+"""
+DEPTHWISE = """
+depthwise:
+    conv(slice(y, axis=-3, start=0, stop=u.shape[-4]), u, strides=s, pads=p, dilations=d, group=u.shape[-4])
+    => slice(conv(y, pad(u, before=(0, 0, 0, 0), after=(y.shape[-3] - u.shape[-4], 0, 0, 0)), strides=s, pads=p, dilations=d,
+    group=y.shape[-3]), axis=-3, start=0, stop=u.shape[-4])
+    for y[4], u[4], d[2], p[4], s[2]
+"""
+RELU = """
+relu:
+    pad(relu(x), before=(0, 0, 0, 0), after=(0, n, 0, 0)) => relu(pad(x, before=(0, 0, 0, 0), after=(0, n, 0, 0))) for x[4]
+"""
+SUM = """
+sum:
+    pad(x + y, before=(0, 0, 0, 0), after=(0, n, 0, 0))
+    => pad(x, before=(0, 0, 0, 0), after=(0, n, 0, 0)) + pad(y, before=(0, 0, 0, 0), after=(0, n, 0, 0)) for x[4], y[4]
+"""
+ALL = (UNDO, MORE_KERNELS, MORE_INPUTS, DEPTHWISE, RELU, SUM)
+
+
+def rules_of(*texts: str) -> RuleSet:
+    return RuleSet(parse_rules("\n".join(texts)))
+
+
+def block(channels: int) -> State:
+    """A pointwise convolution with a bias, relu, and a separable convolution of that."""
+    x = variable("x", (1, 8, 6, 6))
+    w, v = (variable(name, (channels, count, 1, 1), constant=True) for name, count in (("w", 8), ("v", channels)))
+    u, b = variable("u", (channels, 1, 3, 3), constant=True), variable("b", (channels,), constant=True)
+    pads = {"pads": (0, 0, 0, 0)}
+    bias = apply("expand", b, shape=(1, channels, 6, 6), axes=(-3,))
+    first = apply("relu", apply("add", apply("conv", x, w, **pads), bias))
+    return (apply("conv", apply("conv", first, u, pads=(1, 1, 1, 1), group=channels), v, **pads),)
+
+
+def channels_of(state: State) -> Counter[object]:
+    return Counter(term.shape[-3] for term in subterms(*state) if term.op == "conv")
+
+
+def values(state: State) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {t.name: rng.standard_normal(t.sizes) for t in subterms(*state) if t.is_variable}
+
+
+def padded_at_run_time(state: State) -> list[Term]:
+    return [term for term in computed(state) if term.op == "pad"]
+
+
+def test_padding_ends_in_weights_and_one_slice_is_left() -> None:
+    start = block(44)
+    ((state, steps),) = widened(start, rules_of(*ALL))
+    assert channels_of(state) == {48: 3}
+    assert not padded_at_run_time(state)
+    assert sum(term.op == "slice" for term in computed(state)) == 1
+    assert steps[0].rule == "undo"
+    assert {step.rule for step in steps} == {"undo", "more-kernels", "more-inputs", "depthwise", "relu", "sum"}
+    arrays = values(start)
+    np.testing.assert_allclose(evaluated(arrays, *state), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("channels", [48, 20])
+def test_what_is_fine_or_would_grow_too_much_is_left_alone(channels: int) -> None:
+    assert not [*widened(block(channels), rules_of(*ALL))]
+
+
+@pytest.mark.parametrize("missing", ALL)
+def test_whatever_rule_is_missing_what_is_made_is_equal(missing: str) -> None:
+    start = block(44)
+    arrays = values(start)
+    for state, _ in widened(start, rules_of(*(text for text in ALL if text != missing))):
+        assert not padded_at_run_time(state)
+        np.testing.assert_allclose(evaluated(arrays, *state), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
+
+
+def test_a_rule_undoes_padding_along_its_own_axis() -> None:
+    assert [*rules_of(*ALL).undoing()] == [Undoing("undo", 4, -3)]
+    assert not [*rules_of(RELU).undoing()]
+
+
+def test_the_wider_form_is_taken_where_it_measures_faster() -> None:
+    start = block(44)
+    rules = rules_of(*ALL)
+
+    def measure(state: State) -> float:
+        return 2.0 - sum(term.op == "conv" and term.shape[-3] == 48 for term in computed(state)) / 3
+
+    found = sweep(start, rules, estimate=lambda _: 1.0, measure=measure)
+    assert channels_of(found.outputs) == {48: 3}
+    assert found.steps[0].rule == "undo"
+    assert sweep(start, rules, estimate=lambda _: 1.0, measure=lambda _: 1.0).outputs == start
