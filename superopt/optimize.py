@@ -15,13 +15,13 @@ from typing import Generic, TypeVar, overload
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.figures import environment, reason, rounding, timing, tuned
 from superopt.model.cache import Cache, default_path
-from superopt.model.check import Check, index_bounds, parsed
+from superopt.model.check import Check, index_bounds
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
 from superopt.model.islands import Chart
 from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, opset_of, tensors
 from superopt.model.measure import SHORT, Clock
-from superopt.model.save import copy, identity, loadable, save
+from superopt.model.save import copy, identity, loadable, parsed, save
 from superopt.model.session import Device, Loadable, Session, random_inputs
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
@@ -163,7 +163,7 @@ def optimize(
             rules = load_rules()
             loaded = load(model)
             run.sizings = representative(loaded.model, shapes)
-            original = loadable(loaded.model, Path(folder))
+            original = loadable(loaded.model, Path(folder), loaded.path)
             run.refused, run.short = _first_run(original, loaded, run.device, run.sizings)
         candidate = loaded.model
         if not run.refused:

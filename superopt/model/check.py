@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +10,17 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
-from onnx.helper import tensor_dtype_to_np_dtype
 
-from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundError
-from superopt.model.load import first_line
+from superopt.errors import CheckFailedError
 from superopt.model.reference import NoReferenceError, Reference
+from superopt.model.save import folder_of, parsed
 from superopt.model.session import Array, Device, Loadable, Port, Session, is_floating, random_inputs
 
 FACTOR = 4.0
 _FLOOR_ULPS = 16
 _DIRECT_ULPS = 1024
 _LEAST_INPUTS = 2
-_LARGEST_REFERENCE = 1 << 30
+_MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -53,38 +51,69 @@ def check(
     """Both models run on the same inputs; the candidate's error is at most `factor` times the original's, and finite alike.
 
     Errors below 16 units in the last place of the output's largest magnitude count as that much. Without a float64 run the two
-    may differ by 1024 such units. After `seconds` no further input is begun, but at least two are run.
+    may differ by 1024 such units. After `seconds` the original begins no further input, nor once its outputs take 256 MiB, but
+    at least two are run. The candidate is loaded when the original is gone.
 
     Raises:
         CheckFailedError: another interface, an error too large, or NaN or infinity where the original has none or the reverse.
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
     """
-    deadline = time.monotonic() + seconds
-    first = Session(original, device, exact=True)
-    second = Session(candidate, device, exact=True)
-    _same_interface(first, second)
     hollow = parsed(original, external=False)
     reference, why = _reference(original, hollow)
+    first = Session(original, device, exact=True)
     cases = _cases(first.inputs, seed, sizes, index_bounds(hollow))
-    worst = (0.0, 0.0)
-    done: list[str] = []
+    runs: list[_Run] = []
+    deadline = time.monotonic() + seconds
     for name, make in cases:
-        if len(done) >= _LEAST_INPUTS and time.monotonic() > deadline:
+        enough = time.monotonic() > deadline or sum(run.bytes for run in runs) > _MOST_BYTES
+        if len(runs) >= _LEAST_INPUTS and enough:
             break
         feeds = make()
-        values, others = first.run(feeds), second.run(feeds)
-        exact: Sequence[Array] | None = None
+        values, exact = first.run(feeds), None
         if reference is not None:
             try:
                 exact = reference.run(feeds)
             except NoReferenceError as error:
                 reference, why = None, str(error)
-        for output, *arrays in _tensors(first.outputs, values, others, exact or values):
-            errors = _agree(f"output {output!r} on {name} inputs", arrays, factor, direct=exact is None)
+        runs.append(_Run(name, feeds, values, exact))
+    interface = first.inputs, first.outputs
+    del first, reference
+    worst = _worst(runs, interface, Session(candidate, device, exact=True), factor)
+    left_out = tuple(name for name, _ in cases[len(runs) :])
+    return Check(*worst, f"original ({why})" if why else "float64", tuple(run.name for run in runs), left_out)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the original computes on inputs of this name, and what it would in float64, where that is known."""
+
+    name: str
+    feeds: Mapping[str, Array]
+    values: Sequence[Any]
+    exact: Sequence[Any] | None
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the outputs take, lists not counted."""
+        return sum(value.nbytes for value in (*self.values, *(self.exact or ())) if isinstance(value, np.ndarray))
+
+
+def _worst(
+    runs: Sequence[_Run], interface: tuple[Sequence[Port], Sequence[str]], candidate: Session, factor: float
+) -> tuple[float, float]:
+    """The largest errors of the original and of the candidate, which runs on the same inputs.
+
+    Raises:
+        CheckFailedError, InvalidModelError: as `check`.
+    """
+    _same_interface(*interface, candidate)
+    worst = (0.0, 0.0)
+    for run in runs:
+        others = candidate.run(run.feeds)
+        for output, *arrays in _tensors(candidate.outputs, run.values, others, run.exact or run.values):
+            errors = _agree(f"output {output!r} on {run.name} inputs", arrays, factor, direct=run.exact is None)
             worst = max(worst[0], errors[0]), max(worst[1], errors[1])
-        done.append(name)
-    left_out = tuple(name for name, _ in cases[len(done) :])
-    return Check(*worst, "float64" if reference is not None else f"original ({why})", tuple(done), left_out)
+    return worst
 
 
 def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, Any, Any, Any]]:
@@ -103,34 +132,19 @@ def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, 
             yield name, *map(np.asarray, found)
 
 
-def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
-    """The model with all its tensors, those in other files included unless `external` is false."""
-    if isinstance(model, ModelProto):
-        return model
-    try:
-        return onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=external)
-    except FileNotFoundError as error:
-        raise ModelNotFoundError(f"{error.filename or model!r}: no such file") from error
-    except Exception as error:
-        raise InvalidModelError(f"not an ONNX model ({first_line(error)})") from error
-
-
 def _reference(model: Loadable, hollow: ModelProto) -> tuple[Reference | None, str]:
-    """The model in float64, or why there is none; it takes six times the memory of the weights, which `hollow` may lack."""
-    weights = sum(math.prod(t.dims) * tensor_dtype_to_np_dtype(t.data_type).itemsize for t in hollow.graph.initializer)
-    if weights > _LARGEST_REFERENCE:
-        return None, f"{weights / 2**30:.1f} GiB of weights are too many for a float64 run"
+    """The model in float64, or why there is none; `hollow` may lack the tensors in other files."""
     try:
-        return Reference(parsed(model)), ""
+        return Reference(hollow, folder_of(model)), ""
     except NoReferenceError as error:
         return None, str(error)
 
 
-def _same_interface(first: Session, second: Session) -> None:
-    if first.inputs != second.inputs:
-        raise CheckFailedError(f"the inputs differ: {_listed(first.inputs)} became {_listed(second.inputs)}")
-    if first.outputs != second.outputs:
-        raise CheckFailedError(f"the outputs differ: {', '.join(first.outputs)} became {', '.join(second.outputs)}")
+def _same_interface(inputs: Sequence[Port], outputs: Sequence[str], candidate: Session) -> None:
+    if inputs != candidate.inputs:
+        raise CheckFailedError(f"the inputs differ: {_listed(inputs)} became {_listed(candidate.inputs)}")
+    if outputs != candidate.outputs:
+        raise CheckFailedError(f"the outputs differ: {', '.join(outputs)} became {', '.join(candidate.outputs)}")
 
 
 def _listed(ports: Sequence[Port]) -> str:

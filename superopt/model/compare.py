@@ -11,12 +11,19 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from superopt.model.save import stored_bytes
 from superopt.model.session import Device, Loadable, Session, random_inputs
 
+RESIDENT = 1 << 30
+"""Bytes that the models of a comparison may hold altogether to be loaded at the same time."""
 MARGIN = 0.02
 _VISIT = 0.008
 _MOST_ROUNDS = 400
 _ENOUGH_ROUNDS = 24
+_BLOCKS = 4
+"""How many rounds there are at least where one model is loaded at a time."""
+_BLOCK = 0.5
+"""Seconds that a model runs for each time it is loaded there, at least."""
 _CLEAR = 0.03
 """How narrow the bounds of a ratio are, and how far from 1, when no further round is needed."""
 
@@ -96,14 +103,22 @@ def compare_all(
 ) -> list[Comparison]:
     """All models timed under all of ONNX Runtime's optimizations, on the same random inputs, for `seconds` at most.
 
-    There is one comparison for each candidate, all from the same rounds, see `in_turns`. `sizes` and `high` are as in
-    `random_inputs`; `progress` is told the share of the time that has passed.
+    There is one comparison for each candidate, all from the same rounds, see `in_turns`. Models that are too large to be in
+    memory at the same time are loaded by turns, see `in_blocks`. `sizes` and `high` are as in `random_inputs`; `progress` is
+    told the share of the time that has passed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
         ProviderError: a session fell back to another provider.
     """
     models = [original, *candidates, original]
+    if sum(map(stored_bytes, models)) > RESIDENT:
+
+        def ready(model: Loadable) -> Timed:
+            session = Session(model, device)
+            return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high))
+
+        return in_blocks([functools.partial(ready, m) for m in models[:-1]], seconds=seconds, progress=progress)
 
     @contextmanager
     def opened(original_first: bool) -> Iterator[list[Timed]]:
@@ -134,6 +149,38 @@ def in_turns(opened: Opened, *, seconds: float = 10.0, progress: Callable[[float
             del timed
         gc.collect()
     return _summaries(rounds)
+
+
+def in_blocks(
+    loaded: Sequence[Callable[[], Timed]], *, seconds: float = 10.0, progress: Callable[[float], None] | None = None
+) -> list[Comparison]:
+    """Each candidate compared with the original, which stands first in `loaded`, with one of them in memory at a time.
+
+    A model that is loaded is visited for half a second at least, and gone before the next one is loaded. The original is loaded
+    again after the last candidate: what it takes before and after the candidates makes a round. There are four rounds, and more
+    if these take less than `seconds`.
+    """
+    rounds: list[Times] = []
+    start = time.monotonic()
+    before = _block(loaded[0])
+    while len(rounds) < _BLOCKS or (time.monotonic() < start + seconds and not _clear(rounds)):
+        others = [_block(load) for load in loaded[1:]]
+        after = _block(loaded[0])
+        rounds.append((before, *others, after))
+        before = after
+        if progress is not None:
+            progress(min(1.0, len(rounds) / _BLOCKS))
+    return _summaries(rounds)
+
+
+def _block(load: Callable[[], Timed]) -> float:
+    """The least time of a run of the model, from runs that take half a second together, and three of them at least."""
+    timed = load()
+    timed.run()
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < _BLOCK:
+        times.append(timed.seconds(1))
+    return min(times)
 
 
 def _report(progress: Callable[[float], None] | None, start: float, seconds: float) -> None:

@@ -22,9 +22,10 @@ from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, ProviderError, RuntimeMissingError
 from superopt.model.load import first_line
+from superopt.model.placed import Placed
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
+Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Placed"
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 QUIET = 4
@@ -114,17 +115,6 @@ def gpu_name() -> str:
     return "cuda"
 
 
-@functools.cache
-def last_level_cache() -> int:
-    """Bytes of the processor's last-level cache; 32 MiB where the system does not say."""
-    for level in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
-        with contextlib.suppress(ValueError, OSError):
-            size = os.sysconf(level)
-            if size > 0:
-                return size
-    return 32 << 20
-
-
 @dataclass(frozen=True)
 class Port:
     """An input of a model; an extent is an int, or a name where it is left open: its own, or the port's and axis'.
@@ -146,7 +136,8 @@ class Session:
     """A model loaded in ONNX Runtime on a device, one thread unless the device says otherwise, with no spinning.
 
     `optimize` is whether graph optimizations run (all of them) or none. `exact` turns TF32 off, for comparing values.
-    `saved` is where ONNX Runtime's optimized graph is written, its initializers of 1 KiB and more in `saved` + ".data".
+    `saved` is where ONNX Runtime's optimized graph is written, its initializers in the files where the model has them, or else
+    in it; such a session packs no weights, so that its runs tell nothing of time.
     With `anywhere`, no node need be placed on the device's own provider.
 
     Raises:
@@ -167,11 +158,12 @@ class Session:
         ort = runtime()
         self.device = device
         options = _options(device, optimize, saved)
-        source = model.SerializeToString() if isinstance(model, ModelProto) else model
-        source = source if isinstance(source, bytes) else os.fspath(source)
+        source = _source(model, options)
         try:
             with _silenced(device):
-                self._session = ort.InferenceSession(source, options, providers=_providers(device, exact))
+                self._session = ort.InferenceSession(
+                    source if isinstance(source, bytes) else os.fspath(source), options, providers=_providers(device, exact)
+                )
         except Exception as error:
             raise InvalidModelError(f"ONNX Runtime cannot load the model: {first_line(error)}") from error
         if self._session.get_providers()[0] != PROVIDERS[device.provider]:
@@ -345,6 +337,16 @@ def _port(arg: Any) -> Port:
     return Port(arg.name, dtype, shape, arg.type if dtype == _OBJECT else "")
 
 
+def _source(model: Loadable, options: Any) -> str | bytes:
+    """What a session is made of; the options say in which folder its other files are, where it has no path."""
+    if isinstance(model, Placed):
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
+        return model.content
+    if isinstance(model, bytes):
+        return model
+    return model.SerializeToString() if isinstance(model, ModelProto) else os.fspath(model)
+
+
 def _options(device: Device, optimize: bool, saved: Path | None) -> Any:
     ort = runtime()
     options = ort.SessionOptions()
@@ -360,8 +362,7 @@ def _options(device: Device, optimize: bool, saved: Path | None) -> Any:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if saved is not None:
         options.optimized_model_filepath = str(saved)
-        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", saved.name + ".data")
-        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return options
 
 
