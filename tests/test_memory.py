@@ -58,6 +58,12 @@ def test_one_model_is_in_memory_at_a_time_where_they_are_compared_in_blocks() ->
     assert shares == [0.25, 0.5, 0.75, 1.0]
 
 
+def test_what_gains_in_no_round_is_not_loaded_for_two_more() -> None:
+    (found,) = in_blocks([functools.partial(Counted, t) for t in (0.5, 0.6)], seconds=100.0)
+    assert found.rounds == 2
+    assert not found.faster()
+
+
 def product(columns: int) -> onnx.ModelProto:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
     return model(nodes, {"x": [64, 256]}, {"y": [64, columns]}, [weight("w", 256, columns)])

@@ -37,7 +37,7 @@ def names(island: Island) -> set[str]:
 def respliced(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with every island computed anew by its own terms."""
     before = ir.from_proto(proto)
-    after = splice(before, [Replacement(i.outputs, i.dtype, i.conditions) for i in Chart(before).islands()])
+    after = splice(before, [Replacement(i.outputs, i.dtype, i.conditions, scope=i.scope) for i in Chart(before).islands()])
     require_valid(after, before)
     result: onnx.ModelProto = ir.to_proto(after)
     onnx.checker.check_model(result, full_check=True)
@@ -370,7 +370,10 @@ def test_everything_around_the_islands_survives() -> None:
     assert list(after.graph.output) == list(before.graph.output)
     assert after.graph.doc_string == before.graph.doc_string
     kept = {n.op_type: n for n in after.graph.node}
-    assert kept["If"] == next(n for n in before.graph.node if n.op_type == "If")
+    choice = next(n for n in before.graph.node if n.op_type == "If")
+    assert (kept["If"].input, kept["If"].output) == (choice.input, choice.output)
+    for one, other in zip(kept["If"].attribute, choice.attribute, strict=True):
+        assert (one.name, one.g.name, one.g.output) == (other.name, other.g.name, other.g.output)
     stored = [w for w in after.graph.initializer if not w.name.startswith("superopt.")]
     assert stored == [w for w in before.graph.initializer if w.name != "zero"], "a number is read, and written anew"
     assert any(v.name == "a" and v.type.tensor_type.shape.dim[0].dim_param == "rows" for v in after.graph.value_info)
@@ -380,7 +383,7 @@ def test_the_original_is_unchanged() -> None:
     proto = everything()
     before = ir.from_proto(proto)
     was = ir.to_proto(before).SerializeToString()
-    splice(before, [Replacement(i.outputs, i.dtype, i.conditions) for i in Chart(before).islands()])
+    splice(before, [Replacement(i.outputs, i.dtype, i.conditions, scope=i.scope) for i in Chart(before).islands()])
     assert ir.to_proto(before).SerializeToString() == was
 
 

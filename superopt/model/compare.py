@@ -157,13 +157,13 @@ def in_blocks(
     """Each candidate compared with the original, which stands first in `loaded`, with one of them in memory at a time.
 
     A model that is loaded is visited for half a second at least, and gone before the next one is loaded. The original is loaded
-    again after the last candidate: what it takes before and after the candidates makes a round. There are four rounds, and more
-    if these take less than `seconds`.
+    again after the last candidate: what it takes before and after the candidates makes a round. There are four rounds, more if
+    these take less than `seconds`, and two where no candidate gained in either.
     """
     rounds: list[Times] = []
     start = time.monotonic()
     before = _block(loaded[0])
-    while len(rounds) < _BLOCKS or (time.monotonic() < start + seconds and not _clear(rounds)):
+    while not _is_hopeless(rounds) and (len(rounds) < _BLOCKS or time.monotonic() < start + seconds):
         others = [_block(load) for load in loaded[1:]]
         after = _block(loaded[0])
         rounds.append((before, *others, after))
@@ -171,6 +171,11 @@ def in_blocks(
         if progress is not None:
             progress(min(1.0, len(rounds) / _BLOCKS))
     return _summaries(rounds)
+
+
+def _is_hopeless(rounds: Sequence[Times]) -> bool:
+    """Whether no candidate gained in any round, of which there are two."""
+    return len(rounds) >= _BLOCKS // 2 and all(found.high < 1 + MARGIN for found in _summaries(rounds))
 
 
 def _block(load: Callable[[], Timed]) -> float:

@@ -6,8 +6,6 @@ import contextlib
 import functools
 import io
 import os
-import platform
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +19,7 @@ from numpy.typing import DTypeLike
 from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, ProviderError, RuntimeMissingError
+from superopt.model.hardware import cpu_name, gpu_name
 from superopt.model.load import first_line
 from superopt.model.placed import Placed
 
@@ -96,25 +95,6 @@ class Device:
         return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__, *self.without))
 
 
-@functools.cache
-def cpu_name() -> str:
-    """The processor's name, as the operating system gives it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-@functools.cache
-def gpu_name() -> str:
-    """The first GPU's name and driver, as the driver's own tool gives them; `cuda` where it cannot be asked."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
-        return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0].strip()
-    return "cuda"
-
-
 @dataclass(frozen=True)
 class Port:
     """An input of a model; an extent is an int, or a name where it is left open: its own, or the port's and axis'.
@@ -138,7 +118,7 @@ class Session:
     `optimize` is whether graph optimizations run (all of them) or none. `exact` turns TF32 off, for comparing values.
     `saved` is where ONNX Runtime's optimized graph is written, its initializers in the files where the model has them, or else
     in it; such a session packs no weights, so that its runs tell nothing of time.
-    With `anywhere`, no node need be placed on the device's own provider.
+    `traced` begins the name of the file that `trace` gives. With `anywhere`, no node need be placed on the provider.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -154,10 +134,13 @@ class Session:
         exact: bool = False,
         anywhere: bool = False,
         saved: Path | None = None,
+        traced: Path | None = None,
     ) -> None:
         ort = runtime()
         self.device = device
         options = _options(device, optimize, saved)
+        if traced is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(traced)
         source = _source(model, options)
         try:
             with _silenced(device):
@@ -196,6 +179,10 @@ class Session:
         with _failing():
             values: list[Array] = self._session.run(None, dict(feeds))
         return values
+
+    def trace(self) -> Path:
+        """A file of all nodes that have run so far, as ONNX Runtime's profiler writes it; the session notes no more."""
+        return Path(self._session.end_profiling())
 
     def bind(self, feeds: Mapping[str, Array]) -> Bound:
         """The session with its inputs on the device and its outputs' places fixed, run once and ready to be timed."""
