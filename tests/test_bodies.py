@@ -208,9 +208,9 @@ def test_a_body_that_calls_a_function_keeps_it() -> None:
     after = respliced(before)
     assert [f.name for f in after.functions] == ["Twice"]
     assert "Twice" in names(after.graph.node[0].attribute[0].g)
-    np.testing.assert_allclose(
-        *(Session(m, CPU).run({"x": np.ones((4, 8), np.float32)})[0] for m in (before, after)), rtol=1e-5
-    )
+    feeds = {"x": np.ones((4, 8), np.float32)}
+    one, other = (Session(m, CPU).run(feeds)[0] for m in (before, after))
+    np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_bodies_of_models_with_open_dimensions_read_known_values() -> None:

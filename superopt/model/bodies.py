@@ -6,6 +6,7 @@ one, its shape or that it is a weight, is known in the body too.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import time
@@ -17,6 +18,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 from onnx import AttributeProto, GraphProto, ModelProto
 
+from superopt.errors import InvalidModelError
 from superopt.model.check import LEAST_INPUTS, cases, index_bounds
 from superopt.model.load import Model
 from superopt.model.placed import Placed
@@ -52,11 +54,11 @@ def runs(
 ) -> dict[Scope, float]:
     """How often each body runs when the model runs once: the mean over inputs of a check, by ONNX Runtime's count of nodes.
 
-    After `seconds` no further input is begun, but at least two are run. A body without nodes is not listed; one that no input
-    reaches has 0.
+    After `seconds` no further input is begun, but at least two are run; those with which the model fails do not count. A body
+    without nodes is not listed; one that no input reaches has 0.
 
     Raises:
-        InvalidModelError: ONNX Runtime cannot load the model, or run it on one of the inputs.
+        InvalidModelError: ONNX Runtime cannot load the model.
     """
     marked = ModelProto()
     marked.CopyFrom(parsed(model, external=False))
@@ -71,11 +73,12 @@ def runs(
         session = Session(source, device, optimize=False, traced=Path(folder) / "trace")
         for _, make in cases(session.inputs, seed, sizes, index_bounds(marked)):
             if done < LEAST_INPUTS or time.monotonic() < deadline:
-                session.run(make())
-                done += 1
+                with contextlib.suppress(InvalidModelError):
+                    session.run(make())
+                    done += 1
         events = json.loads(session.trace().read_text(encoding="utf-8"))
     counted = Counter(event["name"].removesuffix(_EVENT) for event in events if event["name"].endswith(_EVENT))
-    return {scope: counted[mark] / done for mark, scope in marks.items()}
+    return {scope: counted[mark] / max(done, 1) for mark, scope in marks.items()}
 
 
 def _mark(graph: GraphProto, scope: Scope, marks: dict[str, Scope]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto
 
-from superopt.errors import CheckFailedError
+from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.model.reference import NoReferenceError, Reference
 from superopt.model.save import folder_of, parsed
 from superopt.model.session import Array, Device, Loadable, Port, Session, is_floating, random_inputs
@@ -21,6 +21,7 @@ _FLOOR_ULPS = 16
 _DIRECT_ULPS = 1024
 LEAST_INPUTS = 2
 _MOST_BYTES = 1 << 28
+_NUDGE = 4
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Check:
     """A check that passed. Errors are the largest met, relative to the largest finite magnitude of the output they are in.
 
     `reference` is `float64`, or says why no float64 run was possible; then the candidate was compared with the original
-    directly and `original_error` is 0. `inputs` names the inputs that were run, `left_out` those the time did not suffice for.
+    directly and `original_error` is 0. `inputs` names the inputs that were run, `left_out` those that the original
+    fails on or the time did not suffice for.
     """
 
     original_error: float
@@ -50,13 +52,15 @@ def check(
 ) -> Check:
     """Both models run on the same inputs; the candidate's error is at most `factor` times the original's, and finite alike.
 
-    Errors below 16 units in the last place of the output's largest magnitude count as that much. Without a float64 run the two
-    may differ by 1024 such units. After `seconds` the original begins no further input, nor once its outputs take 256 MiB, but
-    at least two are run. The candidate is loaded when the original is gone.
+    Where the original's results change by more than its error once its inputs change in their last places, this change counts
+    instead: of what is rounded to a few levels, or of a sine of large numbers, nobody can ask for more. Errors below 16 units
+    in the last place of the output's largest magnitude count as that much. Without a float64 run the two may differ by 1024
+    such units. After `seconds` the original begins no further input, nor once its outputs take 256 MiB, but at least two are
+    run. The candidate is loaded when the original is gone.
 
     Raises:
         CheckFailedError: another interface, an error too large, or NaN or infinity where the original has none or the reverse.
-        InvalidModelError: ONNX Runtime cannot load or run one of the models.
+        InvalidModelError: ONNX Runtime cannot load or run one of the models, on random inputs at least.
     """
     hollow = parsed(original, external=False)
     reference, why = _reference(original, hollow)
@@ -69,33 +73,42 @@ def check(
         if len(runs) >= LEAST_INPUTS and enough:
             break
         feeds = make()
-        values, exact = first.run(feeds), None
+        try:
+            values, exact = first.run(feeds), None
+        except InvalidModelError:
+            if not runs:
+                raise
+            continue
         if reference is not None:
             try:
                 exact = reference.run(feeds)
             except NoReferenceError as error:
                 reference, why = None, str(error)
-        runs.append(_Run(name, feeds, values, exact))
+            if exact is not None and not _alike(values, exact):
+                reference, exact, why = None, None, "the evaluator gives results of other shapes"
+        runs.append(_Run(name, feeds, values, first.run(_nudged(feeds, seed)), exact))
     interface = first.inputs, first.outputs
     del first, reference
     worst = _worst(runs, interface, Session(candidate, device, exact=True), factor)
-    left_out = tuple(name for name, _ in choices[len(runs) :])
-    return Check(*worst, f"original ({why})" if why else "float64", tuple(run.name for run in runs), left_out)
+    done = tuple(run.name for run in runs)
+    left_out = tuple(name for name, _ in choices if name not in done)
+    return Check(*worst, f"original ({why})" if why else "float64", done, left_out)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What the original computes on inputs of this name, and what it would in float64, where that is known."""
+    """What the original computes on inputs of this name, on inputs a little different, and in float64, where that is known."""
 
     name: str
     feeds: Mapping[str, Array]
     values: Sequence[Any]
+    nudged: Sequence[Any]
     exact: Sequence[Any] | None
 
     @property
     def bytes(self) -> int:
         """How much memory the outputs take, lists not counted."""
-        return sum(value.nbytes for value in (*self.values, *(self.exact or ())) if isinstance(value, np.ndarray))
+        return sum(value.nbytes for value in (*self.values, *self.nudged, *(self.exact or ())) if isinstance(value, np.ndarray))
 
 
 def _worst(
@@ -110,13 +123,42 @@ def _worst(
     worst = (0.0, 0.0)
     for run in runs:
         others = candidate.run(run.feeds)
-        for output, *arrays in _tensors(candidate.outputs, run.values, others, run.exact or run.values):
+        for output, *arrays in _tensors(candidate.outputs, run.values, others, run.exact or run.values, run.nudged):
             errors = _agree(f"output {output!r} on {run.name} inputs", arrays, factor, direct=run.exact is None)
             worst = max(worst[0], errors[0]), max(worst[1], errors[1])
     return worst
 
 
-def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, Any, Any, Any]]:
+def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """The inputs with each float changed by up to four units in its last place."""
+    rng = np.random.default_rng(seed)
+    nudged = dict(feeds)
+    for name, value in feeds.items():
+        if is_floating(value.dtype):
+            wide = value.astype(np.float64)
+            step = np.spacing(np.abs(value)).astype(np.float64) if value.dtype.kind == "f" else np.abs(wide) * _ulp(value.dtype)
+            nudged[name] = np.asarray(wide + step * rng.uniform(-_NUDGE, _NUDGE, value.shape)).astype(value.dtype)
+    return nudged
+
+
+def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
+    """Whether the results have the same number of elements and the same shapes."""
+    for value, other in zip(values, exact, strict=True):
+        if isinstance(value, list) and isinstance(other, list):
+            same = len(value) == len(other) and _alike(value, other)
+        else:
+            same = type(value) is type(other) and np.shape(value) == np.shape(other)
+        if not same:
+            return False
+    return True
+
+
+def _ulp(dtype: np.dtype[Any]) -> float:
+    """The relative distance of neighbouring numbers of a floating-point type."""
+    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7
+
+
+def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, *tuple[Any, ...]]]:
     """Each output's name, and its values in the runs; of a sequence each element's, of an optional output what is there.
 
     Raises:
@@ -190,12 +232,13 @@ def _enlarged(values: Array) -> Array:
 
 
 def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -> tuple[float, float]:
-    """The errors of original and candidate, relative to the exact output's magnitude; `arrays` holds those three outputs.
+    """The errors of original and candidate, relative to the exact output's magnitude; `arrays` holds those three outputs, and
+    the original's on inputs a little different.
 
     Raises:
         CheckFailedError: the candidate's is too large.
     """
-    original, candidate, exact = arrays
+    original, candidate, exact, nudged = arrays
     if original.shape != candidate.shape or original.dtype != candidate.dtype:
         raise CheckFailedError(
             f"{what}: {original.dtype}{list(original.shape)} became {candidate.dtype}{list(candidate.shape)}"
@@ -203,9 +246,9 @@ def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -
     if not original.size:
         return 0.0, 0.0
     if not is_floating(original.dtype):
-        return _agree_exactly(what, original, candidate, exact, factor)
-    ulp = float(np.finfo(original.dtype).eps) if original.dtype.kind == "f" else 2.0**-7
-    original, candidate, exact = (a.astype(np.float64) for a in arrays)
+        return _agree_exactly(what, arrays, factor)
+    ulp = _ulp(original.dtype)
+    original, candidate, exact, nudged = (a.astype(np.float64) for a in arrays)
     finite = np.isfinite(original)
     if not _same_infinities(original, candidate):
         raise CheckFailedError(f"{what}: NaN or infinity does not stand where the original has it")
@@ -215,7 +258,10 @@ def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -
     scale = float(np.max(np.abs(np.where(finite, exact, 0)))) or 1.0
     before = float(np.max(np.abs(np.where(finite, original - exact, 0)))) / scale
     after = float(np.max(np.abs(np.where(finite, candidate - exact, 0)))) / scale
-    allowed = _DIRECT_ULPS * ulp if direct else factor * max(before, _FLOOR_ULPS * ulp)
+    moved = 0.0
+    if nudged.shape == original.shape:
+        moved = float(np.max(np.abs(np.where(finite & np.isfinite(nudged), original - nudged, 0)))) / scale
+    allowed = max(factor * moved, _DIRECT_ULPS * ulp if direct else factor * max(before, _FLOOR_ULPS * ulp))
     if after > allowed:
         than = "the original" if direct else f"float64, where the original is off by {before:.2g}"
         raise CheckFailedError(f"{what}: off by {after:.2g} of the output's magnitude from {than} (allowed {allowed:.2g})")
@@ -227,10 +273,12 @@ def _same_infinities(original: Array, candidate: Array) -> bool:
     return bool(np.array_equal(before, after, equal_nan=True))
 
 
-def _agree_exactly(what: str, original: Array, candidate: Array, exact: Array, factor: float) -> tuple[float, float]:
+def _agree_exactly(what: str, arrays: Sequence[Array], factor: float) -> tuple[float, float]:
     """Integers, booleans and text: the share of elements that are off, which rounding may change in a tie alone."""
+    original, candidate, exact, nudged = arrays
     before, after = float(np.mean(original != exact)), float(np.mean(candidate != exact))
-    if after > factor * max(before, 1e-3):
+    moved = float(np.mean(original != nudged)) if nudged.shape == original.shape else 0.0
+    if after > factor * max(before, moved, 1e-3):
         raise CheckFailedError(f"{what}: {after:.2%} of the elements are wrong, {before:.2%} of the original's")
     return before, after
 

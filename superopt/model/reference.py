@@ -21,6 +21,8 @@ from superopt.model.load import first_line
 from superopt.model.session import Array, is_floating
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_DEQUANTIZES = 19
+"""The opset from which the evaluator knows DequantizeLinear."""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
@@ -47,7 +49,9 @@ class Reference:
         weights = {tensor.name: functools.partial(_read, tensor, folder) for tensor in own.initializer}
         evaluator = type("Evaluator", (_Evaluator,), {"weights": weights})
         try:
-            self._evaluator = evaluator(wide, new_ops=[Conv, AveragePool, MaxPool, GatherElements, Loop])
+            opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+            own_ops = [Conv, AveragePool, MaxPool, GatherElements, Loop, *([DequantizeLinear] if opset < _DEQUANTIZES else [])]
+            self._evaluator = evaluator(wide, new_ops=own_ops)
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
 
@@ -274,6 +278,17 @@ class GatherElements(OpRun):
         along = (axis or 0) % data.ndim
         used = tuple(slice(None if a == along else extent) for a, extent in enumerate(indices.shape))
         return (np.take_along_axis(data[used], indices % data.shape[along], along),)
+
+
+class DequantizeLinear(OpRun):
+    """Numbers of integers (ONNX DequantizeLinear), as in opsets that the evaluator does not know."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **_: Any) -> tuple[Array]:
+        along = [-1 if a == axis % max(x.ndim, 1) else 1 for a in range(x.ndim)] if scale.ndim else ()
+        shift = np.zeros_like(scale) if zero is None else zero.astype(scale.dtype)
+        return ((x.astype(scale.dtype) - shift.reshape(along)) * scale.reshape(along),)
 
 
 class Loop(OpRun):

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 from onnx import ModelProto
@@ -22,6 +21,7 @@ from superopt.errors import InvalidModelError, ProviderError, RuntimeMissingErro
 from superopt.model.hardware import cpu_name, gpu_name
 from superopt.model.load import first_line
 from superopt.model.placed import Placed
+from superopt.model.values import BFLOAT16, array_of, value_of
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Placed"
@@ -34,7 +34,7 @@ _DTYPES: dict[str, Any] = {
     "float": np.float32,
     "double": np.float64,
     "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
+    "bfloat16": BFLOAT16,
     "bool": np.bool_,
     **{name: np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
 }
@@ -158,7 +158,8 @@ class Session:
             raise ProviderError("ONNX Runtime placed none of the model's nodes on the provider cuda")
         self.inputs = tuple(_port(p) for p in self._session.get_inputs())
         self.outputs = tuple(p.name for p in self._session.get_outputs())
-        self._plain = any(_dtype(p.type) == _OBJECT for p in (*self._session.get_inputs(), *self._session.get_outputs()))
+        kinds = {_dtype(port.type) for port in (*self._session.get_inputs(), *self._session.get_outputs())}
+        self._plain, self._narrow = _OBJECT in kinds, BFLOAT16 in kinds
 
     @functools.cached_property
     def placement(self) -> Mapping[str, int]:
@@ -177,8 +178,11 @@ class Session:
             InvalidModelError: ONNX Runtime fails while it runs the model.
         """
         with _failing():
-            values: list[Array] = self._session.run(None, dict(feeds))
-        return values
+            if self._plain or not self._narrow:
+                values: list[Array] = self._session.run(None, dict(feeds))
+                return values
+            placed = {name: value_of(array, "cpu", runtime()) for name, array in feeds.items()}
+            return [array_of(value) for value in self._session.run_with_ort_values(None, placed)]
 
     def trace(self) -> Path:
         """A file of all nodes that have run so far, as ONNX Runtime's profiler writes it; the session notes no more."""
@@ -228,7 +232,7 @@ class Bound:
         self._session, self._device = session, device
         self._now = time.thread_time if device.provider == "cpu" and device.threads == 1 else time.perf_counter
         self._binding = session.io_binding()
-        self._value = runtime().OrtValue
+        self._feeds = dict(feeds)
         for name, array in feeds.items():
             self._binding.bind_ortvalue_input(name, self._placed(array))
         if device.cuda_graph:
@@ -244,7 +248,7 @@ class Bound:
                 self._binding.bind_ortvalue_output(name, value)
 
     def _placed(self, array: Array) -> Any:
-        return self._value.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape), self._device.memory, 0)
+        return value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of a run outside the capture: a CUDA graph needs its buffers before its first run."""
@@ -260,7 +264,7 @@ class Bound:
 
     def outputs(self) -> list[Array]:
         """The values that the last run left in the outputs."""
-        return [value.numpy() for value in self._binding.get_outputs()]
+        return [array_of(value) for value in self._binding.get_outputs()]
 
     def seconds(self, runs: int) -> float:
         """The mean time of `runs` runs, each finished on the device before the next begins.
