@@ -198,7 +198,11 @@ def _first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequ
     seconds = 0.0
     for sizing in sizings:
         try:
-            run = session.ready(random_inputs(session.inputs, sizes=sizing.numbers, high=bounds))
+            feeds = random_inputs(session.inputs, sizes=sizing.numbers, high=bounds)
+        except InvalidModelError as error:
+            return str(error), False
+        try:
+            run = session.ready(feeds)
             seconds += min(run.seconds(1) for _ in range(3))
         except InvalidModelError as error:
             if not sizing.numbers:

@@ -83,7 +83,7 @@ def test_floats_are_rewritten_and_checked_against_a_float64_run(kind: int) -> No
     assert rounding.optimized < {"FLOAT16": 5e-3, "FLOAT": 1e-5, "DOUBLE": 1e-14}[TensorProto.DataType.Name(kind)]
 
 
-@pytest.mark.parametrize("opset", [7, 8, 9, 12, 13, 15, 19, 21, 23, NEWEST])
+@pytest.mark.parametrize("opset", [7, 9, 13, 21, NEWEST])
 def test_opsets_are_kept(opset: int) -> None:
     optimized(model(opset=opset))
 
@@ -182,7 +182,7 @@ def test_inputs_that_cannot_be_drawn_are_told(kind: str) -> None:
     tensor = helper.make_tensor_type_proto(FLOAT, [2])
     proto = helper.make_sequence_type_proto(tensor) if kind == "sequence" else helper.make_optional_type_proto(tensor)
     nodes = {"sequence": node("SequenceAt", ["s", "which"], ["z"]), "optional": node("OptionalGetElement", ["s"], ["z"])}
-    given = [helper.make_value_info("s", proto)]
+    given = [helper.make_value_info("s", proto), info("open", FLOAT, ["n", 2])]
     report = superopt.optimize(
         model(nodes[kind], inputs=given, outputs=[info("z", FLOAT, [2])], weights={"which": np.array(0)}), budget=5.0
     ).report

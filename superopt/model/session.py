@@ -232,7 +232,6 @@ class Bound:
         self._session, self._device = session, device
         self._now = time.thread_time if device.provider == "cpu" and device.threads == 1 else time.perf_counter
         self._binding = session.io_binding()
-        self._feeds = dict(feeds)
         for name, array in feeds.items():
             self._binding.bind_ortvalue_input(name, self._placed(array))
         if device.cuda_graph:
