@@ -190,11 +190,11 @@ def _first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequ
     Raises:
         InvalidModelError: ONNX Runtime cannot load it, or run it at sizes that can be chosen; with the model's name.
     """
+    bounds = index_bounds(parsed(original, external=False))
     try:
         session = Session(original, device)
     except InvalidModelError as error:
         raise InvalidModelError(f"{loaded.label}: {error}") from error
-    bounds = index_bounds(parsed(original, external=False))
     seconds = 0.0
     for sizing in sizings:
         try:
