@@ -14,14 +14,15 @@ from typing import Generic, TypeVar, overload
 
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.figures import environment, reason, rounding, timing, tuned
+from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
-from superopt.model.check import Check, index_bounds, parsed
+from superopt.model.check import Check, index_bounds
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
 from superopt.model.islands import Chart
-from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, opset_of, tensors
+from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, nodes_of, opset_of, tensors
 from superopt.model.measure import SHORT, Clock
-from superopt.model.save import copy, identity, loadable, save
+from superopt.model.save import copy, identity, loadable, parsed, save
 from superopt.model.session import Device, Loadable, Session, random_inputs
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
@@ -34,6 +35,7 @@ from superopt.rule import Rule
 from superopt.segments import (
     Gain,
     Passes,
+    Runs,
     Search,
     Segment,
     affordable,
@@ -164,8 +166,9 @@ def optimize(
             rules = load_rules()
             loaded = load(model)
             run.sizings = representative(loaded.model, shapes)
-            original = loadable(loaded.model, Path(folder))
+            original = loadable(loaded.model, Path(folder), loaded.path)
             run.refused, run.short = _first_run(original, loaded, run.device, run.sizings)
+            run.runs = {} if run.refused else runs(original, run.device, seed=seed, sizes=run.sizings[0].numbers)
         candidate = loaded.model
         if not run.refused:
             if tune:
@@ -188,15 +191,19 @@ def _first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequ
     Raises:
         InvalidModelError: ONNX Runtime cannot load it, or run it at sizes that can be chosen; with the model's name.
     """
+    bounds = index_bounds(parsed(original, external=False))
     try:
         session = Session(original, device)
     except InvalidModelError as error:
         raise InvalidModelError(f"{loaded.label}: {error}") from error
-    bounds = index_bounds(parsed(original, external=False))
     seconds = 0.0
     for sizing in sizings:
         try:
-            run = session.ready(random_inputs(session.inputs, sizes=sizing.numbers, high=bounds))
+            feeds = random_inputs(session.inputs, sizes=sizing.numbers, high=bounds)
+        except InvalidModelError as error:
+            return str(error), False
+        try:
+            run = session.ready(feeds)
             seconds += min(run.seconds(1) for _ in range(3))
         except InvalidModelError as error:
             if not sizing.numbers:
@@ -204,6 +211,10 @@ def _first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequ
             why = f"it does not run at {sizing}, so other sizes are needed ({error})"
             raise InvalidModelError(f"{loaded.label}: {why}") from error
     return "", seconds < SHORT * len(sizings) * len(loaded.model.graph)
+
+
+def _count(model: Model) -> int:
+    return sum(1 for _ in nodes_of(model))
 
 
 @dataclass
@@ -221,6 +232,7 @@ class _Run:
     passes: Passes = ()
     taken: Passes = ()
     growth: float = 0.0
+    runs: Runs = field(default_factory=dict)
     refused: str = ""
     short: bool = False
     islands: tuple[int, int] = (0, 0)
@@ -254,7 +266,7 @@ class _Run:
                 self.islands = len(islands), sum(len(i.nodes) for i in islands)
             deadline = start + self.budget * share
             sweeping = kind == "sweeps"
-            parts = whole(chart) if sweeping else segments(chart, between=kind == "windows between")
+            parts = whole(chart, self.runs) if sweeping else segments(chart, self.runs, between=kind == "windows between")
             find = sweep if sweeping else windowed
             found = list(self._told(search.gains(parts, deadline, find=find), parts, f"search, pass {number}"))
             taken = affordable(found, growth)
@@ -350,10 +362,10 @@ class _Run:
             model=loaded.label,
             accepted=accepted,
             reason=self.refused or reason(self.compared, self._details(), accepted=accepted),
-            nodes=len(loaded.model.graph),
+            nodes=_count(loaded.model),
             nodes_in_islands=self.islands[1],
             islands=self.islands[0],
-            nodes_after=len(candidate.graph) if accepted else len(loaded.model.graph),
+            nodes_after=_count(candidate if accepted else loaded.model),
             rules=applied_rules([gain for taken in self.taken for gain in taken], rules),
             segments=segment_rows(self.searched),
             timing=None if self.compared is None else timing(self.compared.least),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.graph import subterms
+from superopt.model.bodies import Scope
 from superopt.model.cache import digest_of
 from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
@@ -32,13 +33,20 @@ LARGE = 100
 """Terms beyond which steps are not measured one by one."""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
 
+Runs: TypeAlias = "Mapping[Scope, float]"
+"""How often each body of a model runs when the model runs once; what is not listed does so once."""
+
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A window of an island, and the form that it shares with every segment that differs from it in names alone."""
+    """A window of an island, and the form that it shares with every segment that differs from it in names alone.
+
+    `runs` is how often it runs when the model runs once, which in the body of a loop may be more than once.
+    """
 
     island: Island
     form: Canonical
+    runs: float = 1.0
 
     @property
     def state(self) -> State:
@@ -61,32 +69,43 @@ class Gain:
     @property
     def seconds(self) -> float:
         """What all copies save in a run, by the cost model."""
-        return (self.found.before - self.found.after) * len(self.copies)
+        return (self.found.before - self.found.after) * self.runs
+
+    @property
+    def runs(self) -> float:
+        """How often the copies run, taken together, when the model runs once."""
+        return sum(segment.runs for segment in self.copies)
 
     def replacements(self) -> Iterator[Replacement]:
         """What to compute the copies' outputs by."""
         for segment in self.copies:
             terms = segment.form.restored(self.found.outputs)
             island = segment.island
-            yield Replacement(dict(zip(island.outputs, terms, strict=True)), island.dtype, island.conditions, island.sizings)
+            outputs = dict(zip(island.outputs, terms, strict=True))
+            yield Replacement(outputs, island.dtype, island.conditions, island.sizings, island.scope)
 
 
-def segments(chart: Chart, *, between: bool = False) -> list[Segment]:
-    """The windows of all islands; with `between`, those in which the seams of the others lie."""
+def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment]:
+    """The windows of all islands that run; with `between`, those in which the seams of the others lie."""
     return [
-        _segment(chart.island(nodes))
-        for island in chart.islands()
+        _segment(chart.island(nodes), runs)
+        for island in running(chart, runs)
         for nodes in windows(island.nodes, island.reads, between=between)
     ]
 
 
-def whole(chart: Chart) -> list[Segment]:
-    """Every island of several nodes as one segment."""
-    return [_segment(island) for island in chart.islands() if len(island.nodes) > 1]
+def whole(chart: Chart, runs: Runs) -> list[Segment]:
+    """Every island of several nodes that runs as one segment."""
+    return [_segment(island, runs) for island in running(chart, runs) if len(island.nodes) > 1]
 
 
-def _segment(island: Island) -> Segment:
-    return Segment(island, canonical(tuple(island.outputs.values())))
+def running(chart: Chart, runs: Runs) -> list[Island]:
+    """The islands but for those of bodies that never ran: what is done there would be neither measured nor checked."""
+    return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
+
+
+def _segment(island: Island, runs: Runs) -> Segment:
+    return Segment(island, canonical(tuple(island.outputs.values())), runs.get(island.scope, 1.0))
 
 
 class Search:
@@ -115,14 +134,14 @@ class Search:
             copies: dict[State, list[Segment]] = {}
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
-            counts = {state: len(alike) for state, alike in copies.items()}
+            runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
             known = self._remembered(self._believed(find, measured), island.dtype.name)
             for state, found in search_all(
-                counts, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, find=known
+                runs, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, find=known
             ):
                 saved = self._saved(state, found, measure(state)) if found.steps else ()
                 more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
-                yield Gain(tuple(copies[state]), found, tuple(saved), more * counts[state] * island.dtype.itemsize)
+                yield Gain(tuple(copies[state]), found, tuple(saved), more * len(copies[state]) * island.dtype.itemsize)
 
     def _saved(self, state: State, found: Found, measure: Cost) -> list[float]:
         """The seconds that each step saves; of a large state, the shares by estimate of what all of them save."""
@@ -246,7 +265,7 @@ def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[Applied
     for gain in taken:
         for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
             times[step.rule] += len(gain.copies)
-            saved[step.rule] += seconds * len(gain.copies)
+            saved[step.rule] += seconds * gain.runs
     text = {rule.name: rule.text for rule in rules}
     return tuple(
         AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, RuntimeMissingError
 from superopt.model.check import check, index_bounds
+from superopt.model.placed import Placed
 from superopt.model.reference import Reference
 from superopt.model.session import Array, Device, Port, Session, random_inputs, runtime
 
@@ -38,6 +41,12 @@ def model(
         [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid(*d) for d in domains], ir_version=8)
+
+
+def copied(proto: ModelProto) -> ModelProto:
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    return copy
 
 
 def weight(*shape: int) -> Array:
@@ -197,10 +206,49 @@ def test_without_a_float64_run_the_models_are_compared_directly() -> None:
         check(gelu, model([quick], {"x": (64,)}, ["y"], domains=domains), CPU)
 
 
-def test_weights_too_large_for_float64_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.model.check._LARGEST_REFERENCE", 100)
+def test_weights_in_other_files_have_a_float64_run(tmp_path: Path) -> None:
+    whole = linear(weight(8, 8))
+    onnx.save(copied(whole), tmp_path / "m.onnx", save_as_external_data=True, location="w", size_threshold=0)
+    content = (tmp_path / "m.onnx").read_bytes()
+    expected = check(whole, whole, CPU)
+    assert expected.reference == "float64"
+    assert check(tmp_path / "m.onnx", whole, CPU) == check(Placed(content, tmp_path), whole, CPU) == expected
+
+
+def test_an_original_whose_outputs_are_large_runs_on_two_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.model.check._MOST_BYTES", 0)
     w = weight(8, 8)
-    assert "too many" in check(linear(w), linear(w), CPU).reference
+    found = check(linear(w), linear(w), CPU)
+    assert len(found.inputs) == 2
+    assert found.left_out
+
+
+def body(*nodes: onnx.NodeProto, inputs: Sequence[str], outputs: Sequence[str], shape: Sequence[int]) -> onnx.GraphProto:
+    """The body of a Loop: an iteration, a condition, and what is carried; a condition, what is carried, and what is kept."""
+    info = helper.make_tensor_value_info
+    given = [info("i", TensorProto.INT64, []), info("going", TensorProto.BOOL, [])]
+    given += [info(name, TensorProto.FLOAT, shape) for name in inputs]
+    made = [info("goes", TensorProto.BOOL, []), *(info(name, TensorProto.FLOAT, shape) for name in outputs)]
+    return helper.make_graph(nodes, "body", given, made)
+
+
+@pytest.mark.parametrize("given", ["", "yes"])
+def test_reference_loops_as_onnx_runtime_does(given: str) -> None:
+    nodes = [
+        helper.make_node("Identity", ["going"], ["goes"]),
+        helper.make_node("MatMul", ["h", "w"], ["next"]),
+        helper.make_node("Identity", ["next"], ["kept"]),
+    ]
+    loop = helper.make_node(
+        "Loop", ["times", given, "x"], ["y", "rows"], body=body(*nodes, inputs=["h"], outputs=["next", "kept"], shape=(2, 4))
+    )
+    weights = {"w": weight(4, 4), "times": np.array(3), "yes": np.array(True)}
+    proto = model([loop], {"x": (2, 4)}, ["y", "rows"], weights)
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)}
+    for got, exact in zip(Session(proto, CPU).run(feeds), Reference(proto).run(feeds), strict=True):
+        assert got.shape == exact.shape
+        assert exact.dtype == np.float64
+        np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-5)
 
 
 def test_half_precision_models_are_checked() -> None:

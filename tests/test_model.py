@@ -16,7 +16,9 @@ from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundEr
 from superopt.graph import Term, variable
 from superopt.model.islands import Chart, Island
 from superopt.model.load import load
-from superopt.model.save import save, save_text
+from superopt.model.placed import Placed
+from superopt.model.save import loadable, parsed, save, save_text, stored_bytes
+from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, require_valid, splice
 from superopt.op import apply
 from tests.models import model, run, weight
@@ -35,7 +37,7 @@ def names(island: Island) -> set[str]:
 def respliced(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with every island computed anew by its own terms."""
     before = ir.from_proto(proto)
-    after = splice(before, [Replacement(i.outputs, i.dtype, i.conditions) for i in Chart(before).islands()])
+    after = splice(before, [Replacement(i.outputs, i.dtype, i.conditions, scope=i.scope) for i in Chart(before).islands()])
     require_valid(after, before)
     result: onnx.ModelProto = ir.to_proto(after)
     onnx.checker.check_model(result, full_check=True)
@@ -161,6 +163,30 @@ def test_links_as_the_hugging_face_cache_lays_them_are_followed(tmp_path: Path) 
     loaded = load(snapshot / "m.onnx")
     save(loaded.model, tmp_path / "n.onnx")
     same_values(onnx.load(tmp_path / "n.onnx"), two_layers())
+    given = loadable(loaded.model, tmp_path, loaded.path)
+    feeds = {"x": np.ones((4, 8), np.float32)}
+    assert isinstance(given, Placed)
+    np.testing.assert_array_equal(Session(given, Device()).run(feeds)[0], Session(two_layers(), Device()).run(feeds)[0])
+
+
+def test_large_models_are_loaded_from_files_and_small_ones_from_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = external(tmp_path)
+    given = loadable(load(path).model, tmp_path, path)
+    assert isinstance(given, Placed)
+    assert given.folder == tmp_path.resolve()
+    assert stored_bytes(given) >= (tmp_path / "weights.bin").stat().st_size
+    assert stored_bytes(path) == path.stat().st_size + (tmp_path / "weights.bin").stat().st_size
+    message = loadable(load(two_layers()).model, tmp_path)
+    assert isinstance(message, onnx.ModelProto)
+    assert stored_bytes(message) == message.ByteSize()
+    monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
+    onnx.save(two_layers(), tmp_path / "whole.onnx")
+    whole = load(tmp_path / "whole.onnx")
+    assert loadable(whole.model, tmp_path, whole.path) == tmp_path / "whole.onnx"
+    written = loadable(whole.model, tmp_path)
+    same_values(parsed(written), two_layers())
 
 
 def test_a_link_to_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -344,7 +370,10 @@ def test_everything_around_the_islands_survives() -> None:
     assert list(after.graph.output) == list(before.graph.output)
     assert after.graph.doc_string == before.graph.doc_string
     kept = {n.op_type: n for n in after.graph.node}
-    assert kept["If"] == next(n for n in before.graph.node if n.op_type == "If")
+    choice = next(n for n in before.graph.node if n.op_type == "If")
+    assert (kept["If"].input, kept["If"].output) == (choice.input, choice.output)
+    for one, other in zip(kept["If"].attribute, choice.attribute, strict=True):
+        assert (one.name, one.g.name, one.g.output) == (other.name, other.g.name, other.g.output)
     stored = [w for w in after.graph.initializer if not w.name.startswith("superopt.")]
     assert stored == [w for w in before.graph.initializer if w.name != "zero"], "a number is read, and written anew"
     assert any(v.name == "a" and v.type.tensor_type.shape.dim[0].dim_param == "rows" for v in after.graph.value_info)
@@ -354,7 +383,7 @@ def test_the_original_is_unchanged() -> None:
     proto = everything()
     before = ir.from_proto(proto)
     was = ir.to_proto(before).SerializeToString()
-    splice(before, [Replacement(i.outputs, i.dtype, i.conditions) for i in Chart(before).islands()])
+    splice(before, [Replacement(i.outputs, i.dtype, i.conditions, scope=i.scope) for i in Chart(before).islands()])
     assert ir.to_proto(before).SerializeToString() == was
 
 

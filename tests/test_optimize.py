@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 import superopt
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
@@ -88,6 +88,38 @@ def test_a_faster_model_is_found_and_returned(monkeypatch: pytest.MonkeyPatch) -
     assert {p.phase for p in told} >= {"load", "search", "check", "measure"}
     for a, b in zip(run(proto), run(optimized.model), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def looped(times: int) -> onnx.ModelProto:
+    """A loop around parallel products, whose weights and whose last operand are outside."""
+    inner = branches().graph
+    info = helper.make_tensor_value_info
+    carried = [info("i", TensorProto.INT64, []), info("going", TensorProto.BOOL, []), info("x", TensorProto.FLOAT, [96, 192])]
+    made = [info("goes", TensorProto.BOOL, []), info("y", TensorProto.FLOAT, [96, 192])]
+    go = helper.make_node("Identity", ["going"], ["goes"])
+    add = helper.make_node("Add", ["sum", "given"], ["y"])
+    inner.node[-1].output[0] = "sum"
+    body = helper.make_graph([go, *inner.node, add], "body", carried, made)
+    number = numpy_helper.from_array(np.array(times), "times")
+    loop = helper.make_node("Loop", ["times", "", "given"], ["last"], body=body)
+    around = [helper.make_node("Tanh", ["start"], ["given"]), loop]
+    return model(around, {"start": [96, 192]}, {"last": [96, 192]}, [*inner.initializer, number])
+
+
+def test_the_body_of_a_loop_is_optimized_and_counts_as_often_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    proto = looped(3)
+    optimized = superopt.optimize(proto, budget=10.0)
+    report = optimized.report
+    assert report.accepted, report.reason
+    assert report.speedup > 1.5
+    assert [n.op_type for n in optimized.model.graph.node] == ["Tanh", "Loop"]
+    assert sorted(n.op_type for n in optimized.model.graph.node[1].attribute[0].g.node) == ["Add", "Identity", "MatMul", "Sin"]
+    assert [(r.name, r.times) for r in report.rules] == [("factor", BRANCHES - 1)]
+    assert report.rounding is not None
+    assert report.rounding.reference == "float64"
+    once = superopt.optimize(looped(1), budget=10.0).report
+    assert report.rules[0].gain == pytest.approx(3 * once.rules[0].gain, rel=0.5)
 
 
 def test_the_kind_of_the_result_follows_that_of_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

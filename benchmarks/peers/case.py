@@ -15,11 +15,12 @@ from benchmarks.peers import elsewhere
 from benchmarks.peers.contenders import PEERS, SUPEROPT, Row, optimized
 from benchmarks.peers.summary import OPENVINO
 from superopt.errors import CheckFailedError, InvalidModelError, SuperoptError
-from superopt.model.check import Check, check, index_bounds, parsed
+from superopt.model.check import Check, check, index_bounds
 from superopt.model.compare import Comparison, compare_all
 from superopt.model.dimensions import Sizing, combinations, open_dimensions, representative
 from superopt.model.everywhere import Compared
 from superopt.model.load import load
+from superopt.model.save import parsed
 from superopt.model.session import Array, Device, Session, random_inputs
 from superopt.model.tuning import tune
 

@@ -13,12 +13,20 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from superopt.model.session import Device, Loadable, Session, last_level_cache, random_inputs
+from superopt.model.kernel import last_level_cache
+from superopt.model.save import stored_bytes
+from superopt.model.session import Device, Loadable, Session, random_inputs
 
+RESIDENT = 1 << 30
+"""Bytes that the models of a comparison may hold altogether to be loaded at the same time."""
 MARGIN = 0.02
 _VISIT = 0.008
 _MOST_ROUNDS = 400
 _ENOUGH_ROUNDS = 24
+_BLOCKS = 4
+"""How many rounds there are at least where one model is loaded at a time."""
+_BLOCK = 0.5
+"""Seconds that a model runs for each time it is loaded there, at least."""
 _CLEAR = 0.03
 """How narrow the bounds of a ratio are, and how far above 1, when no further round is needed; or they are below 1."""
 
@@ -122,8 +130,9 @@ def compare_all(
 ) -> list[Comparison]:
     """All models timed under all of ONNX Runtime's optimizations, on the same random inputs, for `seconds` at most.
 
-    There is one comparison for each candidate, all from the same rounds, see `in_turns`. `sizes` and `high` are as in
-    `random_inputs`; with `cold`, nothing of a model is in the processor's caches when a run begins that counts; `progress` is
+    There is one comparison for each candidate, all from the same rounds, see `in_turns`. Models that are too large to be in
+    memory at the same time are loaded by turns, see `in_blocks`. `sizes` and `high` are as in `random_inputs`; with `cold`,
+    nothing of a model is in the processor's caches when a run begins that counts; `progress` is
     told the share of the time that has passed.
 
     Raises:
@@ -131,6 +140,13 @@ def compare_all(
         ProviderError: a session fell back to another provider.
     """
     models = [original, *candidates, original]
+    if sum(map(stored_bytes, models)) > RESIDENT:
+
+        def ready(model: Loadable) -> Timed:
+            session = Session(model, device)
+            return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high))
+
+        return in_blocks([functools.partial(ready, m) for m in models[:-1]], seconds=seconds, progress=progress)
 
     @contextmanager
     def opened(original_first: bool) -> Iterator[list[Timed]]:
@@ -162,6 +178,43 @@ def in_turns(opened: Opened, *, seconds: float = 10.0, progress: Callable[[float
             del timed
         gc.collect()
     return _summaries(rounds)
+
+
+def in_blocks(
+    loaded: Sequence[Callable[[], Timed]], *, seconds: float = 10.0, progress: Callable[[float], None] | None = None
+) -> list[Comparison]:
+    """Each candidate compared with the original, which stands first in `loaded`, with one of them in memory at a time.
+
+    A model that is loaded is visited for half a second at least, and gone before the next one is loaded. The original is loaded
+    again after the last candidate: what it takes before and after the candidates makes a round. There are four rounds, more if
+    these take less than `seconds`, and two where no candidate gained in either.
+    """
+    rounds: list[Times] = []
+    start = time.monotonic()
+    before = _block(loaded[0])
+    while not _is_hopeless(rounds) and (len(rounds) < _BLOCKS or time.monotonic() < start + seconds):
+        others = [_block(load) for load in loaded[1:]]
+        after = _block(loaded[0])
+        rounds.append((before, *others, after))
+        before = after
+        if progress is not None:
+            progress(min(1.0, len(rounds) / _BLOCKS))
+    return _summaries(rounds)
+
+
+def _is_hopeless(rounds: Sequence[Times]) -> bool:
+    """Whether no candidate gained in any round, of which there are two."""
+    return len(rounds) >= _BLOCKS // 2 and all(found.high < 1 + MARGIN for found in _summaries(rounds))
+
+
+def _block(load: Callable[[], Timed]) -> float:
+    """The least time of a run of the model, from runs that take half a second together, and three of them at least."""
+    timed = load()
+    timed.run()
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < _BLOCK:
+        times.append(timed.seconds(1))
+    return min(times)
 
 
 def _report(progress: Callable[[float], None] | None, start: float, seconds: float) -> None:

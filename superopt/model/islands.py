@@ -1,10 +1,11 @@
-"""Islands: the regions of a model's top graph that the algebra can express, each of them convex.
+"""Islands: the regions of a model's graphs that the algebra can express, each of them convex.
 
 A node is in an island if it lifts to terms. Every path that leaves the lifted nodes and comes back to them climbs one level.
 An island is a connected set of lifted nodes of one level and one floating-point type (nodes that read the same value are
 connected too), so no path leaves an island and returns to it, and whatever replaces the island's outputs cannot close a cycle
 through the rest of the model. Nodes that only combine weights are in no island: every island that uses them has them in its
-terms.
+terms. Every graph of the model, be it the top one or a body of control flow, has islands of its own, for which a value that a
+body takes from around it is a value from outside.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import onnx_ir as ir
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, variables
+from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.generic import lower_everywhere
 from superopt.model.lift import FLOATS
@@ -25,11 +27,12 @@ from superopt.model.views import Views
 
 @dataclass(frozen=True, eq=False)
 class Island:
-    """Nodes of the top graph in topological order, and what they compute.
+    """Nodes of one graph in topological order, and what they compute.
 
     `values` has the term of every value that the nodes produce; `outputs`, of those that are used elsewhere, are graph outputs
     or are captured by a subgraph; `conditions` names those of them that are booleans. A variable of the terms is a value from
     outside; it is constant if it is a weight, and a condition if it is boolean. All others are numbers of type `dtype`.
+    `scope` says which of the model's graphs the nodes are in.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -38,6 +41,7 @@ class Island:
     dtype: ir.DataType
     conditions: frozenset[str] = frozenset()
     sizings: tuple[Sizing, ...] = FIXED
+    scope: Scope = TOP
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
@@ -62,13 +66,14 @@ class Chart:
     def __init__(self, model: Model) -> None:
         self.views = Views(model)
         self.model, self.opset = self.views.model, self.views.opset
-        self._only = _float_type([v for node in self.model.graph for v in node.outputs])
-        self._captured = {name for node in self.model.graph for name in _captures(node)}
+        self._scopes = {graph: scope for scope, graph in graphs(self.model).items()}
+        nodes = [node for graph in self._scopes for node in graph]
+        self._only = _float_type([v for node in nodes for v in node.outputs])
         self._weights: dict[ir.Value, Term] = {}
         self._levels: dict[ir.Node, int] = {}
-        self._reach: dict[str, int] = {}
-        self._inland: set[str] = set()
-        for node in self.model.graph:
+        self._reach: dict[ir.Value, int] = {}
+        self._inland: set[ir.Value] = set()
+        for node in nodes:
             self._place(node)
 
     def islands(self) -> list[Island]:
@@ -77,7 +82,7 @@ class Chart:
         for node, level in self._levels.items():
             for value in (*node.inputs, *node.outputs):
                 if value is not None and not self._is_weight(value):
-                    together.join(node, (level, self._float_type(node), value))
+                    together.join(node, (level, self._float_type(node), node.graph, value))
         groups: dict[object, list[ir.Node]] = {}
         for node in self._levels:
             groups.setdefault(together.of(node), []).append(node)
@@ -96,10 +101,11 @@ class Chart:
         outputs = {v: t for v, t in terms.items() if self._used_outside(v, inside)}
         conditions = frozenset(_name(v) for v in outputs if v.dtype == ir.DataType.BOOL)
         values, wanted = ({_name(v): t for v, t in found.items()} for found in (terms, outputs))
-        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small)
+        scope = self._scopes[_graph_of(nodes[0])]
+        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope)
 
     def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
-        return value.is_graph_output() or value.name in self._captured or any(u.node not in inside for u in value.uses())
+        return value.is_graph_output() or any(use.node not in inside for use in value.uses())
 
     def _is_weight(self, value: ir.Value) -> bool:
         leaf = self._weights.get(value) or self.views.leaf(value)
@@ -113,14 +119,15 @@ class Chart:
         if lifted is not None and all(term.constant for term in lifted.values()):
             self._weights.update(lifted)
             return
-        names = [v.name for v in node.outputs if v.name]
+        graph = _graph_of(node)
+        read = [v for v in _reads(node) if v.graph is graph]
         if lifted is not None:
-            level = max((self._reach.get(name, 0) for name in _reads(node)), default=0)
+            level = max((self._reach.get(value, 0) for value in read), default=0)
             self._levels[node] = level
-            self._inland.update(names)
+            self._inland.update(node.outputs)
         else:
-            level = max((self._reach.get(name, 0) + (name in self._inland) for name in _reads(node)), default=0)
-        self._reach.update((name, level) for name in names)
+            level = max((self._reach.get(value, 0) + (value in self._inland) for value in read), default=0)
+        self._reach.update((value, level) for value in node.outputs)
 
     def _lowers(self, lifted: Mapping[ir.Value, Term]) -> bool:
         """Whether nodes can compute the terms whatever the open dimensions are, and no weight depends on these."""
@@ -188,21 +195,21 @@ def _float_type(values: Sequence[ir.Value | None]) -> ir.DataType | None:
     return types.pop() if len(types) == 1 else None
 
 
-def _reads(node: ir.Node) -> Iterator[str]:
-    """Names of the values that the node or its subgraphs use."""
-    yield from (v.name for v in node.inputs if v is not None and v.name)
-    yield from _captures(node)
+def _graph_of(node: ir.Node) -> ir.Graph:
+    assert isinstance(node.graph, ir.Graph), "a node of a model is in a graph"
+    return node.graph
 
 
-def _captures(node: ir.Node) -> Iterator[str]:
-    """Names that the node's subgraphs use; values of the subgraphs' own are among them."""
+def _reads(node: ir.Node) -> Iterator[ir.Value]:
+    """The values that the node or its subgraphs use; values of the subgraphs' own are among them."""
+    yield from (v for v in node.inputs if v is not None)
     for attribute in node.attributes.values():
-        graphs: Sequence[ir.Graph] = ()
+        found: Sequence[ir.Graph] = ()
         if attribute.type == ir.AttributeType.GRAPH:
-            graphs = [attribute.as_graph()]
+            found = [attribute.as_graph()]
         elif attribute.type == ir.AttributeType.GRAPHS:
-            graphs = attribute.as_graphs()
-        for graph in graphs:
-            yield from (v.name for v in graph.outputs if v.name)
+            found = attribute.as_graphs()
+        for graph in found:
+            yield from graph.outputs
             for inner in graph:
                 yield from _reads(inner)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+import os
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import InvalidModelError
-from superopt.model.session import Array, Bound, Device, Session, is_floating, last_level_cache
+from superopt.model.nodes import Hollow, hollow_tensor, with_weights
+from superopt.model.session import Array, Bound, Device, Session, is_floating
 
 Json: TypeAlias = "Any"
 
@@ -23,6 +28,19 @@ SMALL = 64
 _BATCH = 2e-4
 _COLD_FROM = 256 << 10
 _MOST_COPIES = 32
+_IN_FILE = 64 << 20
+"""Bytes from which a constant without values is not even filled at random: it is mapped, and zero."""
+
+
+@cache
+def last_level_cache() -> int:
+    """Bytes of the processor's last-level cache; 32 MiB where the system does not say."""
+    for level in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
+        with contextlib.suppress(ValueError, OSError):
+            size = os.sysconf(level)
+            if size > 0:
+                return size
+    return 32 << 20
 
 
 @dataclass(frozen=True)
@@ -96,11 +114,16 @@ class Kernel:
         return {name: self.operands[name] for name in self.node.input if name}
 
     def model(self) -> ModelProto:
-        """The node alone; large constants are filled at random, for their values do not change the time."""
+        """The node alone; constants without values are filled at random, for their values do not change the time.
+
+        The largest are left to a file, see `nodes.WEIGHTS`.
+        """
         inputs, initializers = [], []
         for position, (name, operand) in enumerate(self._used().items()):
             if operand.tensor is None:
                 inputs.append(helper.make_tensor_value_info(name, operand.element, operand.shape))
+            elif operand.tensor.external_data and operand.bytes >= _IN_FILE:
+                initializers.append(hollow_tensor(Hollow.of(np_dtype(operand.element), operand.shape), name))
             elif operand.tensor.external_data:
                 values = random_values(operand.element, operand.shape, position)
                 initializers.append(numpy_helper.from_array(values, name))
@@ -117,15 +140,20 @@ class Kernel:
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
         """
-        model = self.model().SerializeToString()
+        model = self.model()
         feeds = {n: random_values(o.element, o.shape, p) for p, (n, o) in enumerate(self._used().items()) if o.tensor is None}
         copies = 1
         if cold and self.weight_bytes >= _COLD_FROM:
             copies = min(_MOST_COPIES, 1 + -(-3 * last_level_cache() // (2 * self.weight_bytes)))
-        bound = [Session(model, device, optimize=False, anywhere=True).bind(feeds) for _ in range(copies)]
-        values = iter(bound[0].outputs())
-        kinds = [None if not name else _kind(next(values)) for name in self.node.output]
-        return Timing(least_seconds(bound), tuple(kinds))
+        with contextlib.ExitStack() as stack:
+            bound: list[Bound] = []
+            for _ in range(copies):
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="superopt-"))
+                source = with_weights(model, Path(folder))
+                bound.append(Session(source, device, optimize=False, anywhere=True).bind(feeds))
+            values = iter(bound[0].outputs())
+            kinds = [None if not name else _kind(next(values)) for name in self.node.output]
+            return Timing(least_seconds(bound), tuple(kinds))
 
 
 def least_seconds(bound: Sequence[Bound], budget: float = BUDGET) -> float:

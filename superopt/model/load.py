@@ -27,6 +27,7 @@ __all__ = [
     "charted",
     "first_line",
     "load",
+    "nodes_of",
     "opset_of",
     "tensors",
 ]
@@ -115,6 +116,11 @@ def opset_of(model: Model) -> int:
     return imports.get("", imports.get("ai.onnx", 0))
 
 
+def nodes_of(model: Model) -> Iterator[ir.Node]:
+    """The nodes of the top graph and of all graphs inside it."""
+    return iter(ir.traversal.RecursiveGraphIterator(model.graph))
+
+
 def first_line(error: BaseException, limit: int = 160) -> str:
     """The first line of an error's text, shortened to `limit` characters; its type where it has no text."""
     text = str(error).strip().splitlines()
@@ -190,7 +196,7 @@ def charted(model: Model, sized: Callable[[Model], Model] = lambda model: model)
         copy.graph.inputs.clear()
         copy.graph.inputs.extend(inputs)
     copy.graph.sort()
-    for value in copy.graph.initializers.values():
+    for value in (v for graph in copy.graphs() for v in graph.initializers.values()):
         if value.const_value is not None:
             value.shape, value.dtype = ir.Shape(value.const_value.shape.numpy()), value.const_value.dtype
     return with_shapes(copy, opset_of(copy))

@@ -26,10 +26,19 @@ from superopt.model.cache import Cache, digest_of
 from superopt.model.compare import Comparison, compare
 from superopt.model.dimensions import Sizing
 from superopt.model.generic import lower_everywhere
-from superopt.model.kernel import SMALL, Kernel, Operand, Timing, attribute_value, least_seconds, random_values
+from superopt.model.kernel import (
+    SMALL,
+    Kernel,
+    Operand,
+    Timing,
+    attribute_value,
+    last_level_cache,
+    least_seconds,
+    random_values,
+)
 from superopt.model.lower import is_boolean, lower
-from superopt.model.nodes import WEIGHTS, Hollow, model_of
-from superopt.model.session import Array, Bound, Device, Session, last_level_cache
+from superopt.model.nodes import Hollow, model_of, with_weights
+from superopt.model.session import Array, Bound, Device, Session
 
 Json: TypeAlias = "Any"
 
@@ -109,7 +118,7 @@ class Clock:
 
     def _bound(self, model: ModelProto) -> Bound:
         with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
-            session = Session(_with_weights(model, Path(folder)), self.device, anywhere=True)
+            session = Session(with_weights(model, Path(folder)), self.device, anywhere=True)
         kinds = [(port.name, _static(port)) for port in model.graph.input]
         return session.bind({name: random_values(k.element, k.shape, n) for n, (name, k) in enumerate(kinds) if k is not None})
 
@@ -187,7 +196,7 @@ class Clock:
     def _optimized(self, model: ModelProto) -> ModelProto:
         with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
             path = Path(folder) / "optimized.onnx"
-            Session(_with_weights(model, Path(folder)), self.device, anywhere=True, saved=path)
+            Session(with_weights(model, Path(folder)), self.device, anywhere=True, saved=path)
             return onnx.load(path, load_external_data=False)
 
 
@@ -228,7 +237,7 @@ class Measured:
         Weights are in no cache if the whole model's do not fit.
         """
         with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
-            models = [_with_weights(self.model(s), Path(folder)) for s, folder in ((before, one), (after, other))]
+            models = [with_weights(self.model(s), Path(folder)) for s, folder in ((before, one), (after, other))]
             return compare(models[0], models[1], self.clock.device, seconds=_COMPARING, cold=self.clock.cold)
 
     def require_expressible(self, outputs: tuple[Term, ...], sizings: Sequence[Sizing]) -> None:
@@ -283,18 +292,6 @@ def _ratio(one: Bound, other: Bound) -> float:
     """The median ratio of their times, which are taken in turns."""
     runs = max(1, round(_TOGETHER / 2 / _TURNS / min(other.seconds(1) for _ in range(3))))
     return statistics.median(one.seconds(runs) / other.seconds(runs) for _ in range(_TURNS))
-
-
-def _with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
-    """The model, or a file of it in the folder and beside it one that is large enough for its hollow tensors."""
-    lengths = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "length"]
-    if not lengths:
-        return model
-    with (folder / WEIGHTS).open("wb") as file:
-        file.truncate(max(lengths))
-    path = folder / "segment.onnx"
-    path.write_bytes(model.SerializeToString())
-    return path
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -93,11 +94,28 @@ def model_of(
 def _tensor(array: Array, name: str) -> TensorProto:
     if not isinstance(array, Hollow):
         return onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
+    return hollow_tensor(array, name)
+
+
+def hollow_tensor(array: Hollow, name: str) -> TensorProto:
+    """The tensor of this name and shape, its values the first in the file of weights."""
     tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
     tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     tensor.external_data.add(key="location", value=WEIGHTS)
     tensor.external_data.add(key="length", value=str(array.nbytes))
     return tensor
+
+
+def with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
+    """The model, or a file of it in the folder and beside it one that is large enough for its hollow tensors."""
+    lengths = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "length"]
+    if not lengths:
+        return model
+    with (folder / WEIGHTS).open("wb") as file:
+        file.truncate(max(lengths))
+    path = folder / "segment.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
 
 
 def node_proto(text: NodeText) -> NodeProto:

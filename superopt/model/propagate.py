@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,13 @@ def with_shapes(model: ir.Model, opset: int) -> ir.Model:
     return model
 
 
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """The nodes of the top graph and of all graphs inside it."""
+    return iter(ir.traversal.RecursiveGraphIterator(model.graph))
+
+
 def _has_unknown_shapes(model: ir.Model) -> bool:
-    values = (v for node in model.graph for v in node.outputs if v.name)
+    values = (v for node in _nodes(model) for v in node.outputs if v.name)
     return any(v.shape is None or not all(isinstance(n, int) for n in v.shape) for v in values)
 
 
@@ -53,7 +58,7 @@ def _inferred(model: ir.Model) -> ir.Model:
 def _folded(model: ir.Model, opset: int) -> bool:
     """Whether anything new was found out; it is known of the values now."""
     news = False
-    for node in model.graph:
+    for node in _nodes(model):
         if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx") or node.op_identifier() in model.functions:
             continue
         wanted = [v for v in node.outputs if v.name]
@@ -109,7 +114,7 @@ def _evaluated(node: ir.Node, feeds: Mapping[str, Array], opset: int) -> Array |
 def _learn_shapes(model: ir.Model) -> None:
     """Infers shapes again, with what is known in place of what computes it."""
     copy = model.clone()
-    pairs = zip(model.graph, list(copy.graph), strict=True)
+    pairs = zip(_nodes(model), list(_nodes(copy)), strict=True)
     for node, twin in pairs:
         for value, other in zip(node.outputs, twin.outputs, strict=True):
             if value.const_value is not None and node.op_type != "Constant" and value.name:
@@ -117,7 +122,7 @@ def _learn_shapes(model: ir.Model) -> None:
                 copy.graph.register_initializer(stored)
                 other.replace_all_uses_with(stored, replace_graph_outputs=False)
     copy = _inferred(copy)
-    for node, twin in zip(model.graph, copy.graph, strict=True):
+    for node, twin in zip(_nodes(model), _nodes(copy), strict=True):
         for value, other in zip(node.outputs, twin.outputs, strict=True):
             if other.shape is not None and value.const_value is None:
                 value.shape = other.shape

@@ -5,11 +5,14 @@ The evaluator's own convolution and pooling loop over pixels in Python; those he
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
@@ -18,6 +21,8 @@ from superopt.model.load import first_line
 from superopt.model.session import Array, is_floating
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_DEQUANTIZES = 19
+"""The opset from which the evaluator knows DequantizeLinear."""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
@@ -26,20 +31,27 @@ class NoReferenceError(Exception):
 
 
 class Reference:
-    """The model in float64. Its tensors must be in the proto, not in other files.
+    """The model in float64. Tensors in other files are read from `folder`; each weight is widened when a node needs it.
 
     Raises:
         NoReferenceError: the evaluator does not know an operator of the model.
     """
 
-    def __init__(self, model: ModelProto) -> None:
-        wide = ModelProto()
-        wide.CopyFrom(model)
-        _widen_graph(wide.graph)
+    def __init__(self, model: ModelProto, folder: Path = Path()) -> None:
+        wide = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+        graph, own = wide.graph, model.graph
+        graph.name = own.name
+        for part in ("node", "input", "output", "value_info"):
+            getattr(graph, part).extend(getattr(own, part))
+        _widen_graph(graph)
         for function in wide.functions:
             _widen_nodes(function.node)
+        weights = {tensor.name: functools.partial(_read, tensor, folder) for tensor in own.initializer}
+        evaluator = type("Evaluator", (_Evaluator,), {"weights": weights})
         try:
-            self._evaluator = ReferenceEvaluator(wide, new_ops=[Conv, AveragePool, MaxPool, GatherElements])
+            opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+            own_ops = [Conv, AveragePool, MaxPool, GatherElements, Loop, *([DequantizeLinear] if opset < _DEQUANTIZES else [])]
+            self._evaluator = evaluator(wide, new_ops=own_ops)
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
 
@@ -56,6 +68,78 @@ class Reference:
                 return [value if value is None or isinstance(value, list) else np.asarray(value) for value in outputs]
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
+
+
+class _Values(dict[str, Any]):
+    """The values that are known while a graph runs; a weight is made anew whenever it is asked for, and not kept."""
+
+    def __init__(self, weights: Mapping[str, Callable[[], Array]]) -> None:
+        super().__init__({"": None})
+        self.weights = weights
+
+    def __missing__(self, name: str) -> Array:
+        return self.weights[name]()
+
+
+class _Evaluator(ReferenceEvaluator):
+    """An evaluator that keeps a value no longer than a node needs it; `weights` are those of the whole model, by name."""
+
+    weights: Mapping[str, Callable[[], Array]] = {}
+
+    def run(  # type: ignore[override]
+        self,
+        output_names: Sequence[str] | None,
+        feed_inputs: Mapping[str, Any],
+        attributes: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> list[Any]:
+        """The values of these outputs, or of all."""
+        wanted = self.output_names if output_names is None else output_names
+        known = _Values(self.weights)
+        known.update(self.rt_inits_)
+        known.update(feed_inputs)
+        for node, dead in zip(self.rt_nodes_, self._last_uses, strict=True):
+            given: dict[str, Any] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
+            if node.need_context():
+                given["context"] = known
+            found = node.run(*(known[name] for name in node.input), **given)
+            known.update(zip(node.output, found, strict=False))
+            for name in dead:
+                known.pop(name, None)
+        return [known[name] for name in wanted]
+
+    @functools.cached_property
+    def _last_uses(self) -> list[set[str]]:
+        """For each node, the values that nothing after it needs."""
+        needed = {"", *self.output_names}
+        found = []
+        for node in reversed(self.nodes_):
+            names = {*_names(node)}
+            found.append(names - needed)
+            needed |= names
+        return found[::-1]
+
+
+def _names(node: NodeProto) -> Iterator[str]:
+    """Names of values in the node and in the graphs inside it."""
+    yield from (*node.input, *node.output)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (port.name for port in graph.output)
+            for inner in graph.node:
+                yield from _names(inner)
+
+
+def _read(tensor: TensorProto, folder: Path) -> Array:
+    """The tensor's values, as float64 if they are floats."""
+    stored = ir.serde.deserialize_tensor(tensor)
+    if isinstance(stored, ir.ExternalTensor):
+        stored = ir.ExternalTensor(
+            (folder / stored.location).resolve(), stored.offset, stored.length, stored.dtype, shape=stored.shape, name=""
+        )
+    array = stored.numpy()
+    wide: Array = array.astype(np.float64) if tensor.data_type in _FLOATS else np.array(array)
+    return wide
 
 
 def _widen_graph(graph: GraphProto) -> None:
@@ -194,3 +278,50 @@ class GatherElements(OpRun):
         along = (axis or 0) % data.ndim
         used = tuple(slice(None if a == along else extent) for a, extent in enumerate(indices.shape))
         return (np.take_along_axis(data[used], indices % data.shape[along], along),)
+
+
+class DequantizeLinear(OpRun):
+    """Numbers of integers (ONNX DequantizeLinear), as in opsets that the evaluator does not know."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **_: Any) -> tuple[Array]:
+        along = [-1 if a == axis % max(x.ndim, 1) else 1 for a in range(x.ndim)] if scale.ndim else ()
+        shift = np.zeros_like(scale) if zero is None else zero.astype(scale.dtype)
+        return ((x.astype(scale.dtype) - shift.reshape(along)) * scale.reshape(along),)
+
+
+class Loop(OpRun):
+    """Repetition (ONNX Loop); the evaluator's own runs none without a condition, and joins outputs of rank 2 along an axis."""
+
+    op_domain = ""
+    body: Any
+    _run_body: Callable[..., list[Any]]
+
+    def need_context(self) -> bool:
+        """Whether the body may read values from around the node."""
+        return True
+
+    def _run(
+        self,
+        most: Array | None,
+        going: Array | None,
+        *carried: Any,
+        context: Mapping[str, Any],
+        attributes: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> tuple[Any, ...]:
+        names = self.body.input_names
+        state: list[Any] = list(carried)
+        rows: list[list[Any]] = []
+        count = 0
+        while (going is None or bool(going)) and (most is None or count < most):
+            goes = np.asarray(going is None or bool(going))
+            feeds = dict(zip(names, [np.asarray(count, np.int64), goes, *state], strict=True))
+            going, *found = self._run_body({**context, **feeds}, attributes=attributes)
+            state, row = found[: len(carried)], found[len(carried) :]
+            rows.append(row)
+            count += 1
+        if not rows and len(self.body.output_names) > 1 + len(carried):
+            raise NotImplementedError("a Loop that runs not once has outputs of unknown shape")
+        return (*state, *(np.stack(column) for column in zip(*rows, strict=True)))

@@ -10,14 +10,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
+from onnx.external_data_helper import load_external_data_for_model
 
-from superopt.errors import TargetError
+from superopt.errors import InvalidModelError, ModelNotFoundError, TargetError
 from superopt.model.load import Model, ModelProto, first_line, tensors
+from superopt.model.placed import Placed, placed
 from superopt.model.session import Loadable
 
 INLINE_LIMIT = 2**31 - 2**26
 """Bytes of tensors above which a model does not fit into one protobuf message (2 GiB at most)."""
+_MESSAGE = 2**27
+"""Bytes of tensors up to which a model is handed to ONNX Runtime as a message, of which several copies are made."""
 
 
 def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) -> None:
@@ -36,13 +41,67 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
         _publish([folder / data, folder / target.name] if (folder / data).exists() else [folder / target.name], target.parent)
 
 
-def loadable(model: Model, folder: Path) -> ModelProto | Path:
-    """The model in a form that ONNX Runtime loads: one message, or files in `folder` where one message does not hold it."""
-    if not _apart(model):
-        return ir.to_proto(model)
-    path = folder / f"{len(list(folder.iterdir()))}.onnx"
-    save(model, path)
-    return path
+def loadable(model: Model, folder: Path, path: Path | None = None) -> Loadable:
+    """The model in a form that ONNX Runtime loads: its own file, which lies at `path`, or a message, or files in `folder`.
+
+    A message is small: it leaves tensors in other files there, and is taken where what remains has at most 128 MiB.
+    """
+    stored = list(tensors(model))
+    elsewhere = [t for t in stored if isinstance(t, ir.ExternalTensor)]
+    inside = sum(t.nbytes for t in stored if not isinstance(t, ir.ExternalTensor))
+    if inside <= _MESSAGE:
+        return placed(model) if elsewhere else ir.to_proto(model)
+    if path is not None and not any(Path(t.location).is_absolute() for t in elsewhere):
+        return path
+    file = folder / f"{len(list(folder.iterdir()))}.onnx"
+    save(model, file)
+    return file
+
+
+def stored_bytes(model: Loadable) -> int:
+    """How many bytes the model has in its message and its files."""
+    if isinstance(model, ModelProto):
+        return int(model.ByteSize())
+    if isinstance(model, bytes):
+        return len(model)
+    path = None if isinstance(model, Placed) else Path(model)
+    files = set() if path is None else {path}
+    if path is None or path.stat().st_size <= _MESSAGE:
+        proto = parsed(model, external=False)
+        external = (e.value for t in proto.graph.initializer for e in t.external_data if e.key == "location")
+        files.update(folder_of(model) / location for location in external)
+    inside = len(model.content) if isinstance(model, Placed) else 0
+    return inside + sum(file.stat().st_size for file in files)
+
+
+def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
+    """The model with all its tensors, those in other files included unless `external` is false.
+
+    Raises:
+        ModelNotFoundError, InvalidModelError: a file is missing, or holds no model.
+    """
+    if isinstance(model, ModelProto):
+        return model
+    try:
+        if isinstance(model, bytes):
+            return onnx.load_model_from_string(model)
+        if not isinstance(model, Placed):
+            return onnx.load(model, load_external_data=external)
+        proto = onnx.load_model_from_string(model.content)
+        if external:
+            load_external_data_for_model(proto, str(model.folder))
+        return proto
+    except FileNotFoundError as error:
+        raise ModelNotFoundError(f"{error.filename or model!r}: no such file") from error
+    except Exception as error:
+        raise InvalidModelError(f"not an ONNX model ({first_line(error)})") from error
+
+
+def folder_of(model: Loadable) -> Path:
+    """Where the model's external data lies."""
+    if isinstance(model, bytes | ModelProto):
+        return Path()
+    return model.folder if isinstance(model, Placed) else Path(model).parent
 
 
 def identity(model: Loadable) -> str:

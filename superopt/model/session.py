@@ -6,8 +6,6 @@ import contextlib
 import functools
 import io
 import os
-import platform
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,16 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike
 from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, ProviderError, RuntimeMissingError
+from superopt.model.hardware import cpu_name, gpu_name
 from superopt.model.load import first_line
+from superopt.model.placed import Placed
+from superopt.model.values import BFLOAT16, array_of, value_of
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
+Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Placed"
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 QUIET = 4
@@ -34,7 +34,7 @@ _DTYPES: dict[str, Any] = {
     "float": np.float32,
     "double": np.float64,
     "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
+    "bfloat16": BFLOAT16,
     "bool": np.bool_,
     **{name: np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
 }
@@ -95,36 +95,6 @@ class Device:
         return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__, *self.without))
 
 
-@functools.cache
-def cpu_name() -> str:
-    """The processor's name, as the operating system gives it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-@functools.cache
-def gpu_name() -> str:
-    """The first GPU's name and driver, as the driver's own tool gives them; `cuda` where it cannot be asked."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
-        return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0].strip()
-    return "cuda"
-
-
-@functools.cache
-def last_level_cache() -> int:
-    """Bytes of the processor's last-level cache; 32 MiB where the system does not say."""
-    for level in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
-        with contextlib.suppress(ValueError, OSError):
-            size = os.sysconf(level)
-            if size > 0:
-                return size
-    return 32 << 20
-
-
 @dataclass(frozen=True)
 class Port:
     """An input of a model; an extent is an int, or a name where it is left open: its own, or the port's and axis'.
@@ -146,8 +116,9 @@ class Session:
     """A model loaded in ONNX Runtime on a device, one thread unless the device says otherwise, with no spinning.
 
     `optimize` is whether graph optimizations run (all of them) or none. `exact` turns TF32 off, for comparing values.
-    `saved` is where ONNX Runtime's optimized graph is written, its initializers of 1 KiB and more in `saved` + ".data".
-    With `anywhere`, no node need be placed on the device's own provider.
+    `saved` is where ONNX Runtime's optimized graph is written, its initializers in the files where the model has them, or else
+    in it; such a session packs no weights, so that its runs tell nothing of time.
+    `traced` begins the name of the file that `trace` gives. With `anywhere`, no node need be placed on the provider.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -163,15 +134,19 @@ class Session:
         exact: bool = False,
         anywhere: bool = False,
         saved: Path | None = None,
+        traced: Path | None = None,
     ) -> None:
         ort = runtime()
         self.device = device
         options = _options(device, optimize, saved)
-        source = model.SerializeToString() if isinstance(model, ModelProto) else model
-        source = source if isinstance(source, bytes) else os.fspath(source)
+        if traced is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(traced)
+        source = _source(model, options)
         try:
             with _silenced(device):
-                self._session = ort.InferenceSession(source, options, providers=_providers(device, exact))
+                self._session = ort.InferenceSession(
+                    source if isinstance(source, bytes) else os.fspath(source), options, providers=_providers(device, exact)
+                )
         except Exception as error:
             raise InvalidModelError(f"ONNX Runtime cannot load the model: {first_line(error)}") from error
         if self._session.get_providers()[0] != PROVIDERS[device.provider]:
@@ -183,7 +158,8 @@ class Session:
             raise ProviderError("ONNX Runtime placed none of the model's nodes on the provider cuda")
         self.inputs = tuple(_port(p) for p in self._session.get_inputs())
         self.outputs = tuple(p.name for p in self._session.get_outputs())
-        self._plain = any(_dtype(p.type) == _OBJECT for p in (*self._session.get_inputs(), *self._session.get_outputs()))
+        kinds = {_dtype(port.type) for port in (*self._session.get_inputs(), *self._session.get_outputs())}
+        self._plain, self._narrow = _OBJECT in kinds, BFLOAT16 in kinds
 
     @functools.cached_property
     def placement(self) -> Mapping[str, int]:
@@ -202,8 +178,15 @@ class Session:
             InvalidModelError: ONNX Runtime fails while it runs the model.
         """
         with _failing():
-            values: list[Array] = self._session.run(None, dict(feeds))
-        return values
+            if self._plain or not self._narrow:
+                values: list[Array] = self._session.run(None, dict(feeds))
+                return values
+            placed = {name: value_of(array, "cpu", runtime()) for name, array in feeds.items()}
+            return [array_of(value) for value in self._session.run_with_ort_values(None, placed)]
+
+    def trace(self) -> Path:
+        """A file of all nodes that have run so far, as ONNX Runtime's profiler writes it; the session notes no more."""
+        return Path(self._session.end_profiling())
 
     def bind(self, feeds: Mapping[str, Array]) -> Bound:
         """The session with its inputs on the device and its outputs' places fixed, run once and ready to be timed."""
@@ -249,7 +232,6 @@ class Bound:
         self._session, self._device = session, device
         self._now = time.thread_time if device.provider == "cpu" and device.threads == 1 else time.perf_counter
         self._binding = session.io_binding()
-        self._value = runtime().OrtValue
         for name, array in feeds.items():
             self._binding.bind_ortvalue_input(name, self._placed(array))
         if device.cuda_graph:
@@ -265,7 +247,7 @@ class Bound:
                 self._binding.bind_ortvalue_output(name, value)
 
     def _placed(self, array: Array) -> Any:
-        return self._value.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape), self._device.memory, 0)
+        return value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of a run outside the capture: a CUDA graph needs its buffers before its first run."""
@@ -281,7 +263,7 @@ class Bound:
 
     def outputs(self) -> list[Array]:
         """The values that the last run left in the outputs."""
-        return [value.numpy() for value in self._binding.get_outputs()]
+        return [array_of(value) for value in self._binding.get_outputs()]
 
     def seconds(self, runs: int) -> float:
         """The mean time of `runs` runs, each finished on the device before the next begins.
@@ -345,6 +327,16 @@ def _port(arg: Any) -> Port:
     return Port(arg.name, dtype, shape, arg.type if dtype == _OBJECT else "")
 
 
+def _source(model: Loadable, options: Any) -> str | bytes:
+    """What a session is made of; the options say in which folder its other files are, where it has no path."""
+    if isinstance(model, Placed):
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
+        return model.content
+    if isinstance(model, bytes):
+        return model
+    return model.SerializeToString() if isinstance(model, ModelProto) else os.fspath(model)
+
+
 def _options(device: Device, optimize: bool, saved: Path | None) -> Any:
     ort = runtime()
     options = ort.SessionOptions()
@@ -360,8 +352,7 @@ def _options(device: Device, optimize: bool, saved: Path | None) -> Any:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if saved is not None:
         options.optimized_model_filepath = str(saved)
-        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", saved.name + ".data")
-        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return options
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -12,6 +13,7 @@ from onnx_ir.passes.common import CheckerPass
 
 from superopt.errors import CheckFailedError
 from superopt.graph import Term, variables
+from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.fold import fold
 from superopt.model.generic import lower_everywhere
@@ -23,7 +25,7 @@ from superopt.model.nodes import NodeText
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """Terms to compute values of the top graph by; their variables are names of values, and `dtype` is the type of all.
+    """Terms to compute values of the graph at `scope` by; their variables are names of values, and `dtype` is the type of all.
 
     The outputs named in `conditions`, and variables that are conditions, are booleans instead. What is right at all of the
     `sizings` is right.
@@ -33,6 +35,7 @@ class Replacement:
     dtype: ir.DataType
     conditions: frozenset[str] = frozenset()
     sizings: tuple[Sizing, ...] = FIXED
+    scope: Scope = TOP
 
 
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
@@ -82,10 +85,13 @@ class _Splicing:
         self.model, self.graph = model, model.graph
         self.opset = opset_of(model)
         self.listed = model.ir_version < OVERRIDABLE_SINCE
-        self.values = ir.convenience.create_value_mapping(self.graph, include_subgraphs=False)
+        self.graphs = graphs(model)
+        self.values: dict[Scope, ChainMap[str, ir.Value]] = {}
+        for scope, graph in self.graphs.items():
+            self.values[scope] = ChainMap(_own(graph), *(self.values[scope[:-1]].maps if scope else ()))
         self.taken = set(_names(model))
         self.numbers = count()
-        self.folded: dict[tuple[Term, ir.DataType], Array] = {}
+        self.folded: dict[tuple[Term, ir.DataType, frozenset[ir.Value]], Array] = {}
         self.stored: dict[int, tuple[Array, ir.Value]] = {}
         self.retired: list[ir.Value] = []
 
@@ -93,9 +99,10 @@ class _Splicing:
         """Adds the nodes that compute the replacement's outputs and hands the old values' names and uses to the new ones."""
         prefix = self._prefix()
         dtype = replacement.dtype
+        graph, values = self.graphs[replacement.scope], self.values[replacement.scope]
 
         def constant(term: Term) -> Array:
-            return self._folded(term, dtype)
+            return self._folded(term, dtype, values)
 
         outputs, conditions = replacement.outputs, replacement.conditions
         lowered = lower_everywhere(
@@ -107,14 +114,15 @@ class _Splicing:
             prefix=prefix,
             conditions=conditions,
         )
-        known = {t.name: self.values[t.name] for t in variables(*replacement.outputs.values())}
+        known = {t.name: values[t.name] for t in variables(*replacement.outputs.values())}
         known.update((name, self._initializer(name, array)) for name, array in lowered.initializers.items())
         for position, text in enumerate(lowered.nodes):
             node = _node(text, known, f"{prefix}{text.op_type}.{position}")
-            self.graph.append(node)
+            graph.append(node)
             known.update((v.name or "", v) for v in node.outputs)
         for name in replacement.outputs:
-            self._hand_over(self.values[name], known[name])
+            self._hand_over(values[name], known[name])
+            values[name] = known[name]
 
     def _hand_over(self, old: ir.Value, new: ir.Value) -> None:
         """`new` stands for `old` everywhere, under its name; what was known of `old` is known of `new`.
@@ -124,7 +132,6 @@ class _Splicing:
         new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
         new.metadata_props.update(old.metadata_props)
         old.replace_all_uses_with(new, replace_graph_outputs=True)
-        self.values[new.name or ""] = new
         self.retired.append(old)
         passed = new.producer()
         if passed is not None and passed.op_type == "Identity" and not new.is_graph_output():
@@ -137,7 +144,7 @@ class _Splicing:
         for value in self.retired:
             self._bury(value)
         prefix = self._prefix()
-        for position, value in enumerate(v for v in self.retired if v.producer() is not None and v.graph is self.graph):
+        for position, value in enumerate(v for v in self.retired if v.producer() is not None and v.graph is not None):
             value.name = f"{prefix}unused.{position}"
 
     def _bury(self, value: ir.Value) -> None:
@@ -147,9 +154,10 @@ class _Splicing:
             value = dying.pop()
             node = value.producer()
             if node is not None:
-                if node.graph is self.graph and not any(v.uses() or v.is_graph_output() for v in node.outputs):
+                graph = node.graph
+                if graph is not None and not any(v.uses() or v.is_graph_output() for v in node.outputs):
                     dying.extend(v for v in node.inputs if v is not None)
-                    self.graph.remove(node, safe=True)
+                    graph.remove(node, safe=True)
             elif value.is_initializer() and not value.uses() and not value.is_graph_output():
                 self._forget(value)
 
@@ -157,22 +165,22 @@ class _Splicing:
         """Removes a weight that nothing uses, unless it is an input that may be given."""
         if weight.is_graph_input() and self.listed:
             self.graph.inputs.remove(weight)
-        if not weight.is_graph_input():
-            self.graph.initializers.pop(weight.name or "", None)
+        if not weight.is_graph_input() and weight.graph is not None:
+            weight.graph.initializers.pop(weight.name or "", None)
 
-    def _folded(self, term: Term, dtype: ir.DataType) -> Array:
-        """The array of a weight-only term; the same array for the same term."""
+    def _folded(self, term: Term, dtype: ir.DataType, values: Mapping[str, ir.Value]) -> Array:
+        """The array of a weight-only term over these values; the same array for the same term."""
         if term.is_variable:
-            return _array(self.values[term.name])
-        key = term, dtype
+            return _array(values[term.name])
+        weights = {t.name: values[t.name] for t in variables(term)}
+        key = term, dtype, frozenset(weights.values())
         if key not in self.folded:
-            weights = {t.name: _array(self.values[t.name]) for t in variables(term)}
-            value = fold([term], weights)[term]
+            value = fold([term], {name: _array(weight) for name, weight in weights.items()})[term]
             self.folded[key] = value if value.dtype == np.bool_ else value.astype(dtype.numpy(), copy=False)
         return self.folded[key]
 
     def _initializer(self, name: str, array: Array) -> ir.Value:
-        """The weight that stores the array, new under this name if none does yet."""
+        """The weight of the top graph that stores the array, new under this name if none does yet."""
         if id(array) not in self.stored:
             tensor = ir.tensor(array, name=name)
             value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
@@ -188,6 +196,12 @@ class _Splicing:
             prefix = f"superopt.{next(self.numbers)}."
             if not any(name.startswith(prefix) for name in self.taken):
                 return prefix
+
+
+def _own(graph: ir.Graph) -> dict[str, ir.Value]:
+    """The values of the graph by name, without those that it takes from around it."""
+    made = (value for node in graph for value in node.outputs)
+    return {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
 
 
 def _array(weight: ir.Value) -> Array:

@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import onnx
 
-from superopt.model.check import parsed
-from superopt.model.compare import Comparison, Timed, in_turns
+from superopt.model.compare import RESIDENT, Comparison, Timed, in_blocks, in_turns
+from superopt.model.save import parsed, stored_bytes
 from superopt.model.session import WITHOUT, Device, Loadable, Session, random_inputs
 
 LEAVES: Mapping[str, tuple[str, ...]] = {
@@ -81,6 +82,14 @@ def tune(
 
     def compared(choices: Sequence[tuple[str, ...]], share: float) -> list[Comparison]:
         devices = [device, *(replace(device, without=choice) for choice in choices), device]
+
+        if len(devices) * stored_bytes(model) > RESIDENT:
+
+            def ready(with_: Device) -> Timed:
+                session = Session(model, with_)
+                return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high))
+
+            return in_blocks([partial(ready, d) for d in devices[:-1]], seconds=seconds * share)
 
         @contextmanager
         def opened(first: bool) -> Iterator[list[Timed]]:

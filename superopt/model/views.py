@@ -19,7 +19,7 @@ from superopt.errors import ShapeError
 from superopt.graph import Attribute, Extent, Shape, Term, variable
 from superopt.model.dimensions import FIXED, SMALL, Sizing, dimension, sized, views
 from superopt.model.lift import leaf_of, lift_node
-from superopt.model.load import Model, charted, opset_of
+from superopt.model.load import Model, charted, nodes_of, opset_of
 from superopt.op import apply, operator, rebuild
 
 MOST = 6
@@ -36,7 +36,7 @@ class Views:
         self.dynamic = len(self.sizings) > 1
         self.models = [charted(model, partial(sized, sizing=s)) for s in self.sizings] or [charted(model)]
         self.opset = opset_of(model)
-        columns = list(zip(*(m.graph for m in self.models), strict=True)) if self.dynamic else []
+        columns = list(zip(*map(nodes_of, self.models), strict=True)) if self.dynamic else []
         self._nodes = {column[0]: column for column in columns}
         self._leaves: dict[ir.Value, tuple[ir.Value, ...]] = {}
         for column in self._nodes.values():

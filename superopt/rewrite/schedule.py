@@ -23,7 +23,7 @@ class Find(Protocol):
 
 
 def search_all(
-    segments: Mapping[State, int],
+    segments: Mapping[State, float],
     rules: RuleSet,
     *,
     estimate: Cost,
@@ -32,13 +32,13 @@ def search_all(
     limits: Limits | None = None,
     find: Find = search,
 ) -> Iterator[tuple[State, Found]]:
-    """What `find` finds for each segment, as it is found; `segments` counts the copies of each in the model, and
+    """What `find` finds for each segment, as it is found; `segments` says how often each runs when the model does, and
     `measure` gives for each what measures its equivalents.
 
-    A segment may take a share of the time that is left when its turn comes: half of it by what its copies are estimated to
+    A segment may take a share of the time that is left when its turn comes: half of it by what its runs are estimated to
     cost, half equally.
     """
-    weight = {state: max(estimate(state), 1e-9) * copies for state, copies in segments.items()}
+    weight = {state: max(estimate(state), 1e-9) * runs for state, runs in segments.items()}
     waiting = sorted(segments, key=lambda state: -weight[state])
     for position, state in enumerate(waiting):
         rest = waiting[position:]

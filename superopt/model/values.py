@@ -1,0 +1,32 @@
+"""Arrays as ONNX Runtime's values and back; numpy has no bfloat16, so ONNX Runtime gives and takes it as bare memory."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto
+
+Array = npt.NDArray[Any]
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def value_of(array: Array, memory: str, runtime: Any) -> Any:
+    """The array as an `OrtValue` of the module `runtime` in this memory; one of bfloat16 shares the array's."""
+    whole = np.ascontiguousarray(array).reshape(array.shape)
+    if whole.dtype == BFLOAT16:
+        return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(whole.view(np.uint16), TensorProto.BFLOAT16)
+    return runtime.OrtValue.ortvalue_from_numpy(whole, memory, 0)
+
+
+def array_of(value: Any) -> Any:
+    """The numbers in an `OrtValue`, or what else is in it."""
+    if not value.is_tensor() or value.element_type() != TensorProto.BFLOAT16:
+        return value.numpy()
+    shape = tuple(value.shape())
+    memory = (ctypes.c_uint16 * math.prod(shape)).from_address(value.data_ptr())
+    return np.array(memory, np.uint16).view(BFLOAT16).reshape(shape)

@@ -1,0 +1,102 @@
+"""What of a large model is in memory at a time: one session, and tensors mapped from files."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from superopt.model.compare import compare, in_blocks
+from superopt.model.kernel import Kernel, Operand
+from superopt.model.measure import Clock
+from superopt.model.nodes import Hollow, hollow_tensor
+from superopt.model.session import Device, Session
+from superopt.model.tuning import tune
+from tests.models import model, weight
+
+CPU = Device()
+
+
+class Counted:
+    """A model that takes a known time, and knows how many of its kind are there at the same time."""
+
+    alive = 0
+    most = 0
+    loads: ClassVar[Counter[float]] = Counter()
+
+    def __init__(self, time: float) -> None:
+        self.time = time
+        Counted.loads[time] += 1
+        Counted.alive += 1
+        Counted.most = max(Counted.most, Counted.alive)
+
+    def __del__(self) -> None:
+        Counted.alive -= 1
+
+    def run(self) -> None:
+        pass
+
+    def seconds(self, runs: int) -> float:
+        return self.time * runs
+
+
+def test_one_model_is_in_memory_at_a_time_where_they_are_compared_in_blocks() -> None:
+    shares: list[float] = []
+    found = in_blocks([functools.partial(Counted, t) for t in (0.3, 0.2, 0.4)], seconds=0.0, progress=shares.append)
+    assert Counted.most == 1
+    assert Counted.loads == {0.3: 5, 0.2: 4, 0.4: 4}
+    assert [round(c.ratio, 6) for c in found] == [1.5, 0.75]
+    assert [c.control for c in found] == [1.0, 1.0]
+    assert found[0].faster()
+    assert found[1].slower()
+    assert shares == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_what_gains_in_no_round_is_not_loaded_for_two_more() -> None:
+    (found,) = in_blocks([functools.partial(Counted, t) for t in (0.5, 0.6)], seconds=100.0)
+    assert found.rounds == 2
+    assert not found.faster()
+
+
+def product(columns: int) -> onnx.ModelProto:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    return model(nodes, {"x": [64, 256]}, {"y": [64, columns]}, [weight("w", 256, columns)])
+
+
+def test_models_too_large_to_be_there_together_are_compared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.model.compare.RESIDENT", 0)
+    monkeypatch.setattr("superopt.model.compare._BLOCK", 0.005)
+    found = compare(product(512), product(16), CPU, seconds=0.0)
+    assert found.rounds == 4
+    assert found.ratio > 2
+    monkeypatch.setattr("superopt.model.tuning.RESIDENT", 0)
+    assert not tune(product(16), CPU, seconds=0.0).tried
+
+
+def test_a_large_weight_without_values_is_mapped_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    hollow = hollow_tensor(Hollow.of(np.float32, (64, 32)), "w")
+    operands = {"x": Operand(1, (4, 64)), "w": Operand(1, (64, 32), hollow)}
+    kernel = Kernel(node, operands, (("", 18),), 8)
+    filled = kernel.timed(CPU)
+    assert not kernel.model().graph.initializer[0].external_data
+    monkeypatch.setattr("superopt.model.kernel._IN_FILE", 0)
+    assert kernel.model().graph.initializer[0].external_data
+    mapped = kernel.timed(CPU, cold=True)
+    assert mapped.outputs == filled.outputs
+    assert mapped.seconds > 0
+
+
+def test_the_optimized_graph_is_written_without_the_weights(tmp_path: Path) -> None:
+    onnx.save(product(64), tmp_path / "m.onnx", save_as_external_data=True, location="w", size_threshold=0)
+    saved = tmp_path / "optimized.onnx"
+    Session(tmp_path / "m.onnx", CPU, saved=saved)
+    assert {p.name for p in tmp_path.iterdir()} == {"m.onnx", "w", "optimized.onnx"}
+    assert saved.stat().st_size < 4096
+    assert Clock(CPU).seconds(product(64)) > 0
