@@ -76,9 +76,25 @@ class _Pieces:
 def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The operator applications, small ones first, that refer to no subterm by a name; with the declared names in each."""
     bound = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)}
-    for node in reversed(list(ast.walk(tree))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != "others":
-            inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            names = tuple(sorted(inside & declared))
-            if names and not inside & bound:
-                yield ast.unparse(node), names
+    for node in _terms(tree):
+        inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        names = tuple(sorted(inside & declared))
+        if names and not inside & bound:
+            yield ast.unparse(node), names
+
+
+def _terms(tree: ast.expr) -> Iterator[ast.expr]:
+    """The operator applications outside attributes, operands before what they are operands of."""
+    match tree:
+        case ast.Tuple(parts) | ast.Call(_, parts):
+            pass
+        case ast.BinOp(left, _, right):
+            parts = [left, right]
+        case ast.NamedExpr(_, value):
+            parts = [value]
+        case _:
+            return
+    for part in parts:
+        yield from _terms(part)
+    if isinstance(tree, ast.Call | ast.BinOp):
+        yield tree

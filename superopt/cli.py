@@ -134,7 +134,7 @@ def _add_prove(commands: Commands) -> None:
     which.add_argument("--axioms", action="store_true", help="prove every axiom from the operators' definitions")
     which.add_argument("--fresh", action="store_true", help="prove every stored rule from nothing, stored proofs unused")
     which.add_argument("--samples", type=positive, metavar="N", help="try every stored rule on N random instantiations instead")
-    command.add_argument("--write", action="store_true", help="with --axioms: store the verdicts in the axioms' ledger")
+    command.add_argument("--write", action="store_true", help="store the proofs; of axioms, every verdict")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     _add_workers(command)
     command.set_defaults(run=run_prove)
@@ -252,13 +252,13 @@ def run_prove(options: argparse.Namespace) -> int:
         UnprovedError: one of them is not proved.
     """
     from superopt.execute import cores
-    from superopt.prove.ledger import Row, axiom_entry, prove_axioms, prove_store
+    from superopt.prove.ledger import Row, axiom_entry, prove_axioms, prove_store, write_proofs
 
     if options.samples:
         return run_samples(options)
     what = "axioms" if options.axioms else "stored rules"
     how = {"seed": options.seed, "workers": options.workers or cores()}
-    found = prove_axioms(**how) if options.axioms else prove_store(fresh=options.fresh, **how)
+    found = prove_axioms(**how) if options.axioms else prove_store(fresh=options.fresh, shorten=options.write, **how)
     rows: list[Row] = []
     with shown_progress() as listener:
         for row in found:
@@ -268,6 +268,8 @@ def run_prove(options: argparse.Namespace) -> int:
         write_axioms([axiom_entry(row) for row in rows])
     out.print(verdicts(what.capitalize(), rows))
     missing = [row.name for row in rows if not row.proved]
+    if options.write and not options.axioms and not missing:
+        write_proofs(rows)
     if missing:
         raise UnprovedError(f"{len(missing)} of {len(rows)} {what} not proved: {', '.join(missing[:5])}")
     return 0

@@ -46,6 +46,11 @@ class Rule:
         return str(self.statement)
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The choices of ranks, axes and lengths at which it is well typed, as text: "x[2] k[-1]"."""
+        return tuple(" ".join(f"{name}[{rank}]" for name, rank in e.ranks) for e in self.equations)
+
+    @property
     def terms(self) -> tuple[Term, ...]:
         """Both sides at the first choice of ranks."""
         first = self.equations[0]

@@ -94,7 +94,7 @@ def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", sample
         kind=proof.kind,
         status=BOUNDED if proof.bounded else ALL_SIZES,
         bounded=proof.bounded,
-        ranks=tuple(" ".join(f"{name}[{rank}]" for name, rank in e.ranks) for e in rule.equations),
+        ranks=rule.choices,
         axioms=proof.axioms,
         instances=proof.instances,
         solver=solver,
@@ -311,7 +311,7 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], f
     for (rule, entry), read in zip(ordered, parse_rules(text), strict=True):
         if digest(read) != entry.key:
             raise StoreError(f"{rule.name} is not stored: it does not read back as it was written")
-    _replace(where / f"{family}.proofs.jsonl", "".join(map(_line, (entry for _, entry in ordered))))
+    write_ledger(family, [entry for _, entry in ordered], where)
     _replace(where / f"{family}.rules", text)
 
 
@@ -351,14 +351,19 @@ def _wrapped(text: str, indent: str) -> str:
     return wrap.fill(text) + "\n"
 
 
-def write_axioms(entries: Sequence[Entry], folder: Path | None = None) -> None:
-    """The axioms' ledger holds exactly these lines.
+def write_ledger(family: str, entries: Iterable[Entry], folder: Path | None = None) -> None:
+    """The family's ledger (or the axioms') holds exactly these lines.
 
     Raises:
         StoreError: the file cannot be written.
     """
     where = substitutions_folder() if folder is None else folder
-    _replace(where / f"{AXIOMS}.proofs.jsonl", "".join(map(_line, sorted(entries, key=lambda e: e.name))))
+    _replace(where / f"{family}.proofs.jsonl", "".join(map(_line, entries)))
+
+
+def write_axioms(entries: Sequence[Entry], folder: Path | None = None) -> None:
+    """The axioms' ledger holds exactly these lines, in alphabetical order; raises what `write_ledger` does."""
+    write_ledger(AXIOMS, sorted(entries, key=lambda e: e.name), folder)
 
 
 def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> None:

@@ -28,7 +28,12 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
     """`extent` with every atom for which `value` gives one replaced by it."""
     if not isinstance(extent, Size):
         return extent
+    single = alone(extent)
+    if single is not None:
+        whole = _replaced(single, value)
+        return extent if whole is None else whole
     terms: list[Term] = []
+    changed = False
     for monomial, coefficient in extent.terms:
         left: list[Atom] = []
         product: Extent = coefficient
@@ -41,8 +46,15 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
         if len(left) == len(monomial):
             terms.append((monomial, coefficient))
         else:
+            changed = True
             terms += terms_of(product * Size(((tuple(left), 1),)) if left else product)
-    return collect(terms)
+    return collect(terms) if changed else extent
+
+
+def alone(extent: Size) -> Atom | None:
+    """The atom that the polynomial is; None where it is anything else."""
+    (monomial, coefficient), *more = extent.terms
+    return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
 
 
 def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | None:
@@ -67,7 +79,7 @@ def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> 
         case Compare(relation, left):
             replaced = substitute(left, value)
             if isinstance(replaced, Size):
-                return Compare(relation, replaced)
+                return condition if replaced is left else Compare(relation, replaced)
             return bool(replaced >= 0 if relation == ">=" else (replaced == 0) == (relation == "=="))
         case AllOf(parts):
             return conjunction(*(substitute_cond(p, value) for p in parts))

@@ -27,6 +27,7 @@ from superopt.graph import (
     Extent,
     Floor,
     Inverse,
+    Number,
     Size,
     at_least,
     atoms,
@@ -35,6 +36,7 @@ from superopt.graph import (
     size,
     substitute_cond,
 )
+from superopt.prove.formulas import Expression, both, constant, decide, implies, product, require, total, unknown
 from superopt.prove.products import Monomial, consequences, integral, is_integer, rounding
 
 LINEAR_STEPS = 2_000_000
@@ -150,7 +152,7 @@ class _Linear:
         self.context = z3.Context()
         self.solver = z3.Solver(ctx=self.context)
         self.solver.set("rlimit", LINEAR_STEPS)
-        self.unknowns: dict[Monomial, z3.ArithRef] = {}
+        self.unknowns: dict[Monomial, Expression] = {}
         self.literals: dict[Cond, z3.BoolRef] = {}
         self.opposites: dict[Cond, z3.BoolRef] = {}
         self.answer = z3.unknown
@@ -158,7 +160,7 @@ class _Linear:
     def refutes(self, conditions: Sequence[Cond], doubts: Sequence[Cond] = ()) -> bool:
         """Whether the conditions cannot hold together while every doubt is false."""
         literals = [self.literal(c) for c in conditions] + [self.opposite(c) for c in doubts]
-        self.answer = self.solver.check(*literals)
+        self.answer = decide(self.solver, literals)
         return bool(self.answer == z3.unsat)
 
     def satisfied(self, conditions: Sequence[Cond], doubts: Sequence[Cond]) -> bool:
@@ -169,7 +171,7 @@ class _Linear:
 
         def value(atom: Atom) -> Extent | None:
             unknown = None if isinstance(atom, Floor | Inverse) else self.unknowns.get((atom,))
-            return None if unknown is None else _number(model.eval(unknown, model_completion=True))
+            return None if unknown is None else _number(model.eval(unknown.ref, model_completion=True))
 
         try:
             return all(substitute_cond(c, value) is True for c in conditions) and all(
@@ -182,7 +184,7 @@ class _Linear:
         known = self.literals.get(condition)
         if known is None:
             known = self.literals[condition] = z3.Bool(f"c{len(self.literals)}", self.context)
-            self.solver.add(z3.Implies(known, self.formula(condition)))
+            require(self.solver, implies(known, self.formula(condition)))
         return known
 
     def opposite(self, condition: Cond) -> z3.BoolRef:
@@ -191,7 +193,7 @@ class _Linear:
         known = self.opposites.get(condition)
         if known is None:
             known = self.opposites[condition] = z3.Bool(f"n{len(self.opposites)}", self.context)
-            self.solver.add(z3.Implies(known, z3.Not(self.formula(condition))))
+            require(self.solver, implies(known, z3.Not(self.formula(condition))))
         return known
 
     def formula(self, condition: Cond) -> z3.BoolRef:
@@ -200,35 +202,30 @@ class _Linear:
                 return z3.BoolVal(condition, self.context)
             case Compare(relation, left):
                 value = self.extent(left)
-                return value >= 0 if relation == ">=" else value == 0 if relation == "==" else value != 0
+                return value >= 0 if relation == ">=" else value.equals(0) if relation == "==" else value.differs(0)
             case AllOf(parts):
-                return z3.And(*map(self.formula, parts))
+                return both(*map(self.formula, parts))
             case AnyOf(parts):
                 return z3.Or(*map(self.formula, parts))
 
-    def extent(self, extent: Extent) -> z3.ArithRef:
+    def extent(self, extent: Extent) -> Expression:
         if not isinstance(extent, Size):
-            return self.constant(extent)
-        parts = [self.unknown(m) * self.constant(c) if m else self.constant(c) for m, c in _whole(extent).terms]
-        return z3.Sum(*parts) if len(parts) > 1 else parts[0]
+            return constant(extent, self.context)
+        return total(*(self.times(monomial, coefficient) for monomial, coefficient in _whole(extent).terms))
 
-    def constant(self, number: Extent) -> z3.ArithRef:
-        assert not isinstance(number, Size)
-        if isinstance(number, int):
-            return z3.IntVal(number, self.context)
-        fraction = Fraction(number)
-        return z3.RatVal(fraction.numerator, fraction.denominator, self.context)
+    def times(self, monomial: Monomial, coefficient: Number) -> Expression:
+        """A term of a polynomial."""
+        if not monomial:
+            return constant(coefficient, self.context)
+        return self.unknown(monomial) * constant(coefficient, self.context)
 
-    def variable(self, name: str, *, integer: bool) -> z3.ArithRef:
-        return z3.Int(name, self.context) if integer else z3.Real(name, self.context)
-
-    def unknown(self, monomial: Monomial) -> z3.ArithRef:
+    def unknown(self, monomial: Monomial) -> Expression:
         known = self.unknowns.get(monomial)
         if known is None:
             name = f"m{len(self.unknowns)}"
-            known = self.unknowns[monomial] = self.variable(name, integer=is_integer(monomial))
+            known = self.unknowns[monomial] = unknown(name, self.context, integer=is_integer(monomial))
             for fact in self.about(monomial):
-                self.solver.add(fact)
+                require(self.solver, fact)
         return known
 
     def about(self, monomial: Monomial) -> Iterator[z3.BoolRef]:
@@ -241,16 +238,16 @@ class _Linear:
                 yield self.unknown(monomial) >= 1
             case Floor() as quotient:
                 defined = self.formula(at_least(quotient.denominator, 1))
-                yield from (z3.Implies(defined, self.formula(bound)) for bound in rounding(quotient))
+                yield from (implies(defined, self.formula(bound)) for bound in rounding(quotient))
             case Inverse(of) as inverse:
                 value = self.unknown(monomial)
                 one = self.formula(same(_times(of, size(inverse)), 1))
-                yield z3.Implies(self.formula(at_least(of, 1)), z3.And(value > 0, value <= 1, one))
+                yield implies(self.formula(at_least(of, 1)), both(value > 0, value <= 1, one))
             case _:
                 pass
 
     def order_of_product(self, monomial: Monomial) -> Iterator[z3.BoolRef]:
-        product = self.unknown(monomial)
+        whole = self.unknown(monomial)
         for position, atom in enumerate(monomial):
             if atom in monomial[:position]:
                 continue
@@ -258,12 +255,12 @@ class _Linear:
             if not is_integer((atom,)) or not is_integer(rest):
                 continue
             a, b = self.unknown((atom,)), self.unknown(rest)
-            yield z3.Implies(z3.And(a >= 1, b >= 1), product >= a + b - 1)
-            yield z3.Implies(z3.And(a >= 1, b >= 0), product >= b)
-            yield z3.Implies(z3.And(a >= 1, b <= -1), product <= b - a + 1)
-            yield z3.Implies(z3.And(b >= 1, a <= -1), product <= a - b + 1)
-            yield z3.Implies(a == 0, product == 0)
-            yield z3.Implies(a == 1, product == b)
+            yield implies(both(a >= 1, b >= 1), whole >= a + b - 1)
+            yield implies(both(a >= 1, b >= 0), whole >= b)
+            yield implies(both(a >= 1, b <= -1), whole <= b - a + 1)
+            yield implies(both(b >= 1, a <= -1), whole <= a - b + 1)
+            yield implies(a.equals(0), whole.equals(0))
+            yield implies(a.equals(1), whole.equals(b))
 
 
 def _number(value: z3.ExprRef) -> Extent:
@@ -318,10 +315,10 @@ class _Nonlinear(_Linear):
         super().__init__()
         self.solver.set("rlimit", NONLINEAR_STEPS)
 
-    def unknown(self, monomial: Monomial) -> z3.ArithRef:
+    def unknown(self, monomial: Monomial) -> Expression:
         if len(monomial) == 1:
             return super().unknown(monomial)
-        return z3.Product(*[self.unknown((atom,)) for atom in monomial])
+        return product(*[self.unknown((atom,)) for atom in monomial])
 
 
 # ---------------------------------------------------------------- what was asked before

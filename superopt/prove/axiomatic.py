@@ -7,10 +7,11 @@ is text, and `replay.check` believes none of it: it reads the instances again, s
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from superopt.errors import ShapeError
 from superopt.prove.assumptions import Assumptions
-from superopt.prove.replay import check, needed, proved, well_typed
+from superopt.prove.replay import check, needed, proved, shortened, well_typed
 from superopt.prove.saturate import Limits, derive
 from superopt.rule import Rule
 from superopt.text import Equation
@@ -20,7 +21,7 @@ LIMITS = Limits()
 
 
 def prove_rule(rule: Rule, limits: Limits = LIMITS) -> Verdict:
-    """`Proved` with the instances that prove the rule at all of its ranks, or `Unknown`; the axioms never refute."""
+    """`Proved` with the instances that replaying the rule needs, or `Unknown`; the axioms never refute."""
     started = time.perf_counter()
     instances: dict[str, None] = {}
     for equation in rule.equations:
@@ -29,7 +30,7 @@ def prove_rule(rule: Rule, limits: Limits = LIMITS) -> Verdict:
             where = ", ".join(f"{name}[{rank}]" for name, rank in equation.ranks)
             return Unknown(f"at {where}: {found}" if where else found, _since(started))
         instances.update(dict.fromkeys(found))
-    return proved(instances, _since(started))
+    return replace(shortened(rule, list(instances)), milliseconds=_since(started))
 
 
 def prove_equation(equation: Equation, limits: Limits = LIMITS) -> Verdict:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from superopt import index
 from superopt.errors import InstantiationError
@@ -26,6 +26,7 @@ from superopt.graph import (
     Term,
     at_least,
     atoms,
+    attribute_atoms,
     same,
     size,
     substitute,
@@ -36,6 +37,7 @@ from superopt.graph import (
 from superopt.op import operator, registry
 from superopt.prove.align import quotients
 from superopt.prove.arithmetic import afresh, valid
+from superopt.prove.batching import representatives
 from superopt.prove.compare import Comparison
 from superopt.prove.instance import conditions, is_quotient, solved_conditions
 from superopt.prove.normal import Normal, TooLongError
@@ -69,13 +71,23 @@ def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
 
 
 @afresh()
-def prove_again(rule: Rule, *, seed: int = 0) -> Verdict:
-    """The verdict of `prove_axiom` on what it has proved before: the proof alone, and no counterexample looked for."""
+def prove_again(rule: Rule, bounded: Sequence[str] = ()) -> Verdict:
+    """`Proved`, if the definitions prove what they are said to prove: the rule for all sizes, or for those values alone.
+
+    `bounded` is that of the proof. No counterexample is looked for.
+    """
     started = time.perf_counter()
     both_ways = rule.statement.arrow == "=="
-    if all(Attempt(equation, {}, both_ways=both_ways).proved for equation in rule.equations):
-        return Proved((time.perf_counter() - started) * 1e3)
-    return prove_axiom(rule, seed=seed)
+    for equation in representatives(rule.equations):
+        chosen = [atom for atom in _unknowns(equation) if _limit(atom) in bounded]
+        if len(chosen) != len(bounded):
+            return Unknown(f"{' and '.join(bounded)} is no limit of this rule")
+        for values in itertools.product(VALUES, repeat=len(chosen)):
+            with afresh():
+                attempt = Attempt(equation, dict(zip(chosen, values, strict=True)), both_ways=both_ways)
+            if not attempt.proved:
+                return Unknown(attempt.reason, (time.perf_counter() - started) * 1e3)
+    return Proved((time.perf_counter() - started) * 1e3, tuple(bounded))
 
 
 def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False) -> Verdict:
@@ -105,8 +117,20 @@ def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False
         choices = itertools.product(VALUES, repeat=len(chosen))
         attempts = (Attempt(equation, dict(zip(chosen, values, strict=True)), both_ways=both_ways) for values in choices)
         if all(other.proved for other in attempts):
-            return Proved(spent(), tuple(f"{atom} in {', '.join(map(str, VALUES))}" for atom in chosen))
+            return Proved(spent(), tuple(map(_limit, chosen)))
     return Unknown(attempt.reason, spent())
+
+
+def _limit(atom: Atom) -> str:
+    """What bounds a proof that was made for some values of the unknown alone."""
+    return f"{atom} in {', '.join(map(str, VALUES))}"
+
+
+def _unknowns(equation: Equation) -> list[Atom]:
+    """The extents of the equation's variables, and its attribute variables."""
+    roots = equation.left + equation.right
+    dims = [Dim(v.name, axis) for v in variables(*roots) for axis in range(-v.rank, 0)]
+    return [*dims, *sorted(a for a in attribute_atoms(*roots) if isinstance(a, Sym))]
 
 
 def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from superopt.errors import UnprovedError
 from superopt.execute import in_order
 from superopt.prove.arithmetic import version
+from superopt.prove.batching import representatives
 from superopt.prove.index import prove_again, prove_axiom
-from superopt.prove.replay import replay
+from superopt.prove.replay import replay, shortened
 from superopt.prove.sample import instantiations, mismatch_at
 from superopt.prove.standing import resting_on_axioms
-from superopt.prove.verify import prove
+from superopt.prove.verify import objection_to, prove
 from superopt.rule import Rule, digest, laws
-from superopt.store import Entry, entry_of, families, objection, read_family, spec_digests
+from superopt.store import Entry, entry_of, families, objection, read_family, spec_digests, write_ledger
 from superopt.verdict import Counterexample, Proved, Refuted, Unknown, Verdict
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found out about one axiom or rule. `how` is "definitions", "axioms", "index" or "replayed"."""
+    """What was found out about one axiom or rule, at which choices of ranks.
+
+    `how` is "definitions", "axioms", "index" or "replayed"; `entry` is what the ledger said of a stored rule, if anything.
+    """
 
     name: str
     family: str
     rule: Rule
     verdict: Verdict
     how: str
+    ranks: tuple[str, ...] = ()
+    entry: Entry | None = None
 
     @property
     def milliseconds(self) -> float:
@@ -44,11 +51,6 @@ class Row:
     def bounded(self) -> tuple[str, ...]:
         """What was not left symbolic; empty for a proof about all sizes."""
         return self.verdict.bounded if isinstance(self.verdict, Proved) else ()
-
-    @property
-    def ranks(self) -> tuple[str, ...]:
-        """The choices of ranks that the verdict covers."""
-        return tuple(" ".join(f"{name}[{rank}]" for name, rank in e.ranks) for e in self.rule.equations)
 
     @property
     def word(self) -> str:
@@ -66,12 +68,13 @@ def prove_axioms(*, seed: int = 0, workers: int = 1) -> Iterator[Row]:
     """Every axiom and regrouping law proved from the definitions, one row each, in alphabetical order."""
     known = sorted(laws().items())
     verdicts = in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
-    for (name, law), verdict in zip(known, verdicts, strict=True):
-        yield Row(name, name.partition(".")[0], law, verdict, "definitions")
+    for (name, law), (verdict, choices) in zip(known, verdicts, strict=True):
+        yield Row(name, name.partition(".")[0], law, verdict, "definitions", choices)
 
 
-def _axiom(name: str, seed: int) -> Verdict:
-    return prove_axiom(laws()[name], seed=seed)
+def _axiom(name: str, seed: int) -> tuple[Verdict, tuple[str, ...]]:
+    law = laws()[name]
+    return prove_axiom(law, seed=seed), law.choices
 
 
 def axiom_entry(row: Row) -> Entry:
@@ -82,37 +85,64 @@ def axiom_entry(row: Row) -> Entry:
     return Entry(digest(row.rule), row.name, row.word, "index", row.word, (), row.ranks, (), (), version(), specs, "specs")
 
 
-def prove_store(*, fresh: bool, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Row]:
+def prove_store(
+    *, fresh: bool, shorten: bool = False, seed: int = 0, workers: int = 1, folder: Path | None = None
+) -> Iterator[Row]:
     """Every stored rule checked, one row each: `fresh` proves it from nothing, otherwise its stored proof is replayed.
 
-    Rules whose proof is stale get the verdict `Unknown`, unless `fresh`.
+    Rules whose proof is stale get the verdict `Unknown`, unless `fresh`. So do those whose proof has an instance that replaying
+    does not use, unless it is to `shorten` proofs: then the verdict is without it.
 
     Raises:
         StoreError: the store cannot be read.
     """
     known = [(family, *pair) for family in families(folder) for pair in read_family(family, folder)]
-    verdicts = in_order(_checked, [(rule, entry, fresh, seed) for _, rule, entry in known], workers=workers)
-    for (family, rule, _), verdict in zip(known, verdicts, strict=True):
-        how = "replayed" if not fresh else verdict.kind if isinstance(verdict, Proved) else ""
-        yield Row(rule.name, family, rule, verdict, how)
+    verdicts = in_order(_checked, [(rule, entry, fresh, shorten, seed) for _, rule, entry in known], workers=workers)
+    for (family, rule, entry), (verdict, how, choices) in zip(known, verdicts, strict=True):
+        yield Row(rule.name, family, rule, verdict, how, choices, entry)
 
 
-def _checked(rule: Rule, entry: Entry | None, fresh: bool, seed: int) -> Verdict:
-    return prove(rule, seed=seed) if fresh else _replayed(rule, entry, seed)
+def _checked(rule: Rule, entry: Entry | None, fresh: bool, shorten: bool, seed: int) -> tuple[Verdict, str, tuple[str, ...]]:
+    verdict = prove(rule, seed=seed) if fresh else _replayed(rule, entry, shorten)
+    return verdict, "replayed" if not fresh else verdict.kind if isinstance(verdict, Proved) else "", rule.choices
 
 
-def _replayed(rule: Rule, entry: Entry | None, seed: int) -> Verdict:
+def _replayed(rule: Rule, entry: Entry | None, shorten: bool) -> Verdict:
     """The stored proof of a rule, checked again without a search."""
     why = objection(rule, entry)
     if entry is None or why is not None:
         return Unknown(why or "no proof")
-    if entry.kind == "index":
-        return prove_again(rule, seed=seed)
     started = time.perf_counter()
-    verdict = replay(rule, entry.instances)
+    verdict = _again(rule, entry, shorten)
     if isinstance(verdict, Proved):
         verdict = resting_on_axioms(verdict)
     return replace(verdict, milliseconds=(time.perf_counter() - started) * 1e3)
+
+
+def _again(rule: Rule, entry: Entry, shorten: bool) -> Verdict:
+    if entry.kind != "index":
+        return shortened(rule, entry.instances) if shorten else replay(rule, entry.instances)
+    objections = (objection_to(equation) for equation in representatives(rule.equations))
+    why = next((why for why in objections if why is not None), None)
+    return prove_again(rule, entry.bounded) if why is None else Unknown(why)
+
+
+def write_proofs(rows: Sequence[Row], folder: Path | None = None) -> None:
+    """The ledgers of the rows' families hold their proofs; the rules, and how they were found, are what they were.
+
+    Raises:
+        StoreError: a ledger cannot be written. UnprovedError: a row is not proved, and nothing is written.
+    """
+    lines: dict[str, list[Entry]] = {}
+    for row in rows:
+        if not isinstance(row.verdict, Proved):
+            raise UnprovedError(f"nothing is written: {row.name} is not proved ({row.verdict})")
+        found = entry_of(row.rule, row.verdict, solver=version())
+        if row.entry is not None:
+            found = replace(found, origin=row.entry.origin, samples=row.entry.samples, part=row.entry.part)
+        lines.setdefault(row.family, []).append(found)
+    for family, entries in lines.items():
+        write_ledger(family, entries, folder)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
         for factor in sorted({a for m in _products(condition.left) for a in m}, key=str):
             whole, rest = _quotient(condition.left, factor)
             within = {factor, *atoms(rest)}
-            bounds = [c for c, named in about if c != condition and named <= within]
+            bounds = [c for c, named in about if named <= within and c != condition]
             if not _adds_up(size(factor) - 1, bounds):
                 continue
             if _adds_up(-1 - rest, bounds):

@@ -16,13 +16,15 @@ from fractions import Fraction
 import z3
 
 from superopt.errors import NotationError, ShapeError, SpecError
-from superopt.graph import Attribute, Extent, Monomial, Size, Term, subterms
+from superopt.graph import Attribute, Compare, Cond, Extent, Monomial, Size, Term, subterms
 from superopt.op import operator
 from superopt.prove.arithmetic import afresh, valid
 from superopt.prove.assumptions import Assumptions
+from superopt.prove.batching import representatives, without_factors
 from superopt.prove.definedness import founded, undefined_somewhere
 from superopt.prove.ground import Ground, read_ground
 from superopt.rule import Rule
+from superopt.substitution import alone
 from superopt.text import Equation
 from superopt.verdict import Proved, Unknown, Verdict
 
@@ -32,21 +34,27 @@ TENSOR = z3.DeclareSort("Tensor")
 
 
 def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Whether the instances prove the rule at all of its ranks and axes; each must hold at some of them."""
+    """Whether the instances prove the rule at all of its ranks and axes; each must hold where it is looked at."""
+    found = shortened(rule, instances)
+    if isinstance(found, Proved) and len(found.instances) < len(instances):
+        text = next(text for text in instances if text not in found.instances)
+        return Unknown(f"the conditions of {text} do not follow at any of the ranks that are looked at", found.milliseconds)
+    return found
+
+
+def shortened(rule: Rule, instances: Sequence[str]) -> Verdict:
+    """As `replay`, but `Proved` by those instances alone that hold at ranks and axes from which the others follow."""
     started = time.perf_counter()
-    used: dict[str, None] = {}
-    for equation in rule.equations:
+    used: set[str] = set()
+    for equation in representatives(rule.equations):
         try:
             grounds = check(Assumptions(equation), instances)
         except ShapeError as error:
             grounds = str(error)
         if isinstance(grounds, str):
             return Unknown(f"{_at(equation)}{grounds}", _since(started))
-        used.update(dict.fromkeys(g.text for g in grounds))
-    for text in instances:
-        if text not in used:
-            return Unknown(f"the conditions of {text} do not follow at any of the ranks", _since(started))
-    return proved(instances, _since(started))
+        used.update(g.text for g in grounds)
+    return proved((text for text in instances if text in used), _since(started))
 
 
 def proved(instances: Iterable[str], milliseconds: float) -> Proved:
@@ -102,13 +110,22 @@ def needed(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
 
 def well_typed(assumptions: Assumptions) -> str | None:
     """What is wrong with the rule's right side where its left side is well typed; None if nothing is."""
-    if not all(valid(known, claim) for known, claim in assumptions.divisions):
+    if not all(_divided(known, claim) or valid(known, claim) for known, claim in assumptions.divisions):
         return "its sizes cannot be solved"
     if not all(map(assumptions.typed, assumptions.right)):
         return "the right side is not shown to be well typed wherever the left side is"
     if not all(map(assumptions.alike, assumptions.left, assumptions.right)):
         return "the sides are not shown to have the same shape"
     return None
+
+
+def _divided(known: Iterable[Cond], claim: Cond) -> bool:
+    """Whether the claim is one of the equalities known, freed of factors that are known to be at least 1."""
+    facts = [c for c in known if isinstance(c, Compare)]
+    lowered = [c.left + 1 for c in facts if c.relation == ">="]
+    positive = {a for e in lowered if isinstance(e, Size) and (a := alone(e)) is not None}
+    plain = without_factors(claim, positive)
+    return any(c.relation == "==" and without_factors(c, positive) == plain for c in facts)
 
 
 def sound(ground: Ground, assumptions: Assumptions) -> bool:

@@ -38,7 +38,7 @@ def _prove(rule: Rule, seed: int) -> Verdict:
         if isinstance(from_axioms, Proved):
             return from_axioms
     for equation in rule.equations:
-        why = _objection(equation)
+        why = objection_to(equation)
         if why is not None:
             return _sampled(rule, why, seed)
     from_definitions = prove_axiom(rule, seed=seed)
@@ -47,7 +47,7 @@ def _prove(rule: Rule, seed: int) -> Verdict:
     return from_definitions
 
 
-def _objection(equation: Equation) -> str | None:
+def objection_to(equation: Equation) -> str | None:
     """Why the right side does not follow the left side's typing; None if it does."""
     try:
         return well_typed(Assumptions(equation))

@@ -1,0 +1,137 @@
+"""Formulas of arithmetic for Z3, made through its C interface: they are what z3's Python classes make, without asking at every
+step what sort each part is of, which takes longer than the answers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import z3
+from z3 import z3core
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expression:
+    """A number in Z3's eyes, an integer or a real one; an integer beside a real one counts as that."""
+
+    ref: z3.AstRef
+    integer: bool
+
+    def __add__(self, other: Expression | int) -> Expression:
+        return _joined(z3core.Z3_mk_add, self, other)
+
+    def __sub__(self, other: Expression | int) -> Expression:
+        return _joined(z3core.Z3_mk_sub, self, other)
+
+    def __mul__(self, other: Expression | int) -> Expression:
+        return _joined(z3core.Z3_mk_mul, self, other)
+
+    def __ge__(self, other: Expression | int) -> z3.BoolRef:
+        return _compared(z3core.Z3_mk_ge, self, other)
+
+    def __le__(self, other: Expression | int) -> z3.BoolRef:
+        return _compared(z3core.Z3_mk_le, self, other)
+
+    def __gt__(self, other: Expression | int) -> z3.BoolRef:
+        return _compared(z3core.Z3_mk_gt, self, other)
+
+    def equals(self, other: Expression | int) -> z3.BoolRef:
+        """The formula that both are the same number."""
+        return _compared(z3core.Z3_mk_eq, self, other)
+
+    def differs(self, other: Expression | int) -> z3.BoolRef:
+        """The formula that they are not."""
+        one, two = _alike([self, _number(other, self)])
+        return z3.BoolRef(z3core.Z3_mk_distinct(_context(self.ref), 2, _array(one, two)), self.ref.ctx)
+
+
+def unknown(name: str, context: z3.Context, *, integer: bool) -> Expression:
+    """The unknown number of this name."""
+    return Expression(z3.Int(name, context) if integer else z3.Real(name, context), integer)
+
+
+def constant(number: float | Fraction, context: z3.Context) -> Expression:
+    """A number that is known."""
+    if isinstance(number, int):
+        return Expression(_integer(number, context, z3core.Z3_mk_int_sort(context.ref())), integer=True)
+    fraction = Fraction(number)
+    return Expression(z3.RatVal(fraction.numerator, fraction.denominator, context), integer=False)
+
+
+def total(*parts: Expression) -> Expression:
+    """The sum of one or more."""
+    return _all(z3core.Z3_mk_add, parts) if len(parts) > 1 else parts[0]
+
+
+def product(*parts: Expression) -> Expression:
+    """The product of one or more."""
+    return _all(z3core.Z3_mk_mul, parts)
+
+
+def implies(condition: z3.BoolRef, claim: z3.BoolRef) -> z3.BoolRef:
+    """Where the condition holds, so does the claim."""
+    return z3.BoolRef(z3core.Z3_mk_implies(_context(condition), condition.ast, claim.ast), condition.ctx)
+
+
+def both(*parts: z3.BoolRef) -> z3.BoolRef:
+    """All of one or more hold."""
+    return z3.BoolRef(z3core.Z3_mk_and(_context(parts[0]), len(parts), _array(*parts)), parts[0].ctx)
+
+
+def require(solver: z3.Solver, formula: z3.BoolRef) -> None:
+    """The solver takes the formula for granted."""
+    z3core.Z3_solver_assert(_context(formula), solver.solver, formula.ast)
+
+
+def decide(solver: z3.Solver, literals: list[z3.BoolRef]) -> z3.CheckSatResult:
+    """Whether what the solver takes for granted can be, all literals with it."""
+    return z3.CheckSatResult(
+        z3core.Z3_solver_check_assumptions(solver.ctx.ref(), solver.solver, len(literals), _array(*literals))
+    )
+
+
+def _number(value: Expression | int, like: Expression) -> Expression:
+    """A number that stands beside `like`, of the same sort where it is given as such."""
+    if isinstance(value, Expression):
+        return value
+    return Expression(_integer(value, like.ref.ctx, z3core.Z3_get_sort(_context(like.ref), like.ref.ast)), like.integer)
+
+
+def _integer(number: int, context: z3.Context, sort: Any) -> z3.AstRef:
+    return z3.ArithRef(z3core.Z3_mk_numeral(context.ref(), str(number), sort), context)
+
+
+def _alike(parts: list[Expression]) -> list[z3.AstRef]:
+    if all(part.integer for part in parts):
+        return [part.ref for part in parts]
+    return [_real(part.ref) if part.integer else part.ref for part in parts]
+
+
+def _real(ref: z3.AstRef) -> z3.AstRef:
+    return z3.ArithRef(z3core.Z3_mk_int2real(_context(ref), ref.ast), ref.ctx)
+
+
+def _all(make: Callable[..., Any], parts: tuple[Expression, ...]) -> Expression:
+    refs = _alike([*parts])
+    made = make(_context(refs[0]), len(refs), _array(*refs))
+    return Expression(z3.ArithRef(made, refs[0].ctx), all(part.integer for part in parts))
+
+
+def _joined(make: Callable[..., Any], one: Expression, other: Expression | int) -> Expression:
+    return _all(make, (one, _number(other, one)))
+
+
+def _compared(make: Callable[..., Any], one: Expression, other: Expression | int) -> z3.BoolRef:
+    left, right = _alike([one, _number(other, one)])
+    return z3.BoolRef(make(_context(left), left.ast, right.ast), left.ctx)
+
+
+def _context(ref: z3.AstRef) -> Any:
+    return ref.ctx.ref()
+
+
+def _array(*refs: z3.AstRef) -> Any:
+    return (z3.Ast * len(refs))(*(ref.ast for ref in refs))

@@ -1,0 +1,187 @@
+"""Replay is a check: rules and proofs changed at random are refused, and one more axis is carried only where it may be."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from superopt.errors import InstantiationError, NotationError, ShapeError, SpecError, UnprovedError
+from superopt.prove.assumptions import Assumptions
+from superopt.prove.batching import follows, representatives
+from superopt.prove.ledger import prove_store, write_proofs
+from superopt.prove.replay import replay, shortened, well_typed
+from superopt.prove.sample import mismatch
+from superopt.rule import Rule, digest, parse_rule
+from superopt.store import Entry, Stored, entry_of, load, read_family, write_family
+from superopt.text import Equation
+from superopt.verdict import Proved, Unknown
+
+MUTANTS = 40
+SEED = 5
+
+
+def sides_differ(equation: Equation) -> bool:
+    """Whether random instances show the equation to be wrong, or its right side to be ill typed where its left side is not."""
+    try:
+        return well_typed(Assumptions(equation)) is not None or mismatch(equation, instances=12, seed=0) is not None
+    except (InstantiationError, ShapeError):
+        return False
+
+
+def changed(text: str, other: str, rng: random.Random) -> str:
+    """The text with one of its words, numbers or signs replaced by one of either text."""
+    word = re.compile(r"[a-z_]+|[0-9]+|[-+*@]")
+    here = rng.choice(list(word.finditer(text)))
+    return f"{text[: here.start()]}{rng.choice(word.findall(text + other))}{text[here.end() :]}"
+
+
+def mutants(rules: list[Stored], rng: random.Random) -> Iterator[tuple[Stored, Rule]]:
+    """Rules that are wrong, each made from a stored one by a change of its right side or by dropping a condition."""
+    while True:
+        stored = rng.choice(rules)
+        said = stored.rule.statement
+        if said.where and rng.random() < 0.5:
+            dropped = rng.choice(said.where)
+            statement = replace(said, where=tuple(c for c in said.where if c != dropped))
+        else:
+            statement = replace(said, right=changed(said.right, said.left, rng))
+        rule = Rule(stored.rule.name, statement)
+        try:
+            equations = rule.equations
+        except (NotationError, ShapeError, SpecError, SyntaxError):
+            continue
+        if len(equations) <= 20 and any(map(sides_differ, equations)):
+            yield stored, rule
+
+
+def forged(stored: Stored, rule: Rule, folder: Path) -> str:
+    """What checking the store says of a rule that is filed with another one's proof."""
+    ledger: Entry = replace(stored.entry, key=digest(rule), specs={})
+    write_family("forged", "", [(rule, ledger)], folder)
+    (row,) = prove_store(fresh=False, folder=folder)
+    return row.word
+
+
+@pytest.fixture(scope="module")
+def rules() -> list[Stored]:
+    return [stored for stored in load() if len(stored.entry.ranks) <= 10 and not stored.entry.bounded]
+
+
+def test_wrong_rules_are_refused_whatever_proof_is_filed_with_them(rules: list[Stored], tmp_path: Path) -> None:
+    found = mutants(rules, random.Random(SEED))
+    kinds = set()
+    for _ in range(MUTANTS):
+        stored, rule = next(found)
+        kinds.add((stored.entry.kind, bool(stored.rule.statement.where)))
+        assert forged(stored, rule, tmp_path) != "proved", f"{rule} with the proof of {stored.rule}"
+    assert len(kinds) == 4
+
+
+def test_a_true_rule_needs_its_own_proof(rules: list[Stored]) -> None:
+    rng = random.Random(SEED)
+    with_proofs = [stored for stored in rules if len(stored.entry.instances) > 1]
+    for stored in rng.sample(with_proofs, 12):
+        others = rng.choice(with_proofs).entry.instances
+        if set(others) != set(stored.entry.instances):
+            assert isinstance(replay(stored.rule, others), Unknown), stored.rule
+        assert isinstance(replay(stored.rule, stored.entry.instances[:0]), Unknown), stored.rule
+
+
+def test_an_instance_that_is_not_used_is_refused_and_left_out_on_writing() -> None:
+    rule = parse_rule("a: x @ y + x @ z => x @ (y + z) for x[2, 3], y[2], z[2]")
+    needed, superfluous = "matmul.distribute-right(x=x, y=y, z=z)", "relu.twice(x=concat(y, w, axis=-1))"
+    assert isinstance(replay(rule, [needed]), Proved)
+    assert isinstance(replay(rule, [needed, superfluous.replace("w", "y")]), Proved | Unknown)
+    wide = "concat.slice-first(x=x, y=y, k=-3)"
+    verdict = replay(rule, [needed, wide])
+    assert isinstance(verdict, Unknown)
+    assert wide in verdict.reason
+    kept = shortened(rule, [needed, wide])
+    assert isinstance(kept, Proved)
+    assert kept.instances == (needed,)
+
+
+def test_writing_proofs_changes_nothing_but_proofs(tmp_path: Path) -> None:
+    rule = parse_rule("a: x @ y + x @ z => x @ (y + z) for x[2, 3], y[2], z[2]")
+    needed = "matmul.distribute-right(x=x, y=y, z=z)"
+    proof = Proved(1.0, axioms=("concat.slice-first", "matmul.distribute-right"), kind="axioms")
+    long = replace(proof, instances=("concat.slice-first(x=x, y=y, k=-3)", needed))
+    write_family("matrix", "", [(rule, entry_of(rule, long, solver="none", origin="a test", samples=3))], tmp_path)
+    text = (tmp_path / "matrix.rules").read_bytes()
+    rows = list(prove_store(fresh=False, folder=tmp_path))
+    assert [row.word for row in rows] == ["unknown"]
+    with pytest.raises(UnprovedError, match="nothing is written"):
+        write_proofs(rows, tmp_path)
+    write_proofs(list(prove_store(fresh=False, shorten=True, folder=tmp_path)), tmp_path)
+    ((_, entry),) = read_family("matrix", tmp_path)
+    assert entry is not None
+    assert (entry.instances, entry.axioms) == ((needed,), ("matmul.distribute-right",))
+    assert (entry.origin, entry.samples) == ("a test", 3)
+    assert (tmp_path / "matrix.rules").read_bytes() == text
+    assert [row.word for row in prove_store(fresh=False, folder=tmp_path)] == ["proved"]
+
+
+# ---------------------------------------------------------------- one more axis
+
+
+@pytest.mark.parametrize(
+    ("text", "apart"),
+    [
+        ("a: relu(relu(x)) => relu(x) for x[1, 2, 3, 4]", 1),
+        ("a: x @ y + x @ z => x @ (y + z) for x[2, 3, 4], y[2, 3, 4], z[2, 3, 4]", 1),
+        ("a: reduce_sum(relu(x), axes=(k,)) => reduce_sum(relu(x), axes=(k,)) for x[2, 3, 4], k[-1, -2, -3, -4]", 2),
+        ("a: silu(concat(x, y, axis=k)) => concat(silu(x), silu(y), axis=k) for x[1, 2, 3], y[1, 2, 3], k[-1, -2, -3]", 1),
+        ("a: softmax(x, axis=k) => softmax(x, axis=k) for x[1, 2, 3], k[-1, -2, -3]", 1),
+        ("a: expand(t, shape=n, axes=(k,)) => expand(t, shape=n, axes=(k,)) for t[1], n[1, 2, 3], k[-1, -2, -3]", 1),
+        ("a: reshape(x, shape=(x.shape[-1] * x.shape[-2],)) => reshape(x, shape=(x.shape[-1] * x.shape[-2],)) for x[2, 3]", 2),
+    ],
+)
+def test_axes_on_which_every_operator_acts_apart_are_carried(text: str, apart: int) -> None:
+    assert len(representatives(parse_rule(text).equations)) <= apart
+
+
+@pytest.mark.parametrize(
+    ("smaller", "larger"),
+    [
+        ("relu(relu(x)) => relu(x) for x[1]", "relu(relu(x)) => x for x[2]"),
+        ("x + y => y + x for x[1], y[1]", "x + y => x + x for x[2], y[2]"),
+        (
+            "reduce_sum(x, axes=(-1,)) => reduce_sum(x, axes=(-1,)) for x[2]",
+            "reduce_sum(x, axes=(-1,)) => reduce_sum(x, axes=(-2,)) for x[3]",
+        ),
+        ("softmax(x, axis=-1) => softmax(x, axis=-1) for x[1]", "softmax(x, axis=-1) => softmax(x, axis=-2) for x[2]"),
+        (
+            "reverse(x, axis=-1) => reverse(x, axis=-1) for x[1]",
+            "reverse(x, axis=-1) => reverse(reverse(x, axis=-1), axis=-2) for x[2]",
+        ),
+        ("scale(x, factor=a) => scale(x, factor=a) for x[1]", "scale(x, factor=a) => scale(x, factor=2) for x[2]"),
+        ("x @ y => x @ y for x[2], y[2]", "x @ y => x @ transpose(y, perm=(-3, -1, -2)) for x[3], y[3]"),
+        ("x => x for x[1] where x.shape[-1] == 1", "x => x for x[2]"),
+        ("x => slice(x, axis=-1, stop=x.shape[-1]) for x[1]", "x => slice(x, axis=-1, stop=x.shape[-2]) for x[2]"),
+        (
+            "concat(x, y, axis=-1) => concat(x, y, axis=-1) for x[1], y[1]",
+            "concat(x, y, axis=-1) => concat(y, x, axis=-1) for x[2], y[2]",
+        ),
+    ],
+)
+def test_what_does_not_hold_slice_by_slice_is_not_carried(smaller: str, larger: str) -> None:
+    (one,), (other,) = parse_rule(f"a: {smaller}").equations, parse_rule(f"a: {larger}").equations
+    assert not follows(other, one)
+
+
+def test_no_wrong_equation_follows_from_a_right_one_with_an_axis_less(rules: list[Stored]) -> None:
+    rng = random.Random(SEED)
+    several = [stored for stored in rules if len(stored.entry.ranks) > 1]
+    found = mutants(several, rng)
+    tried = 0
+    while tried < 10 * MUTANTS:
+        stored, rule = next(found)
+        for larger in filter(sides_differ, rule.equations):
+            for smaller in stored.rule.equations:
+                tried += 1
+                assert not follows(larger, smaller), f"{larger} from {smaller}"
