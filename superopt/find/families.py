@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superopt.find import batches, convolution, images, matrix, pointwise, reductions
+from superopt.find import batches, convolution, images, lookups, matrix, pointwise, reductions
 from superopt.find.universe import Universe
 
 UNIVERSES: tuple[Universe, ...] = (
@@ -51,6 +51,7 @@ UNIVERSES: tuple[Universe, ...] = (
     images.ENLARGING,
     images.BLOCKS,
     images.TRANSPOSED,
+    *lookups.UNIVERSES,
 )
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(u.family for u in UNIVERSES))
 ABOUT: Mapping[str, str] = {
@@ -60,6 +61,7 @@ ABOUT: Mapping[str, str] = {
     "batches": "Rules about batched products, stacked tensors, and positions picked by constant indices.",
     "images": "Rules about enlarging, pooling and blocks of images, and transposed convolutions.",
     "convolution": "Rules about convolutions, pools, channels and the layout of images.",
+    "lookups": "Rules about rows of tables at positions that are known at run time alone: what is done to the table before.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
 }
 """What the rules of each family are about, as the first lines of its file say."""
