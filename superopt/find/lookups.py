@@ -110,6 +110,24 @@ STACKED = Universe(
     ),
     ranges={**SIZES, "m": SMALL, "b": SMALL},
     limit=3,
+    weighing=1,
 )
 
-UNIVERSES = (LINEAR, PIECES, *FUNCTIONS, STACKED)
+SINGLE = Universe(
+    family="lookups",
+    name="stacks of one table",
+    variables=((TABLES[0],), (INDICES[0],)),
+    constants=(),
+    templates=(
+        Template("lookup", 2, takes=(("u", "reshape"), ("i", "reshape"))),
+        unary("reshape", shape=(1, N, K), first=N),
+        unary("reshape", shape=(1, P), first=P),
+        unary("reshape", shape=(1, P, K), first=P),
+        unary("reshape", shape=(P, K), first=1),
+        unary("reshape", shape=(P,), first=1),
+    ),
+    ranges=SIZES,
+    limit=4,
+)
+
+UNIVERSES = (LINEAR, PIECES, *FUNCTIONS, STACKED, SINGLE)

@@ -4,7 +4,8 @@ What pays only when it is done everywhere no window shows: a product of every ti
 the steps apart costs more at each of them, and at all of them together it is one product. A rule of several outputs is applied
 to siblings: two products that share an operand become parts of one, and so do two of those, until all of them are one. What a
 sweep leaves for operators that only move elements to cancel is tidied at once. First each sweep that is estimated to gain is
-measured, and taken where it does; then several are followed one after another by estimate alone, and their best ends measured.
+measured, and taken where it does; when none is left, several are followed one after another by estimate alone, and their best
+ends measured.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
 """Operators that only move elements, with which sweeps leave a state untidy."""
 STEEP = 0.25
 """A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
+ALIKE = 1e-3
+"""A smaller relative difference of estimates is none."""
 LARGEST = 6
 """Operators of a left side, at most."""
 
@@ -71,9 +74,10 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     while better and time.monotonic() < within.deadline:
         begun, start = found.steps, found.outputs
         sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), within.deadline)
-        descended = len([*sweeper.descent(start, taken)])
-        ends = sorted(sweeper.cheaper(start), key=lambda end: end.estimate)
-        better = descended + sum(map(taken, ends[:MEASURED])) > 0
+        better = len([*sweeper.descent(start, taken)]) > 0
+        if not better:
+            ends = sorted(sweeper.cheaper(start), key=lambda end: end.estimate)
+            better = sum(map(taken, ends[:MEASURED])) > 0
     return replace(found, stopped=OUT_OF_TIME if time.monotonic() >= within.deadline else SWEPT)
 
 
@@ -102,7 +106,7 @@ class Sweeper:
                         ahead.append(end)
                         if end.estimate < here * (1 - GAIN):
                             yield end
-            frontier = sorted(ahead, key=lambda s: s.estimate)[: self.reach.beam]
+            frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
 
     def descent(self, start: State, taken: Callable[[Swept], bool]) -> Iterator[Swept]:
         """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains.
@@ -230,6 +234,15 @@ class Sweeper:
             return None
         roots = tuple(root for root in wanted if root in done)
         return Swept(state, (*start.steps, Step(rule, roots, tuple(done[root] for root in roots))), estimate)
+
+
+def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
+    """The states from the cheapest on, of those estimated alike the first: they differ by what was only rearranged."""
+    last = 0.0
+    for swept in sorted(states, key=lambda s: s.estimate):
+        if swept.estimate > last * (1 + ALIKE):
+            last = swept.estimate
+            yield swept
 
 
 def _siblings(live: Sequence[Term]) -> list[list[Term]]:
