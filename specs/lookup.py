@@ -13,7 +13,7 @@ from superopt.graph import Term
 from superopt.index import Index, Tensor, Value, picked, require, same, tensor
 from superopt.op import Emit, Node, apply
 
-ONNX = "Gather"
+ONNX = ("Gather", "GatherND")
 EXACT = "order"
 
 AXIOMS = """
@@ -68,6 +68,8 @@ def lookup(x: Tensor, indices: Tensor) -> Tensor:
 
 def lift(node: Node) -> Term | None:
     x, indices = node.operand(0), node.operand(1)
+    if node.op_type == "GatherND":
+        return _in_stack(node, x, indices)
     if node.attribute("axis", 0) not in (0, -x.rank):
         return None
     table = x if x.rank == 2 else apply("reshape", x, shape=(x.sizes[0], prod(x.sizes[1:])))
@@ -75,6 +77,16 @@ def lift(node: Node) -> Term | None:
     found = apply("lookup", table, flat)
     wanted = (*indices.sizes, *x.sizes[1:])
     return apply("reshape", found, shape=wanted) if found.shape != wanted else found
+
+
+def _in_stack(node: Node, x: Term, indices: Term) -> Term | None:
+    """Rows of each table at positions that stand along a last axis of extent 1."""
+    tables = x.rank - 2
+    if tables < 1 or node.attribute("batch_dims", 0) != tables or indices.rank != tables + 2 or indices.sizes[-1] != 1:
+        return None
+    under = indices.args[0] if indices.op == "reshape" else indices
+    flat = under if under.shape == indices.shape[:-1] else apply("reshape", indices, shape=indices.shape[:-1])
+    return apply("lookup", x, flat)
 
 
 def lower(term: Term, emit: Emit) -> str:

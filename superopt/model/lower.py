@@ -30,9 +30,9 @@ from superopt.model.booleans import MOVERS, resolved
 from superopt.model.hosts import ROLES, taken, written
 from superopt.model.nodes import AttributeValue, Lowered, NodeText, needed, renamed
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
-from superopt.model.positions import unflattened
 from superopt.model.units import sunk
 from superopt.op import apply, operator, registry
+from superopt.rows import unflattened
 
 SMALL = 64
 Array: TypeAlias = "npt.NDArray[Any]"
@@ -330,10 +330,8 @@ class _Lowering:
 
     def _position(self, term: Term) -> str:
         """A variable of positions, as integers of as many bits as all others have."""
-        bits = {x.position for x in variables(*self.wanted.values())} - {0}
-        name = term.name
-        if term.position < max(bits):
-            name = self("Cast", name, to=TensorProto.INT64)
+        most = max(x.position for x in variables(*self.wanted.values()))
+        name = self("Cast", term.name, to=TensorProto.INT64) if term.position < most else term.name
         self.whole.add(name)
         return name
 

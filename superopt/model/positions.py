@@ -6,12 +6,12 @@ model computes with them, what moves them is lifted, and what picks rows by them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from superopt.graph import Term
 from superopt.model.booleans import MOVERS
-from superopt.op import apply
 
+PICKERS = ("Gather", "GatherND")
 MOVES = frozenset({"concat", "expand", "gather", "lookup", "reshape", "slice", "transpose"})
 
 
@@ -26,14 +26,5 @@ def admitted(op_type: str, inputs: Sequence[Term | None]) -> list[Term | None]:
     """The inputs of a node without the integers that it does more with than move them, or pick by them (None)."""
     first = next(iter(inputs), None)
     moves = op_type in MOVERS and first is not None and is_position(first)
-    taken = [moves or (op_type == "Gather" and place == 1) for place in range(len(inputs))]
+    taken = [moves or (op_type in PICKERS and place == 1) for place in range(len(inputs))]
     return [x if x is None or good or not is_position(x) else None for x, good in zip(inputs, taken, strict=True)]
-
-
-def unflattened(term: Term, alone: Callable[[Term], bool]) -> Term | None:
-    """Rows that are looked up at flattened positions, put in the positions' own shape, as one lookup; else None."""
-    found = term.args[0] if term.op == "reshape" else term
-    if found.op != "lookup" or found.args[0].rank != 2 or found.args[1].op != "reshape" or not alone(found):
-        return None
-    table, positions = found.args[0], found.args[1].args[0]
-    return apply("lookup", table, positions) if term.shape == (*positions.shape, table.shape[-1]) else None

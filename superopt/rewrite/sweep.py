@@ -261,10 +261,17 @@ def _siblings(live: Sequence[Term]) -> list[list[Term]]:
 
 def _order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
     """The operator, then the term and the position in it of the first part that it is applied to, then its weights."""
-    part = next((a for a in term.args if a.op == "slice"), None)
+    part = next((p for a in term.args if (p := _source(a)).op == "slice"), None)
     start = 0 if part is None else part["start"]
     position = start if isinstance(start, int) else math.inf
     return term.op, "" if part is None else part.args[0].key, position, tuple(a.key for a in term.args if a.constant)
+
+
+def _source(term: Term) -> Term:
+    """What the term is, but for its shape."""
+    while term.op == "reshape":
+        term = term.args[0]
+    return term
 
 
 def _no(_: str) -> tuple[Term, ...]:
