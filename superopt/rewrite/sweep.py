@@ -112,7 +112,8 @@ class Sweeper:
         """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains.
 
         Rules are tried in the order of what they gained the last time, or in one sweep (lazy greedy; Minoux, Accelerated greedy
-        algorithms for maximizing submodular set functions, 1978); what is not taken is tried again when others were.
+        algorithms for maximizing submodular set functions, 1978); what is not taken is tried again when others were. A rule
+        that gains nothing by itself counts with what it makes possible.
         """
         swept = Swept(start, (), self.estimate(start))
         found = True
@@ -123,6 +124,8 @@ class Sweeper:
                 rule = max(gains, key=lambda name: gains[name])
                 del gains[rule]
                 best = self._best(swept, rule)
+                if swept.estimate - best.estimate <= GAIN * swept.estimate:
+                    best = self._followed(swept, rule)
                 gain = swept.estimate - best.estimate
                 if gain <= GAIN * swept.estimate:
                     continue
@@ -141,6 +144,20 @@ class Sweeper:
     def _best(self, start: Swept, rule: str) -> Swept:
         """The cheapest of what the rule's sweeps lead to; `start` if none is cheaper."""
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
+
+    def _followed(self, start: Swept, rule: str) -> Swept:
+        """Where the rule's first sweep leads and, from there, sweeps of rules that had no places before, each while one is
+        estimated cheaper; `start` if that is no cheaper altogether.
+        """
+        before = self._places(start.state)
+        best = here = next(self._first(start, rule), start)
+        while best is not start:
+            news = [name for name in self._places(here.state) if name not in before]
+            best = min((self._best(here, name) for name in news), key=lambda swept: swept.estimate, default=here)
+            if best.estimate >= here.estimate:
+                break
+            here = best
+        return min(start, here, key=lambda swept: swept.estimate)
 
     def _first(self, start: Swept, rule: str) -> Iterator[Swept]:
         """Where the rule's first sweep leads."""
