@@ -482,3 +482,10 @@ def test_folding_keeps_apart_what_a_weight_is_called(name: str) -> None:
     term = apply("reshape", apply("scale", weight, factor=2.0), shape=(6,))
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(fold([term], {name: value})[term], 2 * value.reshape(6))
+
+
+def test_concatenations_inside_each_other_become_one_however_they_nest() -> None:
+    a, b, c, d = (variable(name, (2, 3)) for name in "abcd")
+    left, right = apply("concat", a, b, axis=-1), apply("concat", c, d, axis=-1)
+    lowered = lower({"out": apply("concat", left, right, axis=-1)}, NEWEST)
+    assert [(n.op_type, n.inputs) for n in lowered.nodes] == [("Concat", ("a", "b", "c", "d"))]

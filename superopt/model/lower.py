@@ -238,12 +238,12 @@ class _Lowering:
         return self.stored[key]
 
     def nested(self, term: Term) -> list[Term]:
-        operands = [term.args[0]]
-        rest = term.args[1]
-        while rest.op == term.op and rest.attributes == term.attributes and self.uses[rest] == 1 and not self._ready(rest):
-            operands.append(rest.args[0])
-            rest = rest.args[1]
-        return [*operands, rest]
+        operands, stack = list[Term](), [*reversed(term.args)]
+        while stack:
+            x = stack.pop()
+            inside = x.op == term.op and x.attributes == term.attributes and self.alone(x)
+            (stack if inside else operands).extend(reversed(x.args) if inside else [x])
+        return operands
 
     def chain(self, op_type: str, term: Term, inverse: Inverse | None = None) -> str:
         return self._chained(op_type, term, self.operands.get(term, term.args), None, inverse)
