@@ -60,7 +60,7 @@ def _positions(terms: Sequence[Term], arrays: Mapping[str, Array], rng: np.rando
             for name in (v.name for v in variables(term.args[1])):
                 rows[name] = min(term.args[0].sizes[-2], rows.get(name, term.args[0].sizes[-2]))
     for name, count in sorted(rows.items()):
-        yield name, rng.integers(-count, count, arrays[name].shape).astype(np.float32)
+        yield name, np.asarray(rng.integers(-count, count, arrays[name].shape), dtype=np.float32)
 
 
 def chosen(rule: Rule, choices: int) -> Sequence[Equation]:
