@@ -98,6 +98,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "power": np.power,
     "positive": lambda v: np.where(v > 0, 1.0, 0.0),
     "zero": lambda v: np.where(v == 0, 1.0, 0.0),
+    "position": lambda v, n: np.mod(np.floor(v), n),
     "choose": lambda c, v, w: np.asarray(np.where(c != 0, v, w)),
 }
 
@@ -157,6 +158,14 @@ class Grid:
 
     def select(self, condition: Any, then: Any, other: Any) -> Any:
         return self.domain.select(condition, then, other)
+
+    def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        """Every position's value, of which the chosen one is taken."""
+        position = self.call("position", value, self.number(extent))
+        result = body(0)
+        for k in range(1, int(extent)):  # type: ignore[arg-type]
+            result = self.call("choose", self.call("zero", position - self.number(k)), body(k), result)
+        return result
 
     def call(self, function: str, *arguments: Any) -> Any:
         return self.domain.call(function, *arguments)

@@ -164,6 +164,7 @@ class Fields:
             "positive": self._positive,
             "zero": self._zero,
             "choose": self._choose,
+            "position": self._position,
             "reciprocal": self._reciprocal,
             "sqrt": self._sqrt,
             "rsqrt": lambda v: self._reciprocal(self._sqrt(v)),
@@ -234,6 +235,10 @@ class Fields:
         first, second = left - right > close, right - left > close
         chosen = np.where(second[..., None, :], b, a)
         return _lost(chosen, ~first & ~second & ~_alike(a, b))
+
+    def _position(self, v: Array, extent: Array) -> Array:
+        whole = np.mod(np.floor(v[..., 0, :]), extent[..., 0, :])
+        return np.repeat(whole[..., None, :], v.shape[-2], axis=-2)
 
     def _positive(self, v: Array) -> Array:
         real = v[..., 0, :]

@@ -59,7 +59,19 @@ class Inverse:
         return f"1 / ({self.of})"
 
 
-Atom: TypeAlias = Dim | Sym | Floor | Inverse
+@dataclass(frozen=True)
+class Entry:
+    """What an integer tensor holds at a position, modulo `extent`: a position of an axis of that extent, read at run time."""
+
+    tensor: str
+    indices: tuple[Extent, ...]
+    extent: Extent
+
+    def __str__(self) -> str:
+        return f"{self.tensor}[{', '.join(map(str, self.indices))}] % ({self.extent})"
+
+
+Atom: TypeAlias = Dim | Sym | Floor | Inverse | Entry
 Monomial: TypeAlias = tuple[Atom, ...]
 Term: TypeAlias = tuple[Monomial, Number]
 KEPT = 1 << 16
@@ -113,7 +125,7 @@ class Size:
         return collect([*terms_of(other), *((m, -c) for m, c in self.terms)])
 
     def __mul__(self, other: Extent) -> Extent:
-        return collect([(_product(m, n), c * d) for m, c in self.terms for n, d in terms_of(other)])
+        return collect([(_monomial((*m, *n)), c * d) for m, c in self.terms for n, d in terms_of(other)])
 
     __rmul__ = __mul__
 
@@ -142,16 +154,13 @@ class Size:
         return at_least(self, other)
 
     def atoms(self) -> Iterator[Atom]:
-        """Every atom, those inside quotients included."""
+        """Every atom, those inside quotients and entries included."""
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
-                match atom:
-                    case Floor(numerator, denominator):
-                        yield from atoms(numerator)
-                        yield from atoms(denominator)
-                    case Inverse(of):
-                        yield from atoms(of)
+                for part in () if isinstance(atom, Dim | Sym) else vars(atom).values():
+                    for extent in part if isinstance(part, tuple) else (part,):
+                        yield from atoms(extent)
 
 
 Extent: TypeAlias = "int | float | Fraction | Size"
@@ -162,10 +171,6 @@ def terms_of(extent: Extent) -> tuple[Term, ...]:
     if isinstance(extent, Size):
         return extent.terms
     return (((), extent),) if extent else ()
-
-
-def _product(one: Monomial, other: Monomial) -> Monomial:
-    return _monomial((*one, *other)) if one and other else one or other
 
 
 @functools.lru_cache(maxsize=KEPT)
@@ -187,10 +192,6 @@ def _order(monomial: Monomial) -> tuple[int, list[tuple[str, str]]]:
     return len(monomial), [_atom_key(a) for a in monomial]
 
 
-def _order_of_term(term: Term) -> tuple[int, list[tuple[str, str]]]:
-    return _order(term[0])
-
-
 def collect(terms: Iterable[Term]) -> Extent:
     """The sum of the terms, whose monomials are in canonical order."""
     total: dict[Monomial, Number] = {}
@@ -201,8 +202,7 @@ def collect(terms: Iterable[Term]) -> Extent:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
-    if len(kept) > 1:
-        kept.sort(key=_order_of_term)
+    kept.sort(key=lambda term: _order(term[0]))
     return Size(tuple(kept))
 
 
@@ -244,10 +244,10 @@ def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
 
 def _divided(numerator: Extent, denominator: Size) -> Extent | None:
     """The polynomial that times the denominator is the numerator, if there is one: division from the leading terms down."""
-    leading = Size((max(denominator.terms, key=_order_of_term),))
+    leading = Size((max(denominator.terms, key=lambda term: _order(term[0])),))
     whole: Extent = 0
     while numerator != 0:
-        monomial, coefficient = max(terms_of(numerator), key=_order_of_term)
+        monomial, coefficient = max(terms_of(numerator), key=lambda term: _order(term[0]))
         quotient = _exact_quotient(monomial, coefficient, leading)
         if quotient is None:
             return None
@@ -292,7 +292,7 @@ def _show(terms: tuple[Term, ...]) -> str:
     text = ""
     for monomial, coefficient in sorted(terms, key=lambda item: (-len(item[0]), item[1] < 0)):
         magnitude = magnitude_of(coefficient)
-        factors = [f"({a})" if isinstance(a, Floor | Inverse) else str(a) for a in monomial]
+        factors = [f"({a})" if not isinstance(a, Dim | Sym) else str(a) for a in monomial]
         body = " * ".join(([show_extent(magnitude)] if magnitude != 1 or not factors else []) + factors)
         sign = "-" if coefficient < 0 else "+"
         text = f"{text} {sign} {body}" if text else (f"-{body}" if sign == "-" else body)

@@ -127,6 +127,12 @@ class Term:
         return self.op == VARIABLE and self.attributes[-1][0] == "condition"
 
     @property
+    def position(self) -> int:
+        """How many bits the integers have as which a model keeps the term; 0 unless it is a variable of positions."""
+        name, bits = self.attributes[-1] if self.op == VARIABLE else ("", 0)
+        return bits if name == "position" and isinstance(bits, int) else 0
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """The shape of a term of a model, where every extent is a number."""
         return tuple(map(_number, self.shape))
@@ -193,16 +199,19 @@ def intern_term(
     return term
 
 
-def variable(name: str, shape: int | Shape, *, constant: bool = False, condition: bool = False) -> Term:
+def variable(name: str, shape: int | Shape, *, constant: bool = False, condition: bool = False, position: int = 0) -> Term:
     """A variable; a rank instead of a shape gives symbolic extents `name.shape[axis]`.
 
-    One that is a `condition` holds 0 and 1 alone, and a model keeps it as booleans.
+    One that is a `condition` holds 0 and 1 alone, and a model keeps it as booleans; one that is a `position` holds positions of
+    an axis, and a model keeps it as integers of so many bits.
     """
     if isinstance(shape, int):
         shape = _symbolic(name, shape)
     attributes: tuple[tuple[str, Attribute], ...] = (("name", name), ("shape", shape))
     if condition:
         attributes = (*attributes, ("condition", True))
+    if position:
+        attributes = (*attributes, ("position", position))
     return intern_term(VARIABLE, (), attributes, shape, constant=constant)
 
 

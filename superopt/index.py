@@ -35,6 +35,7 @@ __all__ = [
     "lowest",
     "maximum",
     "number",
+    "picked",
     "require",
     "same",
     "select",
@@ -83,6 +84,8 @@ class Interpretation(Protocol):
 
     def select(self, condition: Condition, then: Value, other: Value) -> Value: ...
 
+    def picked(self, value: Value, extent: Extent, body: Callable[[Index], Value]) -> Value: ...
+
     def call(self, function: str, *arguments: Value) -> Value: ...
 
     def number(self, value: Real | Index) -> Value: ...
@@ -111,6 +114,9 @@ class Shapes:
     maximum = total
 
     def select(self, condition: Condition, then: Value, other: Value) -> Value:
+        raise NotImplementedError
+
+    def picked(self, value: Value, extent: Extent, body: Callable[[Index], Value]) -> Value:
         raise NotImplementedError
 
     def call(self, function: str, *arguments: Value) -> Value:
@@ -159,6 +165,11 @@ def maximum(extent: Extent, body: Callable[[Index], Value]) -> Value:
 def select(condition: Condition, then: Value, other: Value) -> Value:
     """`then` where the condition on indices holds, `other` elsewhere (which may read out of bounds where it is not chosen)."""
     return _current.get().select(condition, then, other)
+
+
+def picked(value: Value, extent: Extent, body: Callable[[Index], Value]) -> Value:
+    """body(k) for the position k that a value holds: rounded down, and modulo the extent, so that -1 is the last position."""
+    return _current.get().picked(value, extent, body)
 
 
 def call(function: str, *arguments: Value) -> Value:

@@ -63,6 +63,9 @@ class _Degrees:
     def select(self, condition: Any, then: Any, other: Any) -> Any:
         return then + other
 
+    def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        return value.through_function() * body(0)
+
     def call(self, function: str, *arguments: Any) -> Any:
         if function == "choose":
             condition, then, other = arguments

@@ -110,7 +110,7 @@ class Emit(Protocol):
         """
 
     def nested(self, term: Term) -> list[Term]:
-        """The operands of a term that nests to the right in terms of the same operator and attributes."""
+        """The operands of a term that nests in terms of the same operator and attributes, from left to right."""
 
     def chain(self, op_type: str, term: Term, inverse: tuple[str, Callable[[Term], Term | None]] | None = None) -> str:
         """A term as a chain of binary nodes (one node if the ONNX operator takes any number of inputs): parts of it that are

@@ -10,6 +10,7 @@ from superopt.extent import (
     Atom,
     Compare,
     Cond,
+    Entry,
     Extent,
     Floor,
     Inverse,
@@ -20,6 +21,7 @@ from superopt.extent import (
     disjunction,
     floor_divide,
     inverse,
+    size,
     terms_of,
 )
 
@@ -67,6 +69,8 @@ def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | No
             return floor_divide(substitute(numerator, value), substitute(denominator, value))
         case Inverse(of):
             return inverse(substitute(of, value))
+        case Entry(tensor, indices, extent):
+            return size(Entry(tensor, tuple(substitute(i, value) for i in indices), substitute(extent, value)))
         case _:
             return None
 

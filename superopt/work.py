@@ -87,6 +87,10 @@ class _Costs:
         reads = tuple(max(a, b) for a, b in zip(then.reads, other.reads, strict=True))
         return _Cost(max(then.flops, other.flops), reads)
 
+    def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        one: _Cost = body(0)
+        return replace(one, reads=tuple(a + b for a, b in zip(one.reads, value.reads, strict=True)))
+
     def call(self, function: str, *arguments: Any) -> Any:
         one = functools.reduce(lambda a, b: a + b, arguments)
         picked = function == "zero"

@@ -97,6 +97,8 @@ def _positions(term: Term) -> tuple[Term | None, int]:
     match term.op:
         case "gather":
             return term.args[1], term.args[0].sizes[term.integer("axis")]
+        case "lookup":
+            return term.args[1], term.args[0].sizes[-2]
         case "one_hot":
             return term.args[0], term.integer("depth")
         case _:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
-from superopt.graph import subterms, variable
+from superopt.graph import Term, subterms, variable, variables
 from superopt.match import Binding, instantiate
+from superopt.model.session import Array
 from superopt.model.sides import Pair, differences
 from superopt.op import POSITIVE, operator
 from superopt.prove.instance import instantiations
@@ -47,7 +48,19 @@ def cases(rules: Iterable[Rule], *, instances: int, choices: int = 0, seed: int 
                 arrays = {names[n]: rng.standard_normal(s).astype(np.float32) for n, s in sorted(instance.shapes.items())}
                 if _positive(equation):
                     arrays = {name: np.asarray(np.abs(a) + np.float32(0.5)) for name, a in arrays.items()}
+                arrays.update(_positions(sides[0] + sides[1], arrays, rng))
                 yield Case(rule, ranks, number, Pair(sides[0], sides[1], arrays))
+
+
+def _positions(terms: Sequence[Term], arrays: Mapping[str, Array], rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
+    """Whole numbers for the variables that say where lookups are, within all the tables that are looked up there."""
+    rows: dict[str, int] = {}
+    for term in subterms(*terms):
+        if term.op == "lookup":
+            for name in (v.name for v in variables(term.args[1])):
+                rows[name] = min(term.args[0].sizes[-2], rows.get(name, term.args[0].sizes[-2]))
+    for name, count in sorted(rows.items()):
+        yield name, np.asarray(rng.integers(-count, count, arrays[name].shape), dtype=np.float32)
 
 
 def chosen(rule: Rule, choices: int) -> Sequence[Equation]:

@@ -253,11 +253,13 @@ def _comes_back(term: Term) -> bool:
         return False
     if term.op in ("expand", "slice", "reshape", "pad", "stride", "tile", "repeat"):
         return term.shape != term.args[0].shape and all(n > 1 for x in (term, *term.args) for n in x.sizes)
-    return True
+    return term.op != "lookup" or term.args[1].rank == term.args[0].rank - 1
 
 
-def _of_conditions(term: Term) -> Term:
-    """The term with conditions for those of its variables that ONNX would make booleans of."""
+def _as_stored(term: Term) -> Term:
+    """The term with conditions for those of its variables that ONNX would make booleans of, positions for those of integers."""
+    if term.op == "lookup":
+        return apply("lookup", term.args[0], variable("y", term.args[1].shape, position=64))
     cast = {node.inputs[0] for node in lower({"out": term}, NEWEST).nodes if node.op_type == "Cast"}
     operands = [variable(x.name, x.shape, condition=x.name in cast) for x in term.args]
     return apply(term.op, *operands, **dict(term.attributes))
@@ -267,7 +269,7 @@ def _of_conditions(term: Term) -> Term:
 @settings(max_examples=25)
 @given(data=st.data())
 def test_lifting_what_was_lowered_gives_the_term(name: str, data: st.DataObject) -> None:
-    term = _of_conditions(data.draw(applications(name).filter(_comes_back)))
+    term = _as_stored(data.draw(applications(name).filter(_comes_back)))
     model = ir.from_proto(model_of(lower({"out": term}, NEWEST), set(term.args), {"out": term}, NEWEST))
     terms = lifted(model.graph, NEWEST)
     assert {v.name: t for v, t in terms.items()}["out"] is term
@@ -480,3 +482,10 @@ def test_folding_keeps_apart_what_a_weight_is_called(name: str) -> None:
     term = apply("reshape", apply("scale", weight, factor=2.0), shape=(6,))
     value = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(fold([term], {name: value})[term], 2 * value.reshape(6))
+
+
+def test_concatenations_inside_each_other_become_one_however_they_nest() -> None:
+    a, b, c, d = (variable(name, (2, 3)) for name in "abcd")
+    left, right = apply("concat", a, b, axis=-1), apply("concat", c, d, axis=-1)
+    lowered = lower({"out": apply("concat", left, right, axis=-1)}, NEWEST)
+    assert [(n.op_type, n.inputs) for n in lowered.nodes] == [("Concat", ("a", "b", "c", "d"))]

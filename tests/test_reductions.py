@@ -123,7 +123,7 @@ def test_a_node_lifts_to_what_it_computes_and_back(case: Any) -> None:
 
 
 OPAQUE: list[tuple[str, list[Array], list[int], int, dict[str, Any]]] = [
-    ("Gather", [X, _integers(0, 1)], [], 1, {}),
+    ("Gather", [X, _integers(0, 1)], [], 1, {"axis": 1}),
     ("Gather", [X, _integers(0, 7)], [1], 1, {}),
     ("LayerNormalization", [X, VECTOR], [1], 3, {}),
     ("ReduceMax", [X, _integers(1)], [], 1, {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superopt.find import batches, convolution, images, matrix, pointwise, reductions
+from superopt.find import batches, convolution, images, lookups, matrix, pointwise, reductions
 from superopt.find.universe import Universe
 
 UNIVERSES: tuple[Universe, ...] = (
@@ -51,6 +51,7 @@ UNIVERSES: tuple[Universe, ...] = (
     images.ENLARGING,
     images.BLOCKS,
     images.TRANSPOSED,
+    *lookups.UNIVERSES,
     convolution.PADDED,
     convolution.PADDED_DEPTHWISE,
 )
@@ -62,6 +63,7 @@ ABOUT: Mapping[str, str] = {
     "batches": "Rules about batched products, stacked tensors, and positions picked by constant indices.",
     "images": "Rules about enlarging, pooling and blocks of images, and transposed convolutions.",
     "convolution": "Rules about convolutions, pools, channels and the layout of images.",
+    "lookups": "Rules about rows of tables at positions that are known at run time alone: what is done to the table before.",
     "padding": "Rules about channels that are zero: how they move through images and kernels, and where they cancel.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
 }

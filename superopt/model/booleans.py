@@ -13,8 +13,12 @@ from onnx.defs import OpSchema
 from superopt.errors import ShapeError
 
 BOOLEAN, NUMBER = "tensor(bool)", "tensor(float)"
-_MOVERS = ("Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose")
-CARRIERS = frozenset((*_MOVERS, "Unsqueeze", "And", "Or", "Not"))
+MOVERS = frozenset(
+    {"Concat", "Expand", "Flatten", "Gather", "GatherND", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile"}
+    | {"Transpose", "Unsqueeze"}
+)
+"""Operators that only move elements, of whatever type."""
+CARRIERS = MOVERS | {"And", "Or", "Not"}
 """Operators that ONNX Runtime runs on booleans as on numbers, or on booleans alone."""
 
 

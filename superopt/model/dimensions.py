@@ -87,7 +87,7 @@ class Sizing:
     def _numeric(self, term: Term) -> Term:
         if term.is_variable:
             shape = tuple(self.extent(n) for n in term.shape)
-            return variable(term.name, shape, constant=term.constant, condition=term.condition)
+            return variable(term.name, shape, constant=term.constant, condition=term.condition, position=term.position)
         attributes = {name: substitute_attribute(value, self._values.get) for name, value in term.attributes}
         return apply(term.op, *(self._known[a] for a in term.args), **attributes)
 

@@ -3,9 +3,9 @@
 A node is in an island if it lifts to terms. Every path that leaves the lifted nodes and comes back to them climbs one level.
 An island is a connected set of lifted nodes of one level and one floating-point type (nodes that read the same value are
 connected too), so no path leaves an island and returns to it, and whatever replaces the island's outputs cannot close a cycle
-through the rest of the model. Nodes that only combine weights are in no island: every island that uses them has them in its
-terms. Every graph of the model, be it the top one or a body of control flow, has islands of its own, for which a value that a
-body takes from around it is a value from outside.
+through the rest of the model. Nodes that only combine weights, or only move integers, are in no island: every island that uses
+them has them in its terms. Every graph of the model, be it the top one or a body of control flow, has islands of its own, for
+which a value that a body takes from around it is a value from outside.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from superopt.graph import Term, variables
 from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.generic import lower_everywhere
-from superopt.model.lift import FLOATS
+from superopt.model.lift import BITS, FLOATS
 from superopt.model.load import Model
+from superopt.model.positions import is_position
 from superopt.model.views import Views
 
 
@@ -31,8 +32,8 @@ class Island:
 
     `values` has the term of every value that the nodes produce; `outputs`, of those that are used elsewhere, are graph outputs
     or are captured by a subgraph; `conditions` names those of them that are booleans. A variable of the terms is a value from
-    outside; it is constant if it is a weight, and a condition if it is boolean. All others are numbers of type `dtype`.
-    `scope` says which of the model's graphs the nodes are in.
+    outside; it is constant if it is a weight, a condition if it is boolean, and a position if it is an integer. All others are
+    numbers of type `dtype`. `scope` says which of the model's graphs the nodes are in.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -69,7 +70,7 @@ class Chart:
         self._scopes = {graph: scope for scope, graph in graphs(self.model).items()}
         nodes = [node for graph in self._scopes for node in graph]
         self._only = _float_type([v for node in nodes for v in node.outputs])
-        self._weights: dict[ir.Value, Term] = {}
+        self._inlined: dict[ir.Value, Term] = {}
         self._levels: dict[ir.Node, int] = {}
         self._reach: dict[ir.Value, int] = {}
         self._inland: set[ir.Value] = set()
@@ -108,17 +109,20 @@ class Chart:
         return value.is_graph_output() or any(use.node not in inside for use in value.uses())
 
     def _is_weight(self, value: ir.Value) -> bool:
-        leaf = self._weights.get(value) or self.views.leaf(value)
+        leaf = self._inlined.get(value) or self.views.leaf(value)
         return leaf is not None and leaf.constant
 
     def _place(self, node: ir.Node) -> None:
-        """Notes the node's level if it lifts, its terms if it only combines weights, and how far its results have come."""
+        """Notes the node's level if it lifts, its terms if it is in no island, and how far its results have come."""
         lifted = self._lifted(node, {})
         if lifted is not None and not self._lowers(lifted):
             lifted = None
         if lifted is not None and all(term.constant for term in lifted.values()):
-            self._weights.update(lifted)
+            self._inlined.update(lifted)
             return
+        if lifted is not None and any(map(is_position, lifted.values())):
+            self._inlined.update(lifted)
+            lifted = None
         graph = _graph_of(node)
         read = [v for v in _reads(node) if v.graph is graph]
         if lifted is not None:
@@ -148,9 +152,9 @@ class Chart:
         with boolean results, only where that is the type of the whole model.
         """
         results = [v for v in node.outputs if v.name]
-        if node.op_identifier() in self.model.functions or self._float_type(node) is None:
+        if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
             return None
-        operands = [None if v is None else terms.get(v) or self._weights.get(v) or self.views.leaf(v) for v in node.inputs]
+        operands = [None if v is None else terms.get(v) or self._inlined.get(v) or self.views.leaf(v) for v in node.inputs]
         lifted = self.views.lift(node, operands)
         if lifted is None:
             return None
@@ -162,6 +166,12 @@ class Chart:
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
             return self._only if own in (None, self._only) else None
         return own
+
+
+def _moves_integers(node: ir.Node) -> bool:
+    """Whether the node has integers as its first input, and results of that type."""
+    first = node.inputs[0] if node.inputs else None
+    return first is not None and first.dtype in BITS and all(v.dtype == first.dtype for v in node.outputs)
 
 
 class _Partition:

@@ -15,26 +15,28 @@ import onnx_ir as ir
 
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import Term, variable
+from superopt.model.positions import admitted
 from superopt.model.units import hoisted
 from superopt.op import Operator, apply, fraction_of, registry
 from superopt.text import parse
 
 Array = npt.NDArray[Any]
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
+BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT64: 64}
 SMALLEST_OPSET = 7
 
 
 def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple[Term, ...] | None:
     """The terms of the node's outputs, or None where no spec binds the node.
 
-    `inputs` has a term for every input of the node: None for one that is left out or that is no floating-point or boolean
-    tensor of known shape. Constant operands (axes, shapes, numbers) are read from the node itself.
+    `inputs` has a term for every input of the node: None for one that is left out or that is no tensor of known shape whose
+    type has terms. Constant operands (axes, shapes, numbers) are read from the node itself.
     """
     if opset < SMALLEST_OPSET or node.domain not in ("", "ai.onnx") or node.overload:
         return None
     if node.op_type == "Identity" or _is_inactive_dropout(node) or _is_number_of_condition(node):
         return None if inputs[0] is None else (inputs[0],)
-    lifted = _Node(node, inputs, opset)
+    lifted = _Node(node, admitted(node.op_type, inputs), opset)
     for spec in _bindings(node.op_type):
         assert spec.lift is not None
         try:
@@ -48,16 +50,18 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
 
 
 def leaf_of(value: ir.Value) -> Term | None:
-    """The variable named after a floating-point or boolean value of known, nonempty shape, constant if it is a weight, a
-    condition if it is boolean; None for any other value.
+    """The variable named after a value of known, nonempty shape: constant if it is a weight, a condition if it is boolean, a
+    position if it holds integers that are not known beforehand; None for a value of another type.
     """
-    shape, condition = value.shape, value.dtype == ir.DataType.BOOL
-    if value.name is None or shape is None or not (condition or value.dtype in FLOATS):
+    shape, condition, position = value.shape, value.dtype == ir.DataType.BOOL, BITS.get(value.dtype, 0)
+    if value.name is None or shape is None or not (condition or position or value.dtype in FLOATS):
+        return None
+    if position and _constant(value) is not None:
         return None
     extents = tuple(d for d in shape if isinstance(d, int) and d > 0)
     if len(extents) != len(shape):
         return None
-    return variable(value.name, extents, constant=_is_stored(value), condition=condition)
+    return variable(value.name, extents, constant=_is_stored(value), condition=condition, position=position)
 
 
 def constant_array(value: ir.Value) -> Array | None:

@@ -26,12 +26,13 @@ from superopt.composite import unfolded
 from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
 from superopt.graph import Term, subterms, variables
-from superopt.model.booleans import resolved
+from superopt.model.booleans import MOVERS, resolved
 from superopt.model.hosts import ROLES, taken, written
 from superopt.model.nodes import AttributeValue, Lowered, NodeText, needed, renamed
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
 from superopt.model.units import sunk
 from superopt.op import apply, operator, registry
+from superopt.rows import unflattened
 
 SMALL = 64
 Array: TypeAlias = "npt.NDArray[Any]"
@@ -182,12 +183,12 @@ class _Lowering:
     def _computed(self, term: Term) -> str:
         if term.is_variable:
             self.booleans.update([term.name] if term.condition else [])
-            return term.name
+            return self._position(term) if term.position else term.name
         if self._ready(term):
             return self._initializer(literal(term, self.dtype) if self.constant is None else self.constant(term))
         if term in self.splits:
             return self._split(term)
-        moved = sunk(term, self.alone)
+        moved = sunk(term, self.alone) or unflattened(term, self.alone)
         if moved is not None:
             return self.name_of(moved)
         if term in self.hosts:
@@ -226,8 +227,10 @@ class _Lowering:
 
     def integers(self, term: Term, extent: int) -> str:
         if self.constant is None or not term.constant:
-            name = self("Cast", term, to=TensorProto.INT64)
-            self.whole.add(name)
+            name = self.name_of(term)
+            if name not in self.whole:
+                name = self("Cast", name, to=TensorProto.INT64)
+                self.whole.add(name)
             return name
         key = ("positions", term, extent)
         if key not in self.stored:
@@ -235,12 +238,12 @@ class _Lowering:
         return self.stored[key]
 
     def nested(self, term: Term) -> list[Term]:
-        operands = [term.args[0]]
-        rest = term.args[1]
-        while rest.op == term.op and rest.attributes == term.attributes and self.uses[rest] == 1 and not self._ready(rest):
-            operands.append(rest.args[0])
-            rest = rest.args[1]
-        return [*operands, rest]
+        operands, stack = list[Term](), [*reversed(term.args)]
+        while stack:
+            x = stack.pop()
+            inside = x.op == term.op and x.attributes == term.attributes and self.alone(x)
+            (stack if inside else operands).extend(reversed(x.args) if inside else [x])
+        return operands
 
     def chain(self, op_type: str, term: Term, inverse: Inverse | None = None) -> str:
         return self._chained(op_type, term, self.operands.get(term, term.args), None, inverse)
@@ -322,7 +325,15 @@ class _Lowering:
         results = tuple(self._fresh(op_type) for _ in range(outputs))
         self.nodes.append(NodeText(op_type, tuple(names), results, tuple(written)))
         self.booleans.update(itertools.compress(results, yielded))
+        self.whole.update(results if op_type in MOVERS and names[0] in self.whole else ())
         return results
+
+    def _position(self, term: Term) -> str:
+        """A variable of positions, as integers of as many bits as all others have."""
+        most = max(x.position for x in variables(*self.wanted.values()))
+        name = self("Cast", term.name, to=TensorProto.INT64) if term.position < most else term.name
+        self.whole.add(name)
+        return name
 
     def _kind(self, name: str) -> bool | None:
         """Whether the value is boolean; None if it is neither that nor a floating-point number, or there is none."""

@@ -15,6 +15,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from superopt.graph import Term
 
+INTEGERS = {32: TensorProto.INT32, 64: TensorProto.INT64}
 IR_VERSION = 4  # the first in which an initializer need not be an input
 Array: TypeAlias = "npt.NDArray[Any]"
 AttributeValue: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
@@ -82,7 +83,7 @@ def model_of(
     graph = onnx.helper.make_graph(
         [node_proto(n) for n in lowered.nodes],
         "terms",
-        [info(x.name, TensorProto.BOOL if x.condition else kind, x.sizes) for x in inputs],
+        [info(x.name, INTEGERS.get(x.position) or (TensorProto.BOOL if x.condition else kind), x.sizes) for x in inputs],
         [info(name, TensorProto.BOOL if name in lowered.booleans else kind, term.sizes) for name, term in outputs.items()],
         [_tensor(array, name) for name, array in lowered.initializers.items()],
     )

@@ -124,6 +124,8 @@ class _Positions:
     def select(self, condition: Any, then: Any, other: Any) -> Any:
         raise _Elsewhere
 
+    picked = select
+
     def call(self, function: str, *arguments: Any) -> Any:
         return ANYTHING
 

@@ -71,9 +71,9 @@ class Views:
         if len(shapes) < len(found) or len({len(s) for s in shapes}) > 1:
             return None
         if value in self._shapes:
-            return variable(first.name, self._shapes[value], condition=first.condition)
+            return variable(first.name, self._shapes[value], condition=first.condition, position=first.position)
         shape: Shape | None = _complete(self._fitted(column, ()) for column in zip(*shapes, strict=True))
-        return None if shape is None else variable(first.name, shape, condition=first.condition)
+        return None if shape is None else variable(first.name, shape, condition=first.condition, position=first.position)
 
     def lift(self, node: ir.Node, operands: Sequence[Term | None]) -> tuple[Term, ...] | None:
         """The terms of the node's outputs over those of its inputs, as `lift_node` has them; None where sizings disagree."""

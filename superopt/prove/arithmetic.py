@@ -17,6 +17,7 @@ from fractions import Fraction
 
 import z3
 
+from superopt.extent import Entry
 from superopt.graph import (
     AllOf,
     AnyOf,
@@ -239,6 +240,8 @@ class _Linear:
             case Floor() as quotient:
                 defined = self.formula(at_least(quotient.denominator, 1))
                 yield from (implies(defined, self.formula(bound)) for bound in rounding(quotient))
+            case Entry(_, _, extent):
+                yield both(self.unknown(monomial) >= 0, self.formula(at_least(extent - 1, size(monomial[0]))))
             case Inverse(of) as inverse:
                 value = self.unknown(monomial)
                 one = self.formula(same(_times(of, size(inverse)), 1))

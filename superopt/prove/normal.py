@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from superopt import index
 from superopt.errors import ShapeError
-from superopt.extent import parts_of
+from superopt.extent import Entry, parts_of
 from superopt.graph import Atom, Cond, Extent, Size, Sym, at_least, integral, negation, size
 from superopt.prove.signs import Signs
 from superopt.prove.sums import (
@@ -230,6 +230,19 @@ class Normal:
         if isinstance(condition, bool):
             return then if condition else other
         return Value(Choice(condition, then.tree, other.tree), self)
+
+    def picked(self, value: Value, extent: Extent, body: Callable[[Any], Value]) -> Value:
+        return Value(self._picked(value.tree, extent, body, ()), self)
+
+    def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], Value], known: Guard) -> Tree:
+        """What body is at the position that each leaf holds, which has to be an entry of a variable."""
+        match tree:
+            case Choice():
+                return _branch(tree, lambda part, path: self._picked(part, extent, body, path), known)
+            case (Summand(1, (), (), (Read(name, indices),)),):
+                return body(0 if extent == 1 else size(Entry(name, indices, extent))).tree
+            case _:
+                raise TooLongError("a position is computed by more than moves")
 
     def call(self, function: str, *arguments: Value) -> Value:
         return Value(_called(function, [a.tree for a in arguments], ()), self)

@@ -49,7 +49,7 @@ def canonical(outputs: State) -> Canonical:
     for term in order:
         kind = "w" if term.constant else "x"
         name = f"{kind}{counts[kind]}"
-        numbered[term] = variable(name, term.shape, constant=term.constant, condition=term.condition)
+        numbered[term] = variable(name, term.shape, constant=term.constant, condition=term.condition, position=term.position)
         counts[kind] += 1
     return Canonical(_renamed(outputs, numbered), {new.name: old for old, new in numbered.items()})
 
@@ -68,7 +68,7 @@ def _colours(outputs: State) -> dict[Term, str]:
     order = subterms(*outputs)
     colours: dict[Term, str] = {}
     for term in order:
-        shown = (term.shape, term.constant, term.condition) if term.is_variable else term.attributes
+        shown = (term.shape, term.constant, term.condition, term.position) if term.is_variable else term.attributes
         colours[term] = _hash(term.op, shown, _operands(term, colours))
     for _ in range(ROUNDS):
         uses: dict[Term, list[str]] = {term: [] for term in order}

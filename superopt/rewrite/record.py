@@ -67,13 +67,14 @@ def restored(record: Json) -> Found:
 
 def _node(term: Term, place: Callable[[Term], int]) -> Json:
     if term.is_variable:
-        given = {"name": term.name, "shape": term.shape, "constant": term.constant, "condition": term.condition}
+        given = {"name": term.name, "shape": term.shape, "constant": term.constant}
+        given |= {"condition": term.condition, "position": term.position}
         return ["", [], {name: _json(value) for name, value in given.items()}]
     return [term.op, [*map(place, term.args)], {name: _json(value) for name, value in term.attributes}]
 
 
 def _variable(values: dict[str, Any]) -> Term:
-    return variable(values["name"], values["shape"], constant=values["constant"], condition=values["condition"])
+    return variable(values.pop("name"), values.pop("shape"), **values)
 
 
 def _json(value: object) -> Json:

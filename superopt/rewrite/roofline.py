@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from superopt.graph import Term, subterms
 from superopt.op import operator
+from superopt.rows import unflattened
 from superopt.work import work
 
 
@@ -41,7 +42,8 @@ def seconds(state: tuple[Term, ...], machine: Machine) -> float:
     """The estimated time of one run of the state.
 
     Weight-only terms cost nothing, nor does what ONNX broadcasts by itself. What one kernel does together is started once: a
-    bias and an activation with the product before them, all parts of an operand, a concatenation of concatenations.
+    bias and an activation with the product before them, all parts of an operand, a concatenation of concatenations, a lookup
+    and the shape of its positions.
     """
     live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
     return sum(_term(t, machine) for t in live) - _together(live, state) * machine.launch
@@ -55,8 +57,10 @@ def _together(live: list[Term], state: tuple[Term, ...]) -> float:
     biased = {t for t in live if _is_bias(t) and any(_takes_bias(a) and uses[a] == 1 for a in t.args)}
     hosts = {t for t in live if t.op == "conv"} | biased
     activated = sum(t.op in ACTIVATIONS and t.args[0] in hosts and uses[t.args[0]] == 1 for t in live)
+    shaped = [t for t in live if t.op == "reshape" and unflattened(t, lambda x: uses[x] == 1)]
+    flat = sum(1 + (uses[t.args[0].args[1]] == 1) for t in shaped)
     moved = sum(parts.values()) - len(parts) + sum(not a.constant for a in joined)
-    return len(biased) + activated + ALONGSIDE * moved
+    return len(biased) + activated + flat + ALONGSIDE * moved
 
 
 def _takes_bias(term: Term) -> bool:

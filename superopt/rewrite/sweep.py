@@ -4,8 +4,8 @@ What pays only when it is done everywhere no window shows: a product of every ti
 the steps apart costs more at each of them, and at all of them together it is one product. A rule of several outputs is applied
 to siblings: two products that share an operand become parts of one, and so do two of those, until all of them are one. What a
 sweep leaves for operators that only move elements to cancel is tidied at once. First each sweep that is estimated to gain is
-measured, and taken where it does; then several are followed one after another by estimate alone, and their best ends measured.
-Before all that, the island is tried in wider form (see `widen`).
+measured, and taken where it does; when none is left, several are followed one after another by estimate alone, and their best
+ends measured. Before all that, the island is tried in wider form (see `widen`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ MEASURED = 3
 """How many of the states that are estimated cheaper are measured, the cheapest first."""
 STEEP = 0.25
 """A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
+ALIKE = 1e-3
+"""A smaller relative difference of estimates is none."""
 LARGEST = 6
 """Operators of a left side, at most."""
 
@@ -74,9 +76,10 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     while better and time.monotonic() < within.deadline:
         begun, start = found.steps, found.outputs
         sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), within.deadline)
-        descended = len([*sweeper.descent(start, taken)])
-        ends = sorted(sweeper.cheaper(start), key=lambda end: end.estimate)
-        better = descended + sum(map(taken, ends[:MEASURED])) > 0
+        better = len([*sweeper.descent(start, taken)]) > 0
+        if not better:
+            ends = sorted(sweeper.cheaper(start), key=lambda end: end.estimate)
+            better = sum(map(taken, ends[:MEASURED])) > 0
     return replace(found, stopped=OUT_OF_TIME if time.monotonic() >= within.deadline else SWEPT)
 
 
@@ -105,13 +108,14 @@ class Sweeper:
                         ahead.append(end)
                         if end.estimate < here * (1 - GAIN):
                             yield end
-            frontier = sorted(ahead, key=lambda s: s.estimate)[: self.reach.beam]
+            frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
 
     def descent(self, start: State, taken: Callable[[Swept], bool]) -> Iterator[Swept]:
         """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains.
 
         Rules are tried in the order of what they gained the last time, or in one sweep (lazy greedy; Minoux, Accelerated greedy
-        algorithms for maximizing submodular set functions, 1978); what is not taken is tried again when others were.
+        algorithms for maximizing submodular set functions, 1978); what is not taken is tried again when others were. A rule
+        that gains nothing by itself counts with what it makes possible.
         """
         swept = Swept(start, (), self.estimate(start))
         found = True
@@ -122,6 +126,8 @@ class Sweeper:
                 rule = max(gains, key=lambda name: gains[name])
                 del gains[rule]
                 best = self._best(swept, rule)
+                if swept.estimate - best.estimate <= GAIN * swept.estimate:
+                    best = self._followed(swept, rule)
                 gain = swept.estimate - best.estimate
                 if gain <= GAIN * swept.estimate:
                     continue
@@ -140,6 +146,20 @@ class Sweeper:
     def _best(self, start: Swept, rule: str) -> Swept:
         """The cheapest of what the rule's sweeps lead to; `start` if none is cheaper."""
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
+
+    def _followed(self, start: Swept, rule: str) -> Swept:
+        """Where the rule's first sweep leads and, from there, sweeps of rules that had no places before, each while one is
+        estimated cheaper; `start` if that is no cheaper altogether.
+        """
+        before = self._places(start.state)
+        best = here = next(self._first(start, rule), start)
+        while best is not start:
+            news = [name for name in self._places(here.state) if name not in before]
+            best = min((self._best(here, name) for name in news), key=lambda swept: swept.estimate, default=here)
+            if best.estimate >= here.estimate:
+                break
+            here = best
+        return min(start, here, key=lambda swept: swept.estimate)
 
     def _first(self, start: Swept, rule: str) -> Iterator[Swept]:
         """Where the rule's first sweep leads."""
@@ -236,16 +256,32 @@ class Sweeper:
         return Swept(state, (*start.steps, Step(rule, roots, tuple(done[root] for root in roots))), estimate)
 
 
+def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
+    """The states from the cheapest on, of those estimated alike the first: they differ by what was only rearranged."""
+    last = 0.0
+    for swept in sorted(states, key=lambda s: s.estimate):
+        if swept.estimate > last * (1 + ALIKE):
+            last = swept.estimate
+            yield swept
+
+
 def _order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
     """The operator, then the term and the position in it of the first part that it is applied to, then its weights.
 
     So siblings made of parts of one term stand in the order of the parts, and the weights of equal layers are joined in one
     order, and shared as before.
     """
-    part = next((a for a in term.args if a.op == "slice"), None)
+    part = next((p for a in term.args if (p := _source(a)).op == "slice"), None)
     start = 0 if part is None else part["start"]
     position = start if isinstance(start, int) else math.inf
     return term.op, "" if part is None else part.args[0].key, position, tuple(a.key for a in term.args if a.constant)
+
+
+def _source(term: Term) -> Term:
+    """What the term is, but for its shape."""
+    while term.op == "reshape":
+        term = term.args[0]
+    return term
 
 
 def _no(_: str) -> tuple[Term, ...]:
