@@ -27,9 +27,9 @@ from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
+from superopt.rewrite.island import search_island
 from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rewrite.search import search as windowed
-from superopt.rewrite.sweep import sweep
 from superopt.rule import Rule
 from superopt.segments import (
     Gain,
@@ -254,7 +254,7 @@ class _Run:
             deadline = start + self.budget * share
             sweeping = kind == "sweeps"
             parts = whole(chart) if sweeping else segments(chart, between=kind == "windows between")
-            find = sweep if sweeping else windowed
+            find = search_island if sweeping else windowed
             found = list(self._told(search.gains(parts, deadline, find=find), parts, f"search, pass {number}"))
             taken = affordable(found, growth)
             growth -= sum(gain.bytes for gain in taken)

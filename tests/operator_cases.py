@@ -36,7 +36,7 @@ def forms(name: str) -> tuple[Term, ...]:
     spec = operator(name)
     found = []
     for ranks in itertools.product(RANKS, repeat=spec.arity):
-        operands = [variable(letter, rank) for letter, rank in zip("xyz", ranks, strict=False)]
+        operands = [variable(letter, rank) for letter, rank in zip("xyzuvw", ranks, strict=False)]
         for values in itertools.product(*(list(_choices(p)) for p in spec.parameters)):
             attributes = dict(zip((p.name for p in spec.parameters), values, strict=True))
             try:
