@@ -38,8 +38,13 @@ def _meant(body: Term, leaves: Mapping[Term, Tensor]) -> Tensor:
     known = dict(leaves)
     for term in subterms(body):
         if term not in known:
-            known[term] = interpret(term, [known[a] for a in term.args])
+            known[term] = _remembered(interpret(term, [known[a] for a in term.args]))
     return known[body]
+
+
+def _remembered(x: Tensor) -> Tensor:
+    """The tensor, whose value at a position is worked out once where no array holds it: in a recurrence many terms share it."""
+    return x if x.data is not None else Tensor(x.shape, functools.cache(x.at))
 
 
 @functools.lru_cache(maxsize=65536)

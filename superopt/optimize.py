@@ -19,6 +19,7 @@ from superopt.model.check import Check, index_bounds, parsed
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
 from superopt.model.islands import Chart
+from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, opset_of, tensors
 from superopt.model.measure import SHORT, Clock
 from superopt.model.save import copy, identity, loadable, save
@@ -168,8 +169,9 @@ def optimize(
         candidate = loaded.model
         if not run.refused:
             with run.phase("search"):
-                candidate = run.improved(loaded.model, rules)
-            candidate = run.accepted(loaded.model, candidate, original, Path(folder))
+                start = with_known_stored(loaded.model)
+                candidate = run.improved(start, rules)
+            candidate = run.accepted(start, candidate, original, Path(folder))
             if tune:
                 with run.phase("tune"):
                     run.tune(original, candidate, Path(folder))

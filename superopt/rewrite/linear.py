@@ -56,9 +56,15 @@ class LinearForms:
         """The term after the rule that lowers the measure most; None if none lowers it."""
         if term.op not in LINEAR:
             return None
-        found = [match.replacements[0] for _, match in self._rules.matches(_parted(term), _none)]
-        best = min(found, key=lambda t: (self._measure(t), t.key), default=term)
-        return best if self._measure(best) < self._measure(term) else None
+        parted = _parted(term)
+        found = [match.replacements[0] for _, match in self._rules.matches(parted, _none)]
+        best = min(found, key=lambda t: (*self._rank(t), t.key), default=parted)
+        return best if self._rank(best) < self._rank(parted) else None
+
+    def _rank(self, term: Term) -> tuple[int, bool]:
+        """The measure; of terms of equal measure, slices in the order of their axes come first."""
+        inner = term.args[0] if term.op == "slice" else term
+        return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 
     def _measure(self, term: Term) -> int:
         """What the rules lower: 1 for what is no linear operator."""

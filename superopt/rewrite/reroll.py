@@ -139,11 +139,15 @@ class _Roller:
         return True
 
     def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
-        """Whether nothing but the two steps needs the states between them, apart from the first one."""
-        inside = _between(stage) | _between(following)
-        passed = [twin for state in stage.after[1:] for twin in self.twins[state]]
-        forms = {term for form in inside for term in self.twins.get(form, ())}
-        return all(term not in self.state and self.users.get(term, set()) <= forms for term in passed)
+        """Whether nothing but the two steps needs the states between them and what is made of these, the first one left out."""
+        inside = _between(stage)
+        made = {*stage.after[1:]}
+        for term in inside:
+            if made.intersection(term.args):
+                made.add(term)
+        own = {twin for form in (*inside, *_between(following)) for twin in self.twins.get(form, ())}
+        passed = (twin for form in made - {stage.after[0]} for twin in self.twins.get(form, ()))
+        return all(twin not in self.state and self.users.get(twin, set()) <= own for twin in passed)
 
     def _rolled(self, run: Sequence[Stage]) -> dict[Term, Term]:
         """What the states of the run are as results of the operators over it."""
@@ -162,16 +166,21 @@ class _Roller:
         return {twin: shaped(term, twin.sizes) for state, term in wanted for twin in self.twins.get(state, ())}
 
 
-def _between(stage: Stage) -> set[Term]:
-    """What the step computes from its element and the states before it, the states after it included."""
-    below = {stage.x, *stage.before}
-    found: set[Term] = set()
+def _between(stage: Stage) -> list[Term]:
+    """What the step computes from its element and the states before it, operands before what uses them."""
+    done = {stage.x, *stage.before}
+    found: list[Term] = []
     stack = [*stage.after]
     while stack:
-        term = stack.pop()
-        if term not in found and term not in below and not term.constant:
-            found.add(term)
-            stack += term.args
+        term = stack[-1]
+        waiting = [a for a in term.args if a not in done and not a.constant]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        if term not in done:
+            done.add(term)
+            found.append(term)
     return found
 
 
