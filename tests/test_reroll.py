@@ -10,6 +10,7 @@ import pytest
 from superopt.graph import Term, subterms, variable
 from superopt.model.lower import lower
 from superopt.op import apply
+from superopt.prove.verify import prove
 from superopt.recurrence import recurrences, stacked
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State, computed
@@ -17,7 +18,9 @@ from superopt.rewrite.island import search_island
 from superopt.rewrite.linear import LINEAR
 from superopt.rewrite.reroll import rerolled
 from superopt.rewrite.ruleset import RuleSet
+from superopt.rule import parse_rule
 from superopt.store import load_rules
+from superopt.verdict import Proved
 from tests.operator_cases import arrays_for, evaluated, ran
 
 OPSET = 17
@@ -224,6 +227,40 @@ def test_an_operator_is_a_candidate_like_any_other(rules: RuleSet) -> None:
     few = rules.within(LINEAR)
     assert "lstm" in operators(search_island(start, few, estimate=estimate, measure=estimate).outputs)
     assert "lstm" not in operators(search_island(start, few, estimate=estimate, measure=slow).outputs)
+
+
+def gru(elements: Sequence[Term], h: Term, *, blended: bool) -> Term:
+    """The state after the last step, blended of two by the update gate, or moved from one towards the other."""
+    w, r, b, a = (weight(name, *shape) for name, shape in (("w", (INPUTS, 12)), ("r", (WIDTH, 12)), ("b", (12,)), ("a", (12,))))
+    for x in elements:
+        of_x, of_h = (apply("add", apply("matmul", s, m), wide(v, x)) for s, m, v in ((x, w, b), (h, r, a)))
+        (rx, zx, nx), (rh, zh, nh) = (in_four(part, "rzn").values() for part in (of_x, of_h))
+        z = apply("sigmoid", apply("add", zx, zh))
+        new = apply("tanh", apply("add", nx, apply("mul", apply("sigmoid", apply("add", rx, rh)), nh)))
+        if blended:
+            other = apply("sub", apply("ones", shape=z.shape), z)
+            h = apply("add", apply("mul", other, new), apply("mul", z, h))
+        else:
+            h = apply("add", new, apply("mul", z, apply("sub", h, new)))
+    return h
+
+
+@pytest.mark.parametrize("blended", [True, False])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_gated_unit_is_recognized_in_both_its_forms(rules: RuleSet, *, blended: bool, rows: int) -> None:
+    start = (gru(batch_first(5, rows), zero_states(rows)[0], blended=blended),)
+    after, _ = rerolled(start, rules)
+    assert operators(after).count("gru") == 1
+    assert not {"sigmoid", "tanh", "concat", "matmul"} & set(operators(after))
+    require_same(start, after)
+
+
+def test_other_forms_of_a_step_are_proved_to_be_the_step() -> None:
+    for recurrence in recurrences():
+        names = [f"{name}[2]" for name in ("x", *recurrence.states, *recurrence.names)]
+        for text in recurrence.equals:
+            rule = parse_rule(f"step: {' '.join(recurrence.step.split())} => {' '.join(text.split())} for {', '.join(names)}")
+            assert isinstance(prove(rule), Proved)
 
 
 def test_every_recurrence_is_recognized_in_its_own_definition(rules: RuleSet) -> None:

@@ -9,6 +9,7 @@ by its parts. Nothing is looked for but the definition, so whatever is defined b
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, subterms, variable
-from superopt.match import Binding, instantiate, match_term
+from superopt.match import EMPTY, Binding, instantiate, match_term
 from superopt.op import apply, rebuild
 from superopt.recurrence import Recurrence, recurrences
 from superopt.rewrite.apply import State, Step, computed
@@ -189,10 +190,37 @@ def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
     for states in _patterns(recurrence):
         if states[0].op != term.op or states[0].rank != term.rank:
             continue
-        for binding in match_term(states[0], term):
+        for binding in _matches(_outline(states[0]), term):
             stage = _stage(states, term, binding, recurrence)
             if stage is not None:
                 yield stage
+
+
+@functools.cache
+def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
+    """The pattern with a variable in the place of each term that stands in it more than once, then those terms by their names.
+
+    So what a variable takes in a sum is settled where the sum is met first, and the same sum is the same wherever it stands.
+    """
+    inside = subterms(pattern)
+    uses = Counter(a for term in inside for a in term.args)
+    shared = [t for t in reversed(inside) if uses[t] > 1 and not t.is_variable and not t.constant and t.args]
+    names = {t: variable(f"#{n}", t.rank) for n, t in enumerate(shared)}
+
+    def written(root: Term) -> Term:
+        return rebuild(root, {t: name for t, name in names.items() if t is not root})
+
+    return (("", written(pattern)), *((names[t].name, written(t)) for t in shared))
+
+
+def _matches(outline: Sequence[tuple[str, Term]], term: Term, known: Binding = EMPTY) -> Iterator[Binding]:
+    """Every way in which the outline is the term."""
+    if not outline:
+        yield known
+        return
+    (name, pattern), *rest = outline
+    for binding in match_term(pattern, known.tensors.get(name, term), known):
+        yield from _matches(rest, term, binding)
 
 
 def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Recurrence) -> Stage | None:
@@ -220,10 +248,10 @@ def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
     """The step over variables at every rank that states may have, with biases and without."""
     vectors = [name for names in recurrence.biases.values() for name in names]
     found: list[tuple[Term, ...]] = []
-    for rank in RANKS:
+    for rank, text in itertools.product(RANKS, (recurrence.step, *recurrence.equals)):
         operands = {name: variable(name, rank) for name in ("x", *recurrence.states, *vectors)}
         operands.update((name, variable(name, 2, constant=True)) for name in recurrence.names if name not in operands)
-        states = recurrence.after(operands)
+        states = recurrence.after(operands, text)
         found.append(states)
         bare = {term: _without(term, {operands[name] for name in vectors}) for term in subterms(*states) if term.op == "add"}
         found.append(tuple(rebuild(state, {t: b for t, b in bare.items() if t is not b}) for state in states))
@@ -232,7 +260,8 @@ def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
 
 def _without(term: Term, operands: set[Term]) -> Term:
     """The sum without these operands."""
-    return apply(term.op, *(a for a in term.args if a not in operands)) if operands & set(term.args) else term
+    rest = [a for a in term.args if a not in operands]
+    return apply(term.op, *rest) if len(rest) > 1 else rest[0]
 
 
 def _is_row(term: Term) -> bool:
