@@ -113,7 +113,8 @@ def lifted(graph: ir.Graph, opset: int) -> dict[ir.Value, Term]:
     terms: dict[ir.Value, Term] = {}
     for node in graph:
         inputs = [None if v is None else terms.get(v) or leaf_of(v) for v in node.inputs]
-        terms.update(zip(node.outputs, lift_node(node, inputs, opset) or (), strict=False))
+        named = [v for v in node.outputs if v.name]
+        terms.update(zip(named, lift_node(node, inputs, opset) or (), strict=False))
     return terms
 
 
