@@ -15,7 +15,7 @@ from tests.models import model, run, weight
 ROUNDS = 12
 
 
-def node(kind: str, inputs: list[str], output: str, **attributes: object) -> onnx.NodeProto:
+def node(kind: str, inputs: list[str], output: str, **attributes: int) -> onnx.NodeProto:
     return helper.make_node(kind, inputs, [output], **attributes)
 
 

@@ -29,6 +29,7 @@ from superopt.rewrite.sweep import rebuilt
 SHORTEST = 2
 """Steps of a run, at least."""
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
+"""Operators of which a model has at least as many as the steps of a run: no linear form has other ones, nor more or fewer."""
 RANKS = (2, 3)
 """Ranks of a state in a model; the axes before its last are one axis of rows."""
 
@@ -46,10 +47,12 @@ class Stage:
 def rerolled(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     """The state with the runs of every recurrence as operators, one run after the other, and the steps that lead there.
 
-    Layers come one after the other, too: the elements of the second are the sequence that the first one's operator makes.
+    Layers come one after the other, too: the elements of the second are the sequence that the first one's operator makes. Where
+    an extent is open, no run is looked for.
     """
     forms, sequences = LinearForms(rules), Sequences(rules)
-    state, steps, found = start, list[Step](), True
+    state, steps = start, list[Step]()
+    found = all(isinstance(n, int) for term in computed(start) for n in term.shape)
     while found:
         found = False
         for recurrence in filter(_occurs_in(state), recurrences()):
