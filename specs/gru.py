@@ -25,6 +25,7 @@ from superopt.recurrence import (
 )
 
 ONNX = "GRU"
+EXACT = "field, exponential"
 
 HIDDEN = "tanh(x @ wh + bh + sigmoid(x @ wr + h @ rr + br) * (h @ rh + ah))"
 UPDATE = "sigmoid(x @ wz + h @ rz + bz)"

@@ -24,6 +24,7 @@ from superopt.recurrence import (
 )
 
 ONNX = "LSTM"
+EXACT = "field, exponential"
 
 RECURRENCE = Recurrence(
     step="""

@@ -8,6 +8,8 @@ from superopt.index import Tensor
 from superopt.op import Emit, operator
 from superopt.recurrence import shape_of
 
+EXACT = "field, exponential"
+
 
 def lstm_cell(x: Tensor, w: Tensor, r: Tensor, b: Tensor, h: Tensor, c: Tensor) -> Tensor:
     _, n, k = shape_of(4, 4, x, w, r, b, h, c)

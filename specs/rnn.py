@@ -23,6 +23,7 @@ from superopt.recurrence import (
 )
 
 ONNX = "RNN"
+EXACT = "field, exponential"
 
 RECURRENCE = Recurrence(
     step="tanh(x @ wh + h @ rh + bh)",
