@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -15,7 +17,7 @@ from tests.models import model, run, weight
 ROUNDS = 12
 
 
-def node(kind: str, inputs: list[str], output: str, **attributes: int) -> onnx.NodeProto:
+def node(kind: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
     return helper.make_node(kind, inputs, [output], **attributes)
 
 
