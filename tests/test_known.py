@@ -41,6 +41,7 @@ def test_what_follows_from_shapes_is_stored() -> None:
     proto = halves()
     stored = with_known_stored(load(proto).model)
     assert {n.op_type for n in stored.graph} == {"MatMul", "Slice"}
+    assert all(weight.uses() for weight in stored.graph.initializers.values())
     assert len(Chart(stored).islands()) == 1
     np.testing.assert_array_equal(run(as_proto(stored))[0], run(proto)[0])
 

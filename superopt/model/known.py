@@ -33,9 +33,15 @@ def with_known_stored(model: Model) -> Model:
             if tensor is not None:
                 _store(copy.graph, value, tensor)
     copy.graph.sort()
+    read = {*known}
     for node in reversed(list(copy.graph)):
         if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            read.update(v.name for v in node.inputs if v is not None and v.name)
             copy.graph.remove(node, safe=True)
+    for name in read & copy.graph.initializers.keys():
+        weight = copy.graph.initializers[name]
+        if not (weight.uses() or weight.is_graph_input() or weight.is_graph_output()):
+            del copy.graph.initializers[name]
     return copy
 
 
