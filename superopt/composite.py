@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from superopt.graph import Attribute, Shape, Term, subterms, variable
-from superopt.index import Tensor
+from superopt.index import Index, Tensor, Value, tensor
 from superopt.op import interpret, operator
 from superopt.text import parse
 
@@ -18,11 +18,33 @@ def composed(text: str, operands: Mapping[str, Tensor], **attributes: Attribute)
     """
     shapes = tuple((name, operand.shape) for name, operand in operands.items())
     body, leaves = _body(text.partition(" for ")[0], shapes, tuple(attributes.items()))
-    known = dict(zip(leaves, operands.values(), strict=True))
+    return _meant(body, dict(zip(leaves, operands.values(), strict=True)))
+
+
+def written_out(body: Callable[..., Term], shape: Shape, **operands: Tensor) -> Tensor:
+    """The tensor of this shape that is the term that `body` makes of variables in the operands' places, under the
+    interpretation in force. The term is made where a value is asked for, so sizes must be numbers there.
+    """
+
+    def at(*position: Index) -> Value:
+        leaves = {variable(name, operand.shape): operand for name, operand in operands.items()}
+        return _meant(body(*leaves), leaves)[position]
+
+    return tensor(shape, at)
+
+
+def _meant(body: Term, leaves: Mapping[Term, Tensor]) -> Tensor:
+    """What the term is under the interpretation in force, given what its variables are."""
+    known = dict(leaves)
     for term in subterms(body):
         if term not in known:
-            known[term] = interpret(term, [known[a] for a in term.args])
+            known[term] = _remembered(interpret(term, [known[a] for a in term.args]))
     return known[body]
+
+
+def _remembered(x: Tensor) -> Tensor:
+    """The tensor, whose value at a position is worked out once where no array holds it: in a recurrence many terms share it."""
+    return x if x.data is not None else Tensor(x.shape, functools.cache(x.at))
 
 
 @functools.lru_cache(maxsize=65536)
@@ -35,9 +57,13 @@ def _body(
 
 
 def unfolded(term: Term) -> Term | None:
-    """The term with its root written out by the composite's definition; None where the root is no composite."""
+    """The term with its root written out by the composite's definition, or a recurrence's; None where the root is neither."""
     spec = operator(term.op) if term.args else None
-    if spec is None or spec.definition is None or not spec.composite:
+    if spec is None or spec.definition is None:
+        return None
+    if spec.unrolled is not None:
+        return spec.unrolled(*term.args)
+    if not spec.composite:
         return None
     operands = dict(zip(spec.operands, term.args, strict=True))
     (body,) = parse(spec.composite.partition(" for ")[0], operands, numbers=dict(term.attributes))

@@ -79,6 +79,7 @@ class _Degrees:
         return Monomials(frozenset())
 
 
+@functools.lru_cache(maxsize=1024)
 def degrees(term: Term) -> frozenset[tuple[float, ...]]:
     """The degrees of the term's monomials in its operands; none at all for zeros."""
     interpretation = _Degrees(len(term.args))

@@ -53,6 +53,9 @@ class Node(Protocol):
     def operand(self, position: int) -> Term:
         """The input at this position."""
 
+    def wanted(self, position: int) -> bool:
+        """Whether the node has the output at this position."""
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute as int, float, str or a tuple of those; or the constant input of that name, where the opset has one."""
 
@@ -93,6 +96,9 @@ class Emit(Protocol):
         What the opset takes as an input (Slice's `starts`, say) is given as an attribute nevertheless.
         """
 
+    def several(self, op_type: str, *inputs: Any, outputs: int, **attributes: Any) -> tuple[str, ...]:
+        """The names of the first outputs of one ONNX node, which is the same node where the same is asked for again."""
+
     def aligned(self, term: Term) -> Term:
         """What stands under an `expand`, reshaped to its rank with an extent of 1 along the new axes."""
 
@@ -130,7 +136,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Operator:
-    """One file of specs/. `definition` is index notation.
+    """One file of specs/. `definition` is index notation. `unrolled`, of a recurrence, is the term of its steps one by one.
 
     `composite` is notation text. Beside a definition it is what that is composed of, and gives the operator's one axiom. Alone
     it says what an ONNX operator lifts to, and the algebra knows no such operator. One that adds a bias to a host (a
@@ -149,6 +155,7 @@ class Operator:
     onnx: tuple[str, ...]
     lift: Callable[[Node], Term | tuple[Term, ...] | None] | None = field(compare=False)
     lower: Callable[..., str] | None = field(compare=False)
+    unrolled: Callable[..., Term] | None = field(compare=False)
     exact: str
     domain: str
     digest: str
@@ -227,6 +234,7 @@ def _load(path: Path) -> Operator:
         onnx=(onnx,) if isinstance(onnx, str) else tuple(onnx),
         lift=getattr(module, "lift", None),
         lower=getattr(module, "lower", None),
+        unrolled=getattr(module, "unrolled", None),
         exact=getattr(module, "EXACT", "ring"),
         domain=getattr(module, "DOMAIN", REAL),
         digest=hashlib.sha256(path.read_bytes()).hexdigest()[:16],

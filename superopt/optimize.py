@@ -20,6 +20,7 @@ from superopt.model.check import Check, index_bounds
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
 from superopt.model.islands import Chart
+from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, nodes_of, opset_of, tensors
 from superopt.model.measure import SHORT, Clock
 from superopt.model.save import copy, identity, loadable, parsed, save
@@ -28,9 +29,9 @@ from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
+from superopt.rewrite.island import search_island
 from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rewrite.search import search as windowed
-from superopt.rewrite.sweep import sweep
 from superopt.rule import Rule
 from superopt.segments import (
     Gain,
@@ -175,8 +176,9 @@ def optimize(
                 with run.phase("tune"):
                     run.tune(original)
             with run.phase("search"):
-                candidate = run.improved(loaded.model, rules)
-            candidate = run.accepted(loaded.model, candidate, original, Path(folder))
+                start = with_known_stored(loaded.model)
+                candidate = run.improved(start, rules)
+            candidate = run.accepted(start, candidate, original, Path(folder))
     report = run.report(loaded, candidate, rules)
     if isinstance(model, ModelProto):
         return Optimized(as_proto(candidate) if report.accepted else model, report, external=loaded.external)
@@ -267,7 +269,7 @@ class _Run:
             deadline = start + self.budget * share
             sweeping = kind == "sweeps"
             parts = whole(chart, self.runs) if sweeping else segments(chart, self.runs, between=kind == "windows between")
-            find = sweep if sweeping else windowed
+            find = search_island if sweeping else windowed
             found = list(self._told(search.gains(parts, deadline, find=find), parts, f"search, pass {number}"))
             taken = affordable(found, growth)
             growth -= sum(gain.bytes for gain in taken)

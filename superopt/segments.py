@@ -18,6 +18,7 @@ from superopt.model.islands import Chart, Island
 from superopt.model.load import Model
 from superopt.model.measure import Clock, Measured
 from superopt.model.splice import Replacement, splice
+from superopt.recurrence import recurrences
 from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State, computed
@@ -259,14 +260,14 @@ def spliced(model: Model, passes: Passes) -> Model:
 
 
 def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
-    """The rules of all steps taken, those that gain most first."""
+    """The rules and definitions of all steps taken, those that gain most first."""
     times: dict[str, int] = defaultdict(int)
     saved: dict[str, float] = defaultdict(float)
     for gain in taken:
         for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
             times[step.rule] += len(gain.copies)
             saved[step.rule] += seconds * gain.runs
-    text = {rule.name: rule.text for rule in rules}
+    text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in rules}}
     return tuple(
         AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
     )

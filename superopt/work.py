@@ -17,7 +17,7 @@ from typing import Any
 from superopt import index
 from superopt.composite import unfolded
 from superopt.graph import Cond, Extent, Term, subterms, variable
-from superopt.op import apply, interpret
+from superopt.op import apply, interpret, operator
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,11 @@ def work(term: Term, itemsize: int = 4) -> Work:
 @functools.lru_cache(maxsize=1 << 16)
 def _of_operands(term: Term, itemsize: int) -> Work:
     """The work of an operator applied to variables."""
+    if operator(term.op).unrolled is not None:
+        x, *others = term.args
+        step = unfolded(apply(term.op, variable("step", (1, *x.shape[1:])), *others))
+        assert step is not None, "a recurrence has steps"
+        return Work(x.sizes[0] * sum(work(t, itemsize).flops for t in subterms(step)), _moved(term) * itemsize)
     body = unfolded(term)
     if body is not None:
         return Work(sum(work(t, itemsize).flops for t in subterms(body)), _moved(term) * itemsize)

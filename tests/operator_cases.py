@@ -36,7 +36,7 @@ def forms(name: str) -> tuple[Term, ...]:
     spec = operator(name)
     found = []
     for ranks in itertools.product(RANKS, repeat=spec.arity):
-        operands = [variable(letter, rank) for letter, rank in zip("xyz", ranks, strict=False)]
+        operands = [variable(letter, rank) for letter, rank in zip("xyzuvw", ranks, strict=False)]
         for values in itertools.product(*(list(_choices(p)) for p in spec.parameters)):
             attributes = dict(zip((p.name for p in spec.parameters), values, strict=True))
             try:
@@ -115,7 +115,8 @@ def lifted(graph: ir.Graph, opset: int) -> dict[ir.Value, Term]:
     terms: dict[ir.Value, Term] = {}
     for node in graph:
         inputs = [None if v is None else terms.get(v) or leaf_of(v) for v in node.inputs]
-        terms.update(zip(node.outputs, lift_node(node, inputs, opset) or (), strict=False))
+        named = [v for v in node.outputs if v.name]
+        terms.update(zip(named, lift_node(node, inputs, opset) or (), strict=False))
     return terms
 
 

@@ -29,7 +29,18 @@ HOMES = {
 }
 OPEN_TO_SPECS = {
     f"superopt.{module}"
-    for module in ("affine", "composite", "elementwise", "extent", "graph", "index", "op", "reduction", "trailing")
+    for module in (
+        "affine",
+        "composite",
+        "elementwise",
+        "extent",
+        "graph",
+        "index",
+        "op",
+        "recurrence",
+        "reduction",
+        "trailing",
+    )
 }
 
 

@@ -68,7 +68,7 @@ class Case:
             return None
         numbers = {name for name, a in self.given.items() if a.dtype.kind not in (FLOATING, BOOLEAN)}
         schema = onnx.defs.get_schema(self.node.op_type, self.opset)
-        for outputs in dict.fromkeys((len(self.node.output), schema.min_output)):
+        for outputs in dict.fromkeys((len(self.node.output), schema.min_output or len(self.node.output))):
             for constant in (numbers, self.given.keys() - {self.node.input[0]}):
                 found = self._lifted(constant, outputs)
                 if found is not None:

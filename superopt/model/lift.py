@@ -119,6 +119,9 @@ class _Node:
     def absent(self, position: int) -> bool:
         return position >= len(self.node.inputs) or self.node.inputs[position] is None
 
+    def wanted(self, position: int) -> bool:
+        return position < len(self.node.outputs) and bool(self.node.outputs[position].name)
+
     def operand(self, position: int) -> Term:
         term = self.inputs[position] if position < len(self.inputs) else None
         if term is None:

@@ -123,6 +123,7 @@ class _Lowering:
     initializers: dict[str, Array] = field(default_factory=dict)
     names: dict[Term, str] = field(default_factory=dict)
     stored: dict[tuple[object, ...], str] = field(default_factory=dict)
+    shared: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.numbers = itertools.count()
@@ -209,6 +210,13 @@ class _Lowering:
 
     def __call__(self, op_type: str, *inputs: Any, **attributes: Any) -> str:
         return self._emit(op_type, inputs, attributes, outputs=1)[0]
+
+    def several(self, op_type: str, *inputs: Any, outputs: int, **attributes: Any) -> tuple[str, ...]:
+        names = tuple(map(self._input, inputs))
+        key = op_type, names, tuple(sorted(attributes.items())), outputs
+        if key not in self.shared:
+            self.shared[key] = self._emit(op_type, names, attributes, outputs)
+        return self.shared[key]
 
     def aligned(self, term: Term) -> Term:
         x, axes = term.args[0], term.integers("axes")

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx.defs
 import onnx_ir as ir
+from onnx import TypeProto, helper
 from onnx.reference import ReferenceEvaluator
+from onnx.shape_inference import infer_node_outputs
 from onnx_ir.passes.common import ShapeInferencePass
 
 Array = npt.NDArray[Any]
@@ -47,8 +50,7 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def _has_unknown_shapes(model: ir.Model) -> bool:
-    values = (v for node in _nodes(model) for v in node.outputs if v.name)
-    return any(v.shape is None or not all(isinstance(n, int) for n in v.shape) for v in values)
+    return any(not _is_fixed(v) for node in _nodes(model) for v in node.outputs if v.name)
 
 
 def _inferred(model: ir.Model) -> ir.Model:
@@ -59,6 +61,8 @@ def _folded(model: ir.Model, opset: int) -> bool:
     """Whether anything new was found out; it is known of the values now."""
     news = False
     for node in _nodes(model):
+        if node.op_identifier() not in model.functions:
+            _learn_shape(node, opset)
         if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx") or node.op_identifier() in model.functions:
             continue
         wanted = [v for v in node.outputs if v.name]
@@ -109,6 +113,37 @@ def _evaluated(node: ir.Node, feeds: Mapping[str, Array], opset: int) -> Array |
     except Exception:  # noqa: BLE001
         return None
     return np.asarray(array)
+
+
+def _learn_shape(node: ir.Node, opset: int) -> None:
+    """The shapes of the node's results are known, where they follow from shapes and values that are known by now."""
+    given = [v for v in node.inputs if v is not None]
+    unknown = [v for v in node.outputs if v.name and not _is_fixed(v)]
+    if not unknown or node.domain not in ("", "ai.onnx") or not all(v.name and v.dtype and _is_fixed(v) for v in given):
+        return
+    types = {v.name or "": _type(v) for v in given}
+    tensors = {v.name or "": None if v.is_graph_input() else ir.convenience.get_const_tensor(v) for v in given}
+    data = {name: ir.to_proto(t) for name, t in tensors.items() if t is not None and t.size <= SMALL}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset)
+        found = infer_node_outputs(schema, ir.to_proto(node), types, data)
+    except Exception:  # noqa: BLE001
+        return
+    for value in unknown:
+        kind = found[value.name].tensor_type if value.name in found else TypeProto.Tensor()
+        extents = [d.dim_value for d in kind.shape.dim if d.HasField("dim_value")]
+        if kind.HasField("shape") and len(extents) == len(kind.shape.dim):
+            value.shape = ir.Shape(extents)
+            value.type = value.type or ir.TensorType(ir.DataType(kind.elem_type))
+
+
+def _type(value: ir.Value) -> TypeProto:
+    """The type and shape of a value of which both are known."""
+    return helper.make_tensor_type_proto(int(value.dtype or 0), [int(str(n)) for n in value.shape or ()])
+
+
+def _is_fixed(value: ir.Value) -> bool:
+    return value.shape is not None and all(isinstance(n, int) for n in value.shape)
 
 
 def _learn_shapes(model: ir.Model) -> None:

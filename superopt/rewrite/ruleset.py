@@ -8,7 +8,7 @@ a candidate, so a model pays for the rules of its own operators and for no other
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -66,7 +66,8 @@ class RuleSet:
     """Rules to match terms with; rules whose first output is a bare variable are left out."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        prepared = [Prepared(rule, outlines(rule.statement.left)) for rule in rules]
+        self._rules = tuple(rules)
+        prepared = [Prepared(rule, outlines(rule.statement.left)) for rule in self._rules]
         self._by_operator: dict[str, list[Prepared]] = {}
         for one in prepared:
             if one.left[0].op:
@@ -74,6 +75,10 @@ class RuleSet:
         self._views: dict[Term, View] = {}
         self._candidates: dict[View, tuple[tuple[Prepared, ...], tuple[Prepared, ...]]] = {}
         self._alone: dict[Term, tuple[tuple[str, Match], ...]] = {}
+
+    def within(self, operators: Collection[str]) -> RuleSet:
+        """The rules in which no other operators stand."""
+        return RuleSet(rule for rule in self._rules if set(rule.operators) <= set(operators))
 
     def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[tuple[str, Match]]:
         """Every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`.

@@ -1,0 +1,66 @@
+"""The hidden states of a long short-term memory, one after every element of x[t, n, i] (ONNX LSTM, its output Y).
+
+The weights w[i, 4k] and r[k, 4k] and the biases b[4k] hold the parts of the four gates side by side, in ONNX's order: input,
+output, forget, cell. h[n, k] and c[n, k] are the states before the first step; `lstm_cell` is the last c. Of ONNX's operator,
+what has other activations, peepholes, a clip or sequences of several lengths is outside the binding.
+"""
+
+from __future__ import annotations
+
+from superopt.composite import written_out
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, Node, apply
+from superopt.recurrence import (
+    Recurrence,
+    biases_of,
+    first_state,
+    is_plain,
+    operands_of,
+    outputs_of,
+    shape_of,
+    stacked,
+    written,
+)
+
+ONNX = "LSTM"
+EXACT = "field, exponential"
+
+RECURRENCE = Recurrence(
+    step="""
+        (sigmoid(x @ wo + h @ ro + bo)
+         * tanh(d := sigmoid(x @ wf + h @ rf + bf) * c + sigmoid(x @ wi + h @ ri + bi) * tanh(x @ wc + h @ rc + bc)),
+         d)
+    """,
+    states=("h", "c"),
+    weights={"w": ("wi", "wo", "wf", "wc"), "r": ("ri", "ro", "rf", "rc")},
+    biases={"b": ("bi", "bo", "bf", "bc")},
+    every="lstm",
+    last=("lstm_cell",),
+)
+ACTIVATIONS = ("sigmoid", "tanh", "tanh")
+
+
+def lstm(x: Tensor, w: Tensor, r: Tensor, b: Tensor, h: Tensor, c: Tensor) -> Tensor:
+    return written_out(unrolled, shape_of(4, 4, x, w, r, b, h, c), x=x, w=w, r=r, b=b, h=h, c=c)
+
+
+def unrolled(*operands: Term) -> Term:
+    return stacked([states[0] for states in RECURRENCE.unrolled(*operands)])
+
+
+def lift(node: Node) -> tuple[Term, ...] | None:
+    if not is_plain(node, ACTIVATIONS):
+        return None
+    operands = *operands_of(node), apply("add", *biases_of(node)), first_state(node, 5), first_state(node, 6)
+    return outputs_of(node, apply("lstm", *operands), apply("lstm_cell", *operands))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Reshape", outputs(term, emit)[0], shape=term.sizes)
+
+
+def outputs(term: Term, emit: Emit) -> tuple[str, ...]:
+    """The names of Y [t, 1, n, k], Y_h [1, n, k] and Y_c [1, n, k]."""
+    bias = term.args[3]
+    return written("LSTM", term, (bias, apply("zeros", shape=bias.shape)), emit)

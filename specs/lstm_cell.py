@@ -1,0 +1,26 @@
+"""The cell state of a long short-term memory after the last element (ONNX LSTM, its output Y_c); its operands are `lstm`'s."""
+
+from __future__ import annotations
+
+from superopt.composite import written_out
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, operator
+from superopt.recurrence import shape_of
+
+EXACT = "field, exponential"
+
+
+def lstm_cell(x: Tensor, w: Tensor, r: Tensor, b: Tensor, h: Tensor, c: Tensor) -> Tensor:
+    _, n, k = shape_of(4, 4, x, w, r, b, h, c)
+    return written_out(unrolled, (n, k), x=x, w=w, r=r, b=b, h=h, c=c)
+
+
+def unrolled(*operands: Term) -> Term:
+    *_, states = operator("lstm").module.RECURRENCE.unrolled(*operands)
+    last: Term = states[1]
+    return last
+
+
+def lower(term: Term, emit: Emit) -> str:
+    return emit("Reshape", operator("lstm").module.outputs(term, emit)[2], shape=term.sizes)

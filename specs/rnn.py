@@ -1,0 +1,54 @@
+"""The states of a simple recurrent network, one after every element of x[t, n, i] (ONNX RNN, its output Y).
+
+w[i, k] and r[k, k] are the weights, b[k] is the bias and h[n, k] the state before the first step. Of ONNX's operator, what has
+another activation than tanh, a clip or sequences of several lengths is outside the binding.
+"""
+
+from __future__ import annotations
+
+from superopt.composite import written_out
+from superopt.graph import Term
+from superopt.index import Tensor
+from superopt.op import Emit, Node, apply
+from superopt.recurrence import (
+    Recurrence,
+    biases_of,
+    first_state,
+    is_plain,
+    operands_of,
+    outputs_of,
+    shape_of,
+    stacked,
+    written,
+)
+
+ONNX = "RNN"
+EXACT = "field, exponential"
+
+RECURRENCE = Recurrence(
+    step="tanh(x @ wh + h @ rh + bh)",
+    states=("h",),
+    weights={"w": ("wh",), "r": ("rh",)},
+    biases={"b": ("bh",)},
+    every="rnn",
+)
+
+
+def rnn(x: Tensor, w: Tensor, r: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    return written_out(unrolled, shape_of(1, 1, x, w, r, b, h), x=x, w=w, r=r, b=b, h=h)
+
+
+def unrolled(*operands: Term) -> Term:
+    return stacked([states[0] for states in RECURRENCE.unrolled(*operands)])
+
+
+def lift(node: Node) -> tuple[Term, ...] | None:
+    if not is_plain(node, ("tanh",)):
+        return None
+    return outputs_of(node, apply("rnn", *operands_of(node), apply("add", *biases_of(node)), first_state(node, 5)))
+
+
+def lower(term: Term, emit: Emit) -> str:
+    bias = term.args[3]
+    y, _ = written("RNN", term, (bias, apply("zeros", shape=bias.shape)), emit)
+    return emit("Reshape", y, shape=term.sizes)

@@ -1,0 +1,54 @@
+"""What is known beforehand, as weights: exporters compute with shapes at run time what fixed shapes have decided."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from superopt.model.dimensions import open_dimensions
+from superopt.model.load import OVERRIDABLE_SINCE, Model, charted
+
+
+def with_known_stored(model: Model) -> Model:
+    """The model with what it computes of shapes and constants alone stored, under the names it had; else the model itself.
+
+    A value that is computed of another's shape keeps that other one wanted, and the nodes around it apart. Models with open
+    dimensions are returned as they are.
+    """
+    if open_dimensions(model) or model.ir_version < OVERRIDABLE_SINCE:
+        return model
+    chart = charted(model)
+    known = {
+        v.name: v.const_value
+        for node in chart.graph
+        if node.op_type != "Constant"
+        for v in node.outputs
+        if v.name and v.const_value is not None and not v.is_graph_output()
+    }
+    if not known:
+        return model
+    copy = model.clone()
+    for node in list(copy.graph):
+        for value in node.outputs:
+            tensor = known.get(value.name or "")
+            if tensor is not None:
+                _store(copy.graph, value, tensor)
+    copy.graph.sort()
+    read = {*known}
+    for node in reversed(list(copy.graph)):
+        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            read.update(v.name for v in node.inputs if v is not None and v.name)
+            copy.graph.remove(node, safe=True)
+    for name in read & copy.graph.initializers.keys():
+        weight = copy.graph.initializers[name]
+        if not (weight.uses() or weight.is_graph_input() or weight.is_graph_output()):
+            del copy.graph.initializers[name]
+    return copy
+
+
+def _store(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    """A weight has the value's name and uses."""
+    name = value.name
+    value.name = f"{name}.computed"
+    stored = ir.Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor)
+    graph.register_initializer(stored)
+    value.replace_all_uses_with(stored)
