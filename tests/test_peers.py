@@ -329,10 +329,10 @@ def test_the_page_has_contenders_beside_one_another(tmp_path: Path) -> None:
 
 def test_the_page_says_what_sessions_should_do_without() -> None:
     tables = script("readme_tables")
-    tuned = {"entries": {"setting": "OneFusion"}, "speed": {"ratio": 1.25}, "tried": {}}
+    tuned = {"entries": {"setting": "OneFusion"}, "alone": {"ratio": 1.125}, "speed": {"ratio": 1.25}, "tried": {}}
     plain: dict[str, object] = {"entries": {}, "speed": None, "tried": {}}
     assert tables.sessions([{"model": "one", "tuning": plain}, {"model": "other"}]) == ""
-    assert "| one | OneFusion | 1.25 |" in tables.sessions([{"model": "one", "tuning": tuned}])
+    assert "| one | OneFusion | 1.12 | 1.25 |" in tables.sessions([{"model": "one", "tuning": tuned}])
 
 
 def test_what_was_predicted_stands_beside_what_was_measured() -> None:

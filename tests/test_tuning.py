@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import superopt
 from superopt.model import tuning
-from superopt.model.compare import Comparison, Opened
+from superopt.model.compare import Comparison, Setting
 from superopt.model.session import WITHOUT, Device, Session
 from superopt.model.tuning import acting, tune
 
@@ -43,13 +43,13 @@ def ratios(monkeypatch: pytest.MonkeyPatch, *rounds: Sequence[float]) -> None:
     """Comparisons give these ratios, those of one call after those of the other."""
     left = iter(rounds)
 
-    def in_turns(opened: Opened, *, seconds: float) -> list[Comparison]:
-        with opened(True) as timed:
-            found = next(left)
-            assert len(timed) == len(found) + 2
+    def compare_settings(original: Setting, candidates: Sequence[Setting], **_: object) -> list[Comparison]:
+        found = next(left)
+        assert all(Session(*setting) for setting in (original, *candidates))
+        assert len(candidates) == len(found)
         return [Comparison(1.0, 1 / r, r, r, r, 1.0, 0.001, 10) for r in found]
 
-    monkeypatch.setattr(tuning, "in_turns", in_turns)
+    monkeypatch.setattr(tuning, "compare_settings", compare_settings)
 
 
 def test_optimizers_that_act_are_read_off_the_graph() -> None:

@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -16,13 +16,12 @@ from benchmarks.peers.contenders import PEERS, SUPEROPT, Row, optimized
 from benchmarks.peers.summary import OPENVINO
 from superopt.errors import CheckFailedError, InvalidModelError, SuperoptError
 from superopt.model.check import Check, check, index_bounds
-from superopt.model.compare import Comparison, compare_all
+from superopt.model.compare import Comparison, compare_all, compare_settings
 from superopt.model.dimensions import Sizing, combinations, open_dimensions, representative
 from superopt.model.everywhere import Compared
 from superopt.model.load import load
 from superopt.model.save import parsed
-from superopt.model.session import Array, Device, Session, random_inputs
-from superopt.model.tuning import tune
+from superopt.model.session import WITHOUT, Array, Device, Session, random_inputs
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 CHECKING = 30.0
@@ -34,7 +33,7 @@ class Settings:
     """How models are optimized and measured: seconds for the search, for all measurements, and for each other optimizer.
 
     `shapes` has sizes of open dimensions by name. `cache` keeps measured times; without it each model begins with none. With
-    `tune`, sessions of superopt's result are tuned too.
+    `tune`, superopt runs once more, tuning sessions first.
     """
 
     budget: float
@@ -104,14 +103,16 @@ def everything(case: Case, folder: Path, peers: Path | None) -> Row:
         "speed": measured(compared[SUPEROPT].least),
         **({"speed at": at} if at else {}),
         "rounding": checked[SUPEROPT],
-        **({"tuning": tuned(case, files[SUPEROPT])} if case.settings.tune else {}),
+        **({"tuning": tuned(case, folder / "tuned" / case.path.name)} if case.settings.tune else {}),
         **({"peers": beside, OPENVINO: in_openvino(case, files[SUPEROPT], peers)} if peers else {}),
         "checks": checks(onnx.load(case.path, load_external_data=False), files[SUPEROPT]),
     }
 
 
-def superoptimized(case: Case, target: Path, *, again: bool) -> tuple[Row, Row]:
+def superoptimized(case: Case, target: Path, *, again: bool = False, tune: bool = False) -> tuple[Row, Row]:
     """What superopt took in a process of its own, and its report; with `again`, also what a second run took on the same times.
+
+    With `tune`, it tunes sessions first.
 
     Raises:
         SuperoptError: it failed.
@@ -125,6 +126,7 @@ def superoptimized(case: Case, target: Path, *, again: bool) -> tuple[Row, Row]:
         "threads": device.threads,
         "shapes": case.shapes,
         "cache": str(cache.resolve()),
+        "tune": tune,
     }
     first = optimized(sys.executable, SUPEROPT, case.path, target, options=chosen)
     if "failed" in first:
@@ -142,13 +144,33 @@ def superoptimized(case: Case, target: Path, *, again: bool) -> tuple[Row, Row]:
     return ours, report
 
 
-def tuned(case: Case, file: Path) -> Row:
-    """Configuration entries that sessions of the model should have, and how much faster than plain ones they then are."""
-    found = tune(
-        file, case.device, seconds=case.settings.measure, seed=case.settings.seed, sizes=case.sizings[0].numbers, high=case.high
-    )
-    speed = None if found.comparison is None else measured(found.comparison)
-    return {"entries": found.entries, "speed": speed, "tried": {name: measured(one) for name, one in found.tried.items()}}
+def tuned(case: Case, target: Path) -> Row:
+    """What `--tune` finds: entries that sessions should have, what these do for the original alone, and how much faster than
+    the original in a plain session the model is that superopt then makes, in such a session, and what remains of it.
+
+    Raises:
+        SuperoptError: superopt fails on it.
+    """
+    target.parent.mkdir()
+    ours, report = superoptimized(case, target, tune=True)
+    entries: dict[str, str] = report["tuning"]["entries"]
+    tried = {name: round(one["speedup"], 4) for name, one in report["tuning"]["tried"].items()}
+    if not entries:
+        return {"entries": {}, "tried": tried, "alone": None, "speed": None}
+    device = replace(case.device, without=tuple(entries[WITHOUT].split(";")))
+    found = [
+        compare_settings(
+            (case.path, case.device),
+            [(case.path, device), (target, device)],
+            seconds=case.settings.measure / len(case.sizings),
+            seed=case.settings.seed,
+            sizes=sizing.numbers,
+            high=case.high,
+        )
+        for sizing in case.sizings
+    ]
+    alone, both = (min((c[which] for c in found), key=lambda c: c.ratio) for which in (0, 1))
+    return {"entries": entries, "tried": tried, "alone": measured(alone), "speed": measured(both), "seconds": ours["seconds"]}
 
 
 def prediction(report: Row) -> Row | None:

@@ -89,6 +89,8 @@ class Cold:
 
 Opened: TypeAlias = Callable[[bool], AbstractContextManager[Sequence[Timed]]]
 """Loads the original, the candidates, and the original again, which stand in this order; told whether to load it first."""
+Setting: TypeAlias = tuple[Loadable, Device]
+"""A model, and the device that its session is made for."""
 Times: TypeAlias = tuple[float, ...]
 """Seconds of one run of each model in one round, in that order."""
 
@@ -128,33 +130,55 @@ def compare_all(
     cold: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
-    """All models timed under all of ONNX Runtime's optimizations, on the same random inputs, for `seconds` at most.
+    """`compare_settings` of models on one device.
+
+    Raises:
+        InvalidModelError, ProviderError: as `compare_settings`.
+    """
+    others = [(candidate, device) for candidate in candidates]
+    return compare_settings(
+        (original, device), others, seconds=seconds, seed=seed, sizes=sizes, high=high, cold=cold, progress=progress
+    )
+
+
+def compare_settings(
+    original: Setting,
+    candidates: Sequence[Setting],
+    *,
+    seconds: float = 10.0,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    high: Mapping[str, int] | None = None,
+    cold: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> list[Comparison]:
+    """All models timed, each in a session on its device, on the same random inputs, for `seconds` at most.
 
     There is one comparison for each candidate, all from the same rounds, see `in_turns`. Models that are too large to be in
     memory at the same time are loaded by turns, see `in_blocks`. `sizes` and `high` are as in `random_inputs`; with `cold`,
-    nothing of a model is in the processor's caches when a run begins that counts; `progress` is
-    told the share of the time that has passed.
+    nothing of a model is in the processor's caches when a run begins that counts; `progress` is told the share of the time
+    that has passed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
         ProviderError: a session fell back to another provider.
     """
-    models = [original, *candidates, original]
-    if sum(map(stored_bytes, models)) > RESIDENT:
+    settings = [original, *candidates, original]
+    if sum(stored_bytes(model) for model, _ in settings) > RESIDENT:
 
-        def ready(model: Loadable) -> Timed:
-            session = Session(model, device)
+        def ready(setting: Setting) -> Timed:
+            session = Session(*setting)
             return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high))
 
-        return in_blocks([functools.partial(ready, m) for m in models[:-1]], seconds=seconds, progress=progress)
+        return in_blocks([functools.partial(ready, s) for s in settings[:-1]], seconds=seconds, progress=progress)
 
     @contextmanager
     def opened(original_first: bool) -> Iterator[list[Timed]]:
-        last = len(models) - 1
-        order = range(len(models)) if original_first else (*range(1, last), 0, last)
-        sessions = {which: Session(models[which], device) for which in order}
+        last = len(settings) - 1
+        order = range(len(settings)) if original_first else (*range(1, last), 0, last)
+        sessions = {which: Session(*settings[which]) for which in order}
         feeds = random_inputs(sessions[0].inputs, seed, sizes=sizes, high=high)
-        ready: list[Timed] = [sessions[which].ready(feeds) for which in range(len(models))]
+        ready: list[Timed] = [sessions[which].ready(feeds) for which in range(len(settings))]
         yield [*map(Cold, ready)] if cold else ready
 
     return in_turns(opened, seconds=seconds, progress=progress)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import onnx
 
-from superopt.model.compare import RESIDENT, Comparison, Timed, in_blocks, in_turns
-from superopt.model.save import parsed, stored_bytes
-from superopt.model.session import WITHOUT, Device, Loadable, Session, random_inputs
+from superopt.model.compare import Comparison, compare_settings
+from superopt.model.save import parsed
+from superopt.model.session import WITHOUT, Device, Loadable, Session
 
 LEAVES: Mapping[str, tuple[str, ...]] = {
     "Attention": ("AttentionFusion",),
@@ -81,24 +79,8 @@ def tune(
         return Tuning({})
 
     def compared(choices: Sequence[tuple[str, ...]], share: float) -> list[Comparison]:
-        devices = [device, *(replace(device, without=choice) for choice in choices), device]
-
-        if len(devices) * stored_bytes(model) > RESIDENT:
-
-            def ready(with_: Device) -> Timed:
-                session = Session(model, with_)
-                return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high))
-
-            return in_blocks([partial(ready, d) for d in devices[:-1]], seconds=seconds * share)
-
-        @contextmanager
-        def opened(first: bool) -> Iterator[list[Timed]]:
-            order = range(len(devices)) if first else reversed(range(len(devices)))
-            sessions = {which: Session(model, devices[which]) for which in order}
-            feeds = random_inputs(sessions[0].inputs, seed, sizes=sizes, high=high)
-            yield [sessions[which].ready(feeds) for which in range(len(devices))]
-
-        return in_turns(opened, seconds=seconds * share)
+        others = [(model, replace(device, without=choice)) for choice in choices]
+        return compare_settings((model, device), others, seconds=seconds * share, seed=seed, sizes=sizes, high=high)
 
     tried = dict(zip(names, compared([(name,) for name in names], 0.6), strict=True))
     helpful = tuple(sorted((name for name in names if tried[name].faster()), key=lambda name: -tried[name].ratio))
