@@ -21,7 +21,7 @@ _FLOOR_ULPS = 16
 _DIRECT_ULPS = 1024
 LEAST_INPUTS = 2
 _MOST_BYTES = 1 << 28
-_NUDGE = 4
+_NUDGE = 1
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _beside(session: Session, values: Sequence[Any], nudged: Mapping[str, Array]
 
 
 def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """The inputs with each float changed by up to four units in its last place."""
+    """The inputs with each float changed by up to a unit in its last place."""
     rng = np.random.default_rng(seed)
     nudged = dict(feeds)
     for name, value in feeds.items():
