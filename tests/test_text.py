@@ -30,12 +30,14 @@ from superopt.graph import (
     variable,
 )
 from superopt.op import Operator, Parameter, apply, registry
+from superopt.recurrence import recurrences
 from superopt.rule import Rule, axioms
 from superopt.text import parse, parse_condition, parse_statement, read, show, show_condition
 
 T = TypeVar("T")
 VARIABLES = {name: variable(name, rank) for name, rank in (("x", 2), ("y", 2), ("b", 1), ("c", 3), ("u", 4), ("w", 4))}
-OPERATORS = sorted(name for name, spec in registry().items() if spec.definition is not None)
+RECURRENT = {name for r in recurrences() for name in (r.every, *r.last)}  # their weights are of shapes that VARIABLES have not
+OPERATORS = sorted(name for name, spec in registry().items() if spec.definition is not None and name not in RECURRENT)
 PAIRS = ("strides", "dilations", "kernel", "at", "output_pads")
 LENGTHS = {**dict.fromkeys(PAIRS, (2,)), "pads": (4,), "shape": (1, 2, 3, 4)}
 

@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import onnx.defs
 import onnx.helper
 import onnx.numpy_helper
 from onnx import TensorProto
@@ -28,7 +27,7 @@ from superopt.evaluate import Floats, evaluate
 from superopt.graph import Term, subterms, variables
 from superopt.model.booleans import MOVERS, resolved
 from superopt.model.hosts import ROLES, taken, written
-from superopt.model.nodes import AttributeValue, Lowered, NodeText, needed, renamed
+from superopt.model.nodes import AttributeValue, Lowered, NodeText, input_position, needed, renamed, schema_of
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
 from superopt.model.units import sunk
 from superopt.op import apply, operator, registry
@@ -269,7 +268,7 @@ class _Lowering:
         if first is None and np.broadcast_shapes(*(x.sizes for x in inputs)) != term.shape:
             inputs[0] = steps[0][1]
         names = [*([] if first is None else [first]), *map(self.name_of, inputs)]
-        if _schema(op_type, self.opset).inputs[-1].option == OpSchema.FormalParameterOption.Variadic:
+        if schema_of(op_type, self.opset).inputs[-1].option == OpSchema.FormalParameterOption.Variadic:
             return self(op_type, *names)
         types = [step for step, _ in steps][first is None :]
         return functools.reduce(
@@ -318,7 +317,7 @@ class _Lowering:
         return self.names[term]
 
     def _emit(self, op_type: str, inputs: Iterable[Any], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
-        schema = _schema(op_type, self.opset)
+        schema = schema_of(op_type, self.opset)
         names = [self._input(x) for x in inputs]
         wanted, yielded = resolved(schema, [self._kind(name) for name in names], outputs)
         names = [name if kind is None else self._cast(name, boolean=kind) for name, kind in zip(names, wanted, strict=True)]
@@ -327,7 +326,7 @@ class _Lowering:
             if name in schema.attributes:
                 written.append((name, value))
             else:
-                position = _input_position(schema, name, self.opset)
+                position = input_position(schema, name, self.opset)
                 names += [""] * (position + 1 - len(names))
                 names[position] = self._initializer(np.asarray(value, dtype=np.int64))
         results = tuple(self._fresh(op_type) for _ in range(outputs))
@@ -389,20 +388,3 @@ class _Lowering:
 
     def _fresh(self, stem: str) -> str:
         return f"{self.prefix}{stem}.{next(self.numbers)}"
-
-
-def _schema(op_type: str, opset: int) -> OpSchema:
-    try:
-        schema = onnx.defs.get_schema(op_type, opset)
-    except onnx.defs.SchemaError:
-        raise ShapeError(f"opset {opset} has no {op_type}") from None
-    if schema.deprecated:
-        raise ShapeError(f"{op_type} is deprecated at opset {opset}")
-    return schema
-
-
-def _input_position(schema: OpSchema, name: str, opset: int) -> int:
-    for position, formal in enumerate(schema.inputs):
-        if formal.name == name:
-            return position
-    raise ShapeError(f"{schema.name} has no {name} at opset {opset}")

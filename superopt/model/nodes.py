@@ -9,10 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import onnx.defs
 import onnx.helper
 import onnx.numpy_helper
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
+from onnx.defs import OpSchema
 
+from superopt.errors import ShapeError
 from superopt.graph import Term
 
 INTEGERS = {32: TensorProto.INT32, 64: TensorProto.INT64}
@@ -127,3 +130,30 @@ def node_proto(text: NodeText) -> NodeProto:
         kind = AttributeProto.INTS if whole else None
         node.attribute.append(onnx.helper.make_attribute(name, value, attr_type=kind))
     return node
+
+
+def schema_of(op_type: str, opset: int) -> OpSchema:
+    """The standard's schema of an operator.
+
+    Raises:
+        ShapeError: the opset has none, or has deprecated it.
+    """
+    try:
+        schema = onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:
+        raise ShapeError(f"opset {opset} has no {op_type}") from None
+    if schema.deprecated:
+        raise ShapeError(f"{op_type} is deprecated at opset {opset}")
+    return schema
+
+
+def input_position(schema: OpSchema, name: str, opset: int) -> int:
+    """Where the input of this name stands.
+
+    Raises:
+        ShapeError: the operator has none of it at the opset.
+    """
+    for position, formal in enumerate(schema.inputs):
+        if formal.name == name:
+            return position
+    raise ShapeError(f"{schema.name} has no {name} at opset {opset}")

@@ -63,11 +63,13 @@ class Sequences:
         result, rule = parts[-1], ""
         for part in reversed(parts[:-1]):
             result = apply("concat", part, result, axis=axis)
+            shorter: list[tuple[bool, Term, str]] = []
             for name, match in self._rules.matches(result, lambda _: ()):
                 (made,), known = match.replacements, set(match.binding.tensors.values())
                 if made in known or known.issuperset(made.args):
-                    result, rule = made, name
-                    break
+                    shorter.append((made not in known, made, name))
+            if shorter:
+                _, result, rule = min(shorter, key=lambda one: one[0])
         return result, rule
 
 
