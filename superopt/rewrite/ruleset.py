@@ -62,6 +62,11 @@ class Undoing:
         return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
 
 
+def nowhere(_: str) -> tuple[Term, ...]:
+    """No terms where other outputs could stand."""
+    return ()
+
+
 class RuleSet:
     """Rules to match terms with; rules whose first output is a bare variable are left out."""
 
@@ -80,8 +85,9 @@ class RuleSet:
         """The rules in which no other operators stand."""
         return RuleSet(rule for rule in self._rules if set(rule.operators) <= set(operators))
 
-    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[tuple[str, Match]]:
-        """Every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`.
+    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = nowhere) -> Iterator[tuple[str, Match]]:
+        """Every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`. Without `candidates`,
+        of rules of one output.
 
         Matches of rules with one output depend on the term alone and are remembered.
         """
@@ -110,7 +116,7 @@ class RuleSet:
         for prepared in self._of_view(self._view(term))[0]:
             if prepared.rule.name == rule:
                 for pattern in prepared.patterns(term.rank):
-                    yield from pattern.matches(term, lambda _: ())
+                    yield from pattern.matches(term, nowhere)
 
     def several(self, term: Term) -> Iterator[tuple[str, Pattern]]:
         """The patterns of rules of several outputs whose first output may stand at `term`, with their rules' names."""

@@ -64,7 +64,7 @@ class Sequences:
         for part in reversed(parts[:-1]):
             result = apply("concat", part, result, axis=axis)
             shorter: list[tuple[bool, Term, str]] = []
-            for name, match in self._rules.matches(result, lambda _: ()):
+            for name, match in self._rules.matches(result):
                 (made,), known = match.replacements, set(match.binding.tensors.values())
                 if made in known or known.issuperset(made.args):
                     shorter.append((made not in known, made, name))

@@ -186,7 +186,7 @@ class Sweeper:
         live = computed(state)
         found: dict[str, list[Match]] = {}
         for term in live:
-            for name, match in self.rules.matches(term, _no):
+            for name, match in self.rules.matches(term):
                 found.setdefault(name, []).append(match)
         return {**{name: matches for name, matches in found.items() if len(matches) > 1}, **self._merges(live)}
 
@@ -233,7 +233,7 @@ class Sweeper:
         found: dict[str, list[Match]] = {}
         for term in live:
             if term.op in MOVES and any(a.op in MOVES for a in term.args):
-                matches = ((_new(match, live) - _matched(match), name, match) for name, match in self.rules.matches(term, _no))
+                matches = ((_new(match, live) - _matched(match), name, match) for name, match in self.rules.matches(term))
                 change, name, match = min(matches, key=lambda one: one[0], default=(0, "", None))
                 if match is not None and change < 0:
                     found.setdefault(name, []).append(match)
@@ -282,11 +282,6 @@ def _source(term: Term) -> Term:
     while term.op == "reshape":
         term = term.args[0]
     return term
-
-
-def _no(_: str) -> tuple[Term, ...]:
-    """No terms, where other outputs could stand."""
-    return ()
 
 
 def _alike(first: Match, matches: Iterator[Match]) -> Iterator[Match]:

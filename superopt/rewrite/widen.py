@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, subterms
-from superopt.match import Match
 from superopt.op import apply, rebuild
 from superopt.rewrite.apply import State, Step, computed
 from superopt.rewrite.ruleset import RuleSet, Undoing
@@ -46,14 +45,15 @@ def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, .
 class _Walk:
     """What became of the terms met so far.
 
-    `plain` is what a term is in the new state, `wide` a term of which it is a slice. `zero` has, for terms of the new state,
-    what they are if padded.
+    `plain` is what a term is in the new state, `wide` a term of which it is a slice, and `done` has both. `zero` has, for terms
+    of the new state, what they are if padded.
     """
 
     rules: RuleSet
     undoing: Undoing
     plain: dict[Term, Term] = field(default_factory=dict)
     wide: dict[Term, Term] = field(default_factory=dict)
+    done: set[Term] = field(default_factory=set)
     zero: dict[Term, Term] = field(default_factory=dict)
     used: dict[str, None] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class _Walk:
         """Decides what becomes of a term whose operands were met."""
         own = apply(term.op, *map(self._narrow, term.args), **dict(term.attributes))
         below: tuple[str, Term] | None = None
-        for name, match in self._matches(own) if any(a in self.wide for a in term.args) else ():
+        for name, match in self.rules.matches(own) if any(a in self.wide for a in term.args) else ():
             (new,) = match.replacements
             if self._is_slice(new) and not self._slices(new.args[0]):
                 below = below or (name, new.args[0])
@@ -85,6 +85,7 @@ class _Walk:
             self.used[name] = None
         else:
             self.plain[term] = own
+        self.done.add(self.wide.get(term, own))
 
     def _narrow(self, term: Term) -> Term:
         """The term in the new state, sliced out of a wider one where there is one."""
@@ -98,8 +99,10 @@ class _Walk:
         if term.rank != self.undoing.rank:
             return 0
         extent = term.shape[self.undoing.axis]
-        more = -extent % LINE if isinstance(extent, int) else 0
-        return more if isinstance(extent, int) and more * MOST <= extent else 0
+        if not isinstance(extent, int):
+            return 0
+        more = -extent % LINE
+        return more if more * MOST <= extent else 0
 
     def _padded(self, term: Term, more: int, depth: int) -> Term | None:
         """The term, padded: by rules that move the padding up until only weights are padded; None if there are none."""
@@ -108,11 +111,11 @@ class _Walk:
         padded = self.undoing.padded(term, more)
         if padded.constant or not depth or term.is_variable:
             return padded if padded.constant else None
-        for name, match in self._matches(padded):
+        for name, match in self.rules.matches(padded):
             (new,) = match.replacements
-            inner = [t for t in subterms(new) if t.op == padded.op and not t.constant]
             if new.op == padded.op:
                 continue
+            inner = [t for t in subterms(new) if t.op == padded.op and not t.constant]
             known = {t: self._padded(t.args[0], more, depth - 1) for t in inner}
             found = {t: k for t, k in known.items() if k is not None}
             if len(found) == len(known):
@@ -120,20 +123,15 @@ class _Walk:
                 return rebuild(new, found)
         return None
 
-    def _matches(self, term: Term) -> list[tuple[str, Match]]:
-        """Matches of rules of one output at the term."""
-        return [(name, match) for name, match in self.rules.matches(term, lambda _: ()) if len(match.roots) == 1]
-
     def _is_slice(self, term: Term) -> bool:
         return term.op == "slice" and term["axis"] == self.undoing.axis and term["start"] == 0
 
     def _slices(self, term: Term) -> bool:
         """Whether something is sliced at run time in the term, down to what was there before."""
-        before = {*self.wide.values(), *self.plain.values()}
         stack = [term]
         while stack:
             one = stack.pop()
-            if one not in before:
+            if one not in self.done:
                 if self._is_slice(one):
                     return True
                 stack += one.args
