@@ -95,3 +95,9 @@ class DimensionError(SuperoptError):
     """A size was given for a dimension that the model does not leave open."""
 
     exit_code = 26
+
+
+class Undecidable(SuperoptError):
+    """Two programs that no test over a finite field compares: no polynomials, or of more boxes than the budget allows."""
+
+    exit_code = 27

@@ -1,0 +1,181 @@
+"""Boxes of positions: products of arithmetic progressions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """The positions start, start + step, ... of one axis, `count` of them: at least one, and step is at least 1."""
+
+    start: int
+    count: int
+    step: int = 1
+
+    def __str__(self) -> str:
+        by = f":{self.step}" if self.step != 1 and self.count > 1 else ""
+        return f"{self.start}:{self.last + 1}{by}" if self.count > 1 else str(self.start)
+
+    @property
+    def last(self) -> int:
+        """The largest position."""
+        return self.start + (self.count - 1) * self.step
+
+    def __contains__(self, position: int) -> bool:
+        return self.start <= position <= self.last and (position - self.start) % self.step == 0
+
+    def positions(self) -> Array:
+        """Every position, in order: int64 of shape (count,)."""
+        return self.start + self.step * np.arange(self.count, dtype=np.int64)
+
+    def cut(self, points: Iterable[int]) -> tuple[Run, ...]:
+        """The run in parts that begin at its first position and at these: numbers of positions, from 1 to count - 1."""
+        edges = [0, *sorted(set(points)), self.count]
+        return tuple(Run(self.start + a * self.step, b - a, self.step) for a, b in itertools.pairwise(edges))
+
+    def classes(self, modulus: int) -> tuple[Run, ...]:
+        """The run in parts that take every modulus-th position, one for each first position; none of them is empty."""
+        parts = min(modulus, self.count)
+        return tuple(
+            Run(self.start + k * self.step, -(-(self.count - k) // modulus), self.step * modulus) for k in range(parts)
+        )
+
+    def intersect(self, other: Run) -> Run | None:
+        """The positions of both; None where there are none."""
+        step = math.lcm(self.step, other.step)
+        common = math.gcd(self.step, other.step)
+        if (other.start - self.start) % common:
+            return None
+        turns = (other.start - self.start) // common * pow(self.step // common, -1, other.step // common)
+        first = self.start + turns % (other.step // common) * self.step
+        low, high = max(self.start, other.start), min(self.last, other.last)
+        first += max(0, -(-(low - first) // step)) * step
+        return Run(first, (high - first) // step + 1, step) if first <= high else None
+
+    def hull(self, other: Run) -> Run:
+        """The smallest run that holds every position of both."""
+        steps = [run.step for run in (self, other) if run.count > 1]
+        step = math.gcd(*steps, self.start - other.start) or 1
+        start = min(self.start, other.start)
+        return Run(start, (max(self.last, other.last) - start) // step + 1, step)
+
+
+@dataclass(frozen=True, order=True)
+class Box:
+    """A product of runs, one for each axis."""
+
+    runs: tuple[Run, ...]
+
+    def __str__(self) -> str:
+        return f"[{', '.join(map(str, self.runs))}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.runs)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many positions each axis has."""
+        return tuple(run.count for run in self.runs)
+
+    @property
+    def size(self) -> int:
+        """How many positions the box has."""
+        return math.prod(self.shape)
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """The first position of each axis, and the one behind its last."""
+        return tuple((run.start, run.last + 1) for run in self.runs)
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """The corner where every axis is at its first position."""
+        return tuple(run.start for run in self.runs)
+
+    def contains(self, position: Sequence[int]) -> bool:
+        """Whether the position, one number for each axis, is one of the box's."""
+        return all(p in run for p, run in zip(position, self.runs, strict=True))
+
+    def grid(self) -> tuple[Array, ...]:
+        """The positions of each axis, in arrays that broadcast to `shape` together: arrays of that shape index by them."""
+        axes = np.ix_(*(run.positions() for run in self.runs)) if self.runs else ()
+        return tuple(np.asarray(a) for a in axes)
+
+    def intersect(self, other: Box) -> Box | None:
+        """The positions of both; None where there are none."""
+        runs = [a.intersect(b) for a, b in zip(self.runs, other.runs, strict=True)]
+        return Box(tuple(run for run in runs if run)) if all(runs) else None
+
+    def hull(self, other: Box) -> Box:
+        """The smallest box that holds every position of both."""
+        return Box(tuple(a.hull(b) for a, b in zip(self.runs, other.runs, strict=True)))
+
+    def along(self, axis: int, run: Run) -> Box:
+        """The box with another run along one axis."""
+        return replace(self, runs=(*self.runs[:axis], run, *self.runs[axis + 1 :]))
+
+
+def whole(shape: Sequence[int]) -> Box:
+    """Every position of a tensor of this shape."""
+    return Box(tuple(Run(0, n) for n in shape))
+
+
+def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
+    """Disjoint boxes that hold the same positions as these disjoint ones, no more of them than before, in order."""
+    found = sorted(set(boxes))
+    while True:
+        before = len(found)
+        for axis in range(found[0].rank if found else 0):
+            groups: dict[tuple[Run, ...], list[Run]] = {}
+            for box in found:
+                groups.setdefault((*box.runs[:axis], *box.runs[axis + 1 :]), []).append(box.runs[axis])
+            found = [Box((*rest[:axis], run, *rest[axis:])) for rest, runs in groups.items() for run in _joined(runs)]
+        if len(found) == before:
+            return tuple(sorted(found))
+
+
+def _joined(runs: Sequence[Run]) -> Sequence[Run]:
+    """The union of disjoint runs as fewer runs where that is plain: taken from the first position on, each as long as it goes."""
+    if len(runs) == 1:
+        return runs
+    positions = np.sort(np.concatenate([run.positions() for run in runs]))
+    joined = list(_progressions([int(p) for p in positions]))
+    return joined if len(joined) < len(runs) else runs
+
+
+def _progressions(positions: Sequence[int]) -> Iterator[Run]:
+    start = 0
+    while start < len(positions):
+        stop = start + 1
+        step = positions[stop] - positions[start] if stop < len(positions) else 1
+        while stop < len(positions) and positions[stop] - positions[stop - 1] == step:
+            stop += 1
+        yield Run(positions[start], stop - start, step)
+        start = stop
+
+
+def covering(flags: Array, box: Box, axes: Sequence[int]) -> Iterator[Box]:
+    """Disjoint boxes that hold the positions of `box` whose flag is set; flags stand for the positions along these axes."""
+    if not flags.any():
+        return
+    if not axes or flags.all():
+        yield box
+        return
+    axis, start = axes[0], 0
+    for stop in range(1, len(flags) + 1):
+        if stop == len(flags) or not np.array_equal(flags[stop], flags[start]):
+            run = box.runs[axis]
+            part = Run(run.start + start * run.step, stop - start, run.step)
+            yield from covering(flags[start], box.along(axis, part), axes[1:])
+            start = stop

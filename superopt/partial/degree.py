@@ -1,0 +1,114 @@
+"""The degree of a program as a polynomial in its variables, and how large its coefficients can be: what the error bound needs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from superopt import index
+from superopt.errors import Undecidable
+from superopt.graph import Cond, Extent, Term, subterms
+from superopt.op import interpret
+from superopt.partial.reading import written_out
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """Bounds for a polynomial: its degree, and logarithms to base 2 of a common denominator of its coefficients and of the sum
+    of their magnitudes times that denominator.
+    """
+
+    degree: int = 0
+    numerators: float = -math.inf
+    denominator: float = 0.0
+
+    def __add__(self, other: Extremes) -> Extremes:
+        raised = (self.numerators + other.denominator, other.numerators + self.denominator)
+        return Extremes(max(self.degree, other.degree), _sum(*raised), self.denominator + other.denominator)
+
+    __sub__ = __add__
+
+    def __mul__(self, other: Extremes) -> Extremes:
+        numerators = self.numerators + other.numerators
+        return Extremes(self.degree + other.degree, numerators, self.denominator + other.denominator)
+
+
+def _sum(a: float, b: float) -> float:
+    """The logarithm of a sum, given those of its terms."""
+    low, high = sorted((a, b))
+    return high if low == -math.inf else high + math.log2(1 + 2 ** (low - high))
+
+
+class _Bounds:
+    """The interpretation of index notation in which a value is `Extremes`, conditions and indices being ignored."""
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+        return index.Tensor(shape, at)
+
+    def require(self, condition: Cond, message: str) -> None:
+        """Terms are well typed already."""
+
+    def total(self, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
+        value = body(0)
+        self.largest_count = int(extent)  # type: ignore[arg-type]
+        return Extremes(value.degree, value.numerators + math.log2(self.largest_count), value.denominator)
+
+    def select(self, condition: Any, then: Extremes, other: Extremes) -> Extremes:
+        larger = max(then.numerators + other.denominator, other.numerators + then.denominator)
+        return Extremes(max(then.degree, other.degree), larger, then.denominator + other.denominator)
+
+    def number(self, value: Any) -> Extremes:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Undecidable(f"{value} is in no field")
+        fraction = Fraction(value)
+        numerators = math.log2(abs(fraction.numerator)) if fraction else -math.inf
+        return Extremes(0, numerators, math.log2(fraction.denominator))
+
+    def call(self, function: str, *arguments: Extremes) -> Extremes:
+        """The reciprocal of a count, which divides what the counts up to its largest have as common multiple."""
+        if function != "reciprocal" or arguments[0].degree or arguments[0].denominator:
+            raise Undecidable(f"{function} of values is no polynomial")
+        most = math.lcm(*range(1, round(2 ** arguments[0].numerators) + 1))
+        return Extremes(0, math.log2(most), math.log2(most))
+
+    def maximum(self, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
+        raise Undecidable("a maximum is no polynomial")
+
+    def picked(self, value: Extremes, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
+        raise Undecidable("positions that are read at run time depend on values")
+
+    def lowest(self) -> Extremes:
+        raise Undecidable("minus infinity is in no field")
+
+
+@functools.lru_cache(maxsize=4096)
+def extremes(program: Term) -> Extremes:
+    """Bounds for the polynomial at each position of the program.
+
+    Raises:
+        Undecidable: it is no polynomial.
+    """
+    root = written_out(program)
+    known: dict[Term, Extremes] = {}
+    for term in subterms(root):
+        known[term] = Extremes(1, 0.0) if term.is_variable else _bounds(term, known)
+    return known[root]
+
+
+def _bounds(term: Term, known: dict[Term, Extremes]) -> Extremes:
+    operands = [index.Tensor(a.shape, functools.partial(_constant, known[a])) for a in term.args]
+    try:
+        with index.interpreted(_Bounds()):
+            result = interpret(term, operands)
+            value: Extremes = result.at(*(0,) * result.rank)
+    except Undecidable as error:
+        raise Undecidable(f"{term.op}: {error}") from error
+    return value
+
+
+def _constant(value: Extremes, *_: Any) -> Extremes:
+    return value

@@ -1,0 +1,271 @@
+"""Indices and conditions over a whole box of positions at once: the abstract values with which definitions are read.
+
+Position q of a box with runs start + step * q is the vector of the q's, each from 0 to count - 1. An index is affine in q with
+one linear part; its offset may depend on the choices of summation indices, an array with an axis for each of them. A condition
+has an outcome for each choice: true at every q, false at every q, or neither, and then the box must be cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.errors import Undecidable
+from superopt.partial.box import Box, Run
+
+Array = npt.NDArray[Any]
+Vector: TypeAlias = "tuple[int, ...]"
+MOST_CHOICES = 1 << 24
+
+
+class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with the pieces)
+    """The box has no one outcome, and each of these pieces, which make it up, is nearer to having one."""
+
+    def __init__(self, pieces: Sequence[Box]) -> None:
+        super().__init__()
+        self.pieces = tuple(pieces)
+
+
+def span(coefficients: Sequence[int], box: Box) -> tuple[int, int]:
+    """The smallest and the largest of coefficients . q in the box."""
+    ends = [c * (run.count - 1) for c, run in zip(coefficients, box.runs, strict=True)]
+    return sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends)
+
+
+class Affine:
+    """The index coefficients . q + offsets in a box."""
+
+    __slots__ = ("box", "coefficients", "offsets")
+    __hash__ = object.__hash__
+
+    def __init__(self, box: Box, coefficients: Vector, offsets: Array) -> None:
+        self.box = box
+        self.coefficients = coefficients
+        self.offsets = offsets
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the index is the same at every position of the box."""
+        return not any(self.coefficients)
+
+    def span(self) -> tuple[int, int]:
+        """The smallest and the largest of coefficients . q."""
+        return span(self.coefficients, self.box)
+
+    def _plus(self, other: Affine | int, sign: int) -> Affine:
+        if not isinstance(other, Affine):
+            return Affine(self.box, self.coefficients, self.offsets + sign * int(other))
+        together = tuple(a + sign * b for a, b in zip(self.coefficients, other.coefficients, strict=True))
+        return Affine(self.box, together, _affordable(self.offsets, other.offsets, lambda a, b: a + sign * b))
+
+    def __add__(self, other: Affine | int) -> Affine:
+        return self._plus(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Affine | int) -> Affine:
+        return self._plus(other, -1)
+
+    def __rsub__(self, other: int) -> Affine:
+        return -self + other
+
+    def __neg__(self) -> Affine:
+        return self * -1
+
+    def __mul__(self, other: Affine | int) -> Affine:
+        if not isinstance(other, Affine):
+            factor = int(other)
+            return Affine(self.box, tuple(c * factor for c in self.coefficients), self.offsets * factor)
+        if not (self.fixed and other.fixed):
+            raise Undecidable("an index is no affine function of the output position")
+        return Affine(self.box, self.coefficients, _affordable(self.offsets, other.offsets, lambda a, b: a * b))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: int) -> Affine:
+        quotient, _, floors = self._divided(int(divisor))
+        return Affine(self.box, quotient, floors)
+
+    def __mod__(self, divisor: int) -> Affine:
+        _, rest, floors = self._divided(int(divisor))
+        return Affine(self.box, rest, self.offsets - int(divisor) * floors)
+
+    def _divided(self, divisor: int) -> tuple[Vector, Vector, Array]:
+        """Linear parts d and r, and f, such that at every q the quotient is d . q + f and the rest r . q + offsets - divisor * f.
+
+        Raises:
+            Cut: the quotient jumps inside the box.
+        """
+        quotient = tuple(int(math.copysign(abs(c) // divisor, c)) for c in self.coefficients)
+        rest = tuple(c - divisor * d for c, d in zip(self.coefficients, quotient, strict=True))
+        low, high = span(rest, self.box)
+        floors = (self.offsets + low) // divisor
+        if not (floors == (self.offsets + high) // divisor).all():
+            raise Cut(self._pieces(rest, divisor))
+        return quotient, rest, floors
+
+    def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
+        """The box cut where the quotient jumps, or in residue classes: whichever are fewer."""
+        axes = [a for a, r in enumerate(rest) if r]
+        modulus = {a: divisor // math.gcd(divisor, rest[a]) for a in axes}
+        axis = min(axes, key=lambda a: min(modulus[a], self.box.runs[a].count))
+        run = self.box.runs[axis]
+        if len(axes) == 1:
+            offsets = np.unique(self.offsets)
+            floors = (rest[axis] * np.arange(run.count)[:, None] + offsets) // divisor
+            jumps = 1 + np.flatnonzero((floors[1:] != floors[:-1]).any(axis=1))
+            if len(jumps) < modulus[axis]:
+                return [self.box.along(axis, part) for part in run.cut(map(int, jumps))]
+        return [self.box.along(axis, part) for part in run.classes(modulus[axis])]
+
+    def __ge__(self, other: Affine | int) -> Guard:
+        return Guard.of(self - other, equality=False)
+
+    def __gt__(self, other: Affine | int) -> Guard:
+        return Guard.of(self - other - 1, equality=False)
+
+    def __le__(self, other: Affine | int) -> Guard:
+        return Guard.of(-(self - other), equality=False)
+
+    def __lt__(self, other: Affine | int) -> Guard:
+        return Guard.of(-(self - other) - 1, equality=False)
+
+    def __eq__(self, other: object) -> Any:
+        if not isinstance(other, Affine | int):
+            return NotImplemented
+        return Guard.of(self - other, equality=True)
+
+
+def _affordable(a: Array, b: Array, combine: Callable[[Array, Array], Array]) -> Array:
+    if math.prod(np.broadcast_shapes(a.shape, b.shape)) > MOST_CHOICES:
+        raise Undecidable("an index depends on too many summation indices at once")
+    return combine(a, b)
+
+
+class Guard:
+    """A condition with an outcome for each choice of summation indices: `sure` where it holds at every position of the box,
+    not `possible` where it holds at none. `causes` are the comparisons it is made of, as (index, equality, sure, possible).
+    """
+
+    __slots__ = ("causes", "possible", "sure")
+
+    def __init__(self, sure: Array, possible: Array, causes: tuple[tuple[Affine, bool, Array], ...] = ()) -> None:
+        self.sure = sure
+        self.possible = possible
+        self.causes = causes
+
+    @staticmethod
+    def of(index: Affine, *, equality: bool) -> Guard:
+        """index >= 0, or index == 0 where `equality`."""
+        low, high = index.span()
+        least, most = index.offsets + low, index.offsets + high
+        if not equality:
+            sure, possible = least >= 0, most >= 0
+        else:
+            sure = (least == 0) & (most == 0)
+            common = math.gcd(*index.coefficients)
+            possible = (least <= 0) & (most >= 0) & (index.offsets % common == 0 if common else True)
+        undecided = possible & ~sure
+        return Guard(sure, possible, ((index, equality, undecided),) if undecided.any() else ())
+
+    def __and__(self, other: Guard | bool) -> Guard:
+        if isinstance(other, bool | np.bool_):
+            return self if other else NEVER
+        if other is ALWAYS or self is ALWAYS:
+            return self if other is ALWAYS else other
+        sure = _affordable(self.sure, other.sure, lambda a, b: a & b)
+        return Guard(sure, self.possible & other.possible, self.causes + other.causes)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Guard) -> Guard:
+        if other is ALWAYS or self is ALWAYS:
+            return ALWAYS
+        sure = _affordable(self.sure, other.sure, lambda a, b: a | b)
+        return Guard(sure, self.possible | other.possible, self.causes + other.causes)
+
+    def __invert__(self) -> Guard:
+        return Guard(~self.possible, ~self.sure, self.causes)
+
+    def somewhere(self) -> Guard:
+        """Whether the condition holds for some choice of the summation index whose axis comes first."""
+        return Guard(self.sure.any(axis=0), self.possible.any(axis=0), self.causes)
+
+    def settled(self, box: Box) -> Array:
+        """For each choice whether the condition holds, at every position of the box alike.
+
+        Raises:
+            Cut: for some choice it holds at a part of the box.
+        """
+        undecided = self.possible & ~self.sure
+        if undecided.any():
+            raise Cut(_cut(box, list(self._undecided(undecided))))
+        return self.sure
+
+    def _undecided(self, undecided: Array) -> Iterator[tuple[Affine, bool, Array]]:
+        """The comparisons that leave these choices undecided, each with the offsets for which it does."""
+        for index, equality, open_ in self.causes:
+            ours = undecided
+            while ours.ndim > open_.ndim:
+                ours = ours.any(axis=0)
+            try:
+                both = open_ & ours
+            except ValueError:
+                both = open_
+            relevant = both if both.any() else open_
+            yield index, equality, np.unique(np.broadcast_to(index.offsets, relevant.shape)[relevant])
+
+
+ALWAYS = Guard(np.asarray(True), np.asarray(True))
+NEVER = Guard(np.asarray(False), np.asarray(False))
+
+
+def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
+    """The box cut where comparisons of one axis change, at all such places; in halves where all are of several axes."""
+    points: dict[int, set[int]] = {}
+    for index, equality, offsets in causes:
+        axes = [a for a, c in enumerate(index.coefficients) if c]
+        if len(axes) == 1:
+            inside = (1, box.runs[axes[0]].count)
+            changes = _changes(index.coefficients[axes[0]], equality, offsets)
+            points.setdefault(axes[0], set()).update(p for p in changes if inside[0] <= p < inside[1])
+    if any(points.values()):
+        pieces = [box]
+        for axis, at in points.items():
+            pieces = [piece.along(axis, run) for piece in pieces for run in box.runs[axis].cut(at)]
+        return pieces
+    index = causes[0][0]
+    reach = [abs(c) * (run.count - 1) for c, run in zip(index.coefficients, box.runs, strict=True)]
+    axis = reach.index(max(reach))
+    return [box.along(axis, run) for run in box.runs[axis].cut([box.runs[axis].count // 2])]
+
+
+def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
+    """The q at which coefficient * q + offset >= 0, or == 0, begins to be or is no more what it is at q - 1."""
+    if equality:
+        zeros = -offsets[offsets % coefficient == 0] // coefficient
+        return {int(p) for q in zeros for p in (q, q + 1)}
+    if coefficient > 0:
+        return {int(p) for p in -(offsets // coefficient)}
+    return {int(p) for p in offsets // -coefficient + 1}
+
+
+def starting(box: Box) -> tuple[Affine, ...]:
+    """The output's own position: along each axis start + step * q."""
+    return tuple(
+        Affine(box, tuple(run.step if b == a and run.count > 1 else 0 for b in range(box.rank)), np.asarray(run.start))
+        for a, run in enumerate(box.runs)
+    )
+
+
+def hull(coefficients: Vector, offsets: Array, box: Box) -> Run:
+    """The smallest run that holds coefficients . q + offset for every q in the box and every offset of a sorted array."""
+    low, high = span(coefficients, box)
+    steps = [c for c, run in zip(coefficients, box.runs, strict=True) if run.count > 1]
+    step = math.gcd(*steps, *(int(d) for d in np.unique(np.diff(offsets)))) or 1
+    start = int(offsets[0]) + low
+    return Run(start, (int(offsets[-1]) + high - start) // step + 1, step)

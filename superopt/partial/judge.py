@@ -1,0 +1,274 @@
+"""Where a mutant equals its program: whole boxes of the output, judged from values over prime fields at a few positions each.
+
+What is said of a box is exact, but for the chance that a polynomial other than zero vanishes at random inputs (`log2_error`).
+See docs/partial.md for why a few positions are enough.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from superopt.errors import Undecidable
+from superopt.graph import Term, subterms
+from superopt.op import apply
+from superopt.partial.box import Array, Box, covering, merged, whole
+from superopt.partial.degree import extremes
+from superopt.partial.field import BITS, PrimeFields, primes, rational, residues
+from superopt.partial.points import Points, everywhere
+from superopt.partial.reading import Demand, written_out
+from superopt.partial.region import split
+
+__all__ = ["Judgement", "compared", "judge", "ratio"]
+
+LOG2_ERROR = -60.0
+MOST_POSITIONS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Where a mutant equals its program and where it does not: boxes that partition the output's positions.
+
+    Each of `tests` random inputs was drawn in a prime field of its own, the smallest of `prime` elements, and both programs
+    were evaluated at `positions` of the `total` positions. The probability that any box called equal is not is at most
+    2 ** `log2_error`; one called unequal is.
+    """
+
+    equal: tuple[Box, ...]
+    unequal: tuple[Box, ...]
+    tests: int
+    positions: int
+    total: int
+    log2_error: float
+    prime: int
+
+    @property
+    def share(self) -> Fraction:
+        """The part of the positions where both are equal, from 0 to 1."""
+        return Fraction(sum(box.size for box in self.equal), self.total)
+
+
+def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 0) -> Judgement:
+    """Where the mutant equals the program. Without `tests`, there are as many as make the error less than 2 ** -60.
+
+    Raises:
+        Undecidable: one is no polynomial in its variables, they differ in shape, or there are too many boxes.
+    """
+    count, lost = _tests(program, mutant, tests)
+    pair = _Pair(program, mutant, _points(program, count, seed))
+    equal, unequal = pair.verdicts(whole(program.sizes))
+    degree = max(extremes(program).degree, extremes(mutant).degree, 1)
+    per_test = math.log2(degree) - math.log2(pair.points.domain.primes[-1])
+    error = min(0.0, (count - lost) * per_test + math.log2(max(pair.positions, 1)))
+    prime = pair.points.domain.primes[-1]
+    return Judgement(merged(equal), merged(unequal), count, pair.positions, math.prod(program.sizes), error, prime)
+
+
+def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
+    """How many random inputs to take, and in how many of their fields the difference could be zero though it is not."""
+    if program.sizes != mutant.sizes:
+        raise Undecidable(f"the shapes {program.sizes} and {mutant.sizes} differ")
+    one, other = extremes(program), extremes(mutant)
+    lost = int(max((one + other).numerators, 0.0) / (BITS - 0.01))
+    per_test = BITS - 0.01 - math.log2(max(one.degree, other.degree, 1))
+    if per_test <= 0:
+        raise Undecidable(f"degree {max(one.degree, other.degree)} is too high for the fields")
+    enough = math.ceil((math.log2(math.prod(program.sizes)) - LOG2_ERROR) / per_test)
+    return (enough + lost if tests is None else tests), lost
+
+
+@functools.lru_cache(maxsize=64)
+def _points(program: Term, tests: int, seed: int) -> Points:
+    """Random inputs, and what is known of the program on them."""
+    return Points(PrimeFields(primes(tests)), seed)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A box in which both programs read alike, and which of its positions are `free` along the `mixed` axes (see `_mixed`)."""
+
+    box: Box
+    mixed: tuple[int, ...]
+    free: Array
+
+    def at(self, along: Sequence[int]) -> tuple[int, ...]:
+        """The position that is so many steps along each mixed axis, and the first along the others."""
+        chosen = dict(zip(self.mixed, along, strict=True))
+        return tuple(run.start + run.step * int(chosen.get(axis, 0)) for axis, run in enumerate(self.box.runs))
+
+    def probes(self) -> list[tuple[int, ...]]:
+        """A free position, if there is any, and those one step along each other axis from it."""
+        if not self.free.any():
+            return []
+        corner = self.at(np.argwhere(self.free)[0] if self.mixed else ())
+        runs = self.box.runs
+        steps = (axis for axis, run in enumerate(runs) if run.count > 1 and axis not in self.mixed)
+        return [corner, *((*corner[:a], corner[a] + runs[a].step, *corner[a + 1 :]) for a in steps)]
+
+
+class _Pair:
+    """A program and a mutant on the same random inputs; `positions` counts where they were compared."""
+
+    def __init__(self, program: Term, mutant: Term, points: Points) -> None:
+        self.program = program
+        self.mutant = mutant
+        self.points = points
+        self.positions = 0
+
+    def agree(self, positions: Sequence[tuple[int, ...]]) -> Array:
+        """At which of these positions both have the same value."""
+        if not positions:
+            return np.zeros(0, np.bool_)
+        self.positions += len(positions)
+        at = np.array(positions, dtype=np.int64).reshape(len(positions), self.program.rank)
+        same = self.points.values(self.program, at) == self.points.values(self.mutant, at)
+        return np.asarray(same.all(axis=-1))
+
+    def verdicts(self, box: Box) -> tuple[list[Box], list[Box]]:
+        """Boxes of the given one in which the programs are equal, and boxes in which they are not."""
+        parts = list(_parts(self.program, self.mutant, box))
+        probes = [part.probes() for part in parts]
+        answers = iter(self.agree(list(itertools.chain.from_iterable(probes))))
+        equal: list[Box] = []
+        unequal: list[Box] = []
+        for part, asked in zip(parts, probes, strict=True):
+            found = [bool(next(answers)) for _ in asked]
+            if found and all(found):
+                equal.append(part.box)
+            elif found and not any(found) and part.free.all():
+                unequal.append(part.box)
+            else:
+                flags, axes = self._each(part, consistent=not any(found))
+                equal.extend(covering(flags, part.box, axes))
+                unequal.extend(covering(~flags, part.box, axes))
+        self.points.forget(set(subterms(written_out(self.program))))
+        return equal, unequal
+
+    def _each(self, part: _Part, *, consistent: bool) -> tuple[Array, tuple[int, ...]]:
+        """Where the programs are equal along some axes, and which axes: those mixed, or all if the probes disagree."""
+        axes = part.mixed if consistent else tuple(range(part.box.rank))
+        free = part.free if consistent else np.zeros(part.box.shape, np.bool_)
+        asked = np.argwhere(~free)
+        if len(asked) > MOST_POSITIONS:
+            raise Undecidable(f"{len(asked)} positions would have to be compared one by one")
+        flags = np.zeros(free.shape, np.bool_)
+        every = _Part(part.box, axes, free)
+        flags[tuple(asked.T)] = self.agree([every.at(along) for along in asked])
+        return flags, axes
+
+
+def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
+    """The box in parts in which both programs read alike."""
+    for outer, of_program in split(program, box):
+        for inner, of_mutant in split(mutant, outer):
+            yield _Part(inner, *_mixed(inner, [_within(of_program, outer, inner), _reads(of_mutant)]))
+
+
+Family = dict[tuple[tuple[int, ...], ...], tuple[Array, ...]]
+
+
+def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
+    return {term: ways for term, ways in demand.items() if term.is_variable}
+
+
+def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
+    """What is read in a part of a box, given what is read in the box: the same, in the part's own steps."""
+    found: dict[Term, Family] = {}
+    runs = list(zip(outer.runs, inner.runs, strict=True))
+    for term, ways in _reads(demand).items():
+        family = found.setdefault(term, {})
+        for linear, offsets in ways.items():
+            rows = tuple(
+                tuple(c * (i.step // o.step) if i.count > 1 else 0 for c, (o, i) in zip(row, runs, strict=True))
+                for row in linear
+            )
+            moves = (sum(c * ((i.start - o.start) // o.step) for c, (o, i) in zip(row, runs, strict=True)) for row in linear)
+            moved = tuple(numbers + move for numbers, move in zip(offsets, moves, strict=True))
+            before = family.get(rows)
+            family[rows] = moved if before is None else tuple(map(np.union1d, before, moved))
+    return found
+
+
+def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[int, ...], Array]:
+    """The axes along which some variable's reads move in different ways, and for each position along these whether it is free:
+    no two reads that move in different ways can be of one element.
+    """
+    together: dict[Term, Family] = {}
+    for demand in programs:
+        for term, ways in demand.items():
+            family = together.setdefault(term, {})
+            for linear, offsets in ways.items():
+                before = family.get(linear)
+                family[linear] = offsets if before is None else tuple(map(np.union1d, before, offsets))
+    mixed = tuple(
+        axis
+        for axis in range(box.rank)
+        if any(len({tuple(row[axis] for row in linear) for linear in family}) > 1 for family in together.values())
+    )
+    free = np.ones(tuple(box.runs[axis].count for axis in mixed), np.bool_)
+    if free.size > MOST_POSITIONS:
+        raise Undecidable(f"reads move in different ways along {free.size} positions")
+    for family in together.values():
+        for one, other in itertools.combinations(family, 2):
+            free &= ~_meet(one, family[one], other, family[other], box, mixed)
+    return mixed, free
+
+
+def _meet(
+    one: tuple[tuple[int, ...], ...],
+    from_one: tuple[Array, ...],
+    other: tuple[tuple[int, ...], ...],
+    from_other: tuple[Array, ...],
+    box: Box,
+    mixed: Sequence[int],
+) -> Array:
+    """For each position along the mixed axes whether two ways of reading can read one element there."""
+    shape = tuple(box.runs[axis].count for axis in mixed)
+    meeting = np.ones(shape, np.bool_)
+    steps = np.ix_(*(np.arange(n) for n in shape)) if shape else ()
+    for row, row2, offsets, offsets2 in zip(one, other, from_one, from_other, strict=True):
+        apart = sum(((row[axis] - row2[axis]) * step for axis, step in zip(mixed, steps, strict=True)), np.zeros((), np.int64))
+        gaps = np.unique(offsets2[:, None] - offsets)
+        meeting = meeting & np.isin(apart, gaps)
+    return meeting
+
+
+def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction | None:
+    """The one number, other than 0, that the mutant is to be multiplied by in the whole box to equal the program there; None
+    where there is none of terms below 2 ** 15.
+
+    Raises:
+        Undecidable: as `judge` does.
+    """
+    count, _ = _tests(program, mutant, None)
+    points = _points(program, count, seed)
+    first = np.array([box.first], dtype=np.int64)
+    above, below = points.values(program, first)[0], points.values(mutant, first)[0]
+    if not (above.all() and below.all()):
+        return None
+    moduli = points.domain.primes
+    images = [int(a) * pow(int(b), -1, p) % p for a, b, p in zip(above, below, moduli, strict=True)]
+    factor = rational(images[0], moduli[0])
+    if factor is None or residues(factor, moduli) != tuple(images):
+        return None
+    number = int(factor) if factor.denominator == 1 else factor
+    equal, unequal = _Pair(program, apply("scale", mutant, factor=number), points).verdicts(box)
+    return factor if equal and not unequal else None
+
+
+def compared(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = None) -> Array:
+    """For each position of the output whether both programs have the same value there, on whole tensors over prime fields: what
+    `judge` is compared with, and slow.
+
+    Raises:
+        Undecidable: one is no polynomial in its variables.
+    """
+    count, _ = _tests(program, mutant, tests)
+    one, other = everywhere((program, mutant), PrimeFields(primes(count)), seed)
+    return np.asarray((one == other).all(axis=-1))

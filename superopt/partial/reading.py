@@ -1,0 +1,195 @@
+"""What a program reads when a box of its output is computed: the definitions interpreted on indices of a whole box."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from superopt import index
+from superopt.composite import unfolded
+from superopt.errors import ShapeError, Undecidable
+from superopt.graph import Cond, Extent, Term, subterms
+from superopt.op import apply, interpret
+from superopt.partial.box import Box
+from superopt.partial.indices import ALWAYS, NEVER, Affine, Array, Guard, Vector, starting
+
+Linear: TypeAlias = "tuple[Vector, ...]"
+Offsets: TypeAlias = "tuple[Array, ...]"
+Demand: TypeAlias = "dict[Linear, Offsets]"
+
+
+@functools.lru_cache(maxsize=4096)
+def written_out(term: Term) -> Term:
+    """The term by operators that are no composites, so that each has index notation of its own.
+
+    Raises:
+        Undecidable: an operator in it is no polynomial.
+    """
+    known: dict[Term, Term] = {}
+    for each in subterms(term):
+        args = tuple(known[a] for a in each.args)
+        rebuilt = each if args == each.args else apply(each.op, *args, **dict(each.attributes))
+        try:
+            inner = None if each.is_variable else unfolded(rebuilt)
+        except ShapeError as error:
+            raise Undecidable(f"{each.op} cannot be written out at these sizes: {error}") from error
+        known[each] = rebuilt if inner is None else written_out(inner)
+    return known[term]
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a value is made of, where `guard` holds: a number, or what an operand holds at a position."""
+
+    guard: Guard
+    operand: int | None = None
+    position: tuple[Any, ...] = ()
+
+    def where(self, guard: Guard) -> Item:
+        """The item under one more condition."""
+        return self if guard is ALWAYS else Item(self.guard & guard, self.operand, self.position)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A value: its items, and a condition without which it is zero."""
+
+    items: tuple[Item, ...]
+    support: Guard
+
+    def __add__(self, other: Parts) -> Parts:
+        return Parts(self.items + other.items, self.support | other.support)
+
+    __sub__ = __add__
+
+    def __mul__(self, other: Parts) -> Parts:
+        items = (*(i.where(other.support) for i in self.items), *(i.where(self.support) for i in other.items))
+        return Parts(items, self.support & other.support)
+
+    def where(self, guard: Guard) -> Parts:
+        """The value where the condition holds, and zero elsewhere."""
+        return Parts(tuple(i.where(guard) for i in self.items), self.support & guard)
+
+
+class Reading:
+    """The interpretation of index notation in which an index is `Affine` in a box and a value is `Parts`.
+
+    The positions at which one term is read occupy the trailing axes of offsets, and every summation index adds one in front.
+    """
+
+    def __init__(self, box: Box, depth: int) -> None:
+        self.box = box
+        self.depth = depth
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+        return index.Tensor(shape, at)
+
+    def require(self, condition: Cond, message: str) -> None:
+        """Terms are well typed already."""
+
+    def operand(self, number: int, shape: tuple[Extent, ...]) -> index.Tensor:
+        """An operand: its value at a position is the one item that says so."""
+        return index.Tensor(shape, lambda *position: Parts((Item(ALWAYS, number, position),), ALWAYS))
+
+    def total(self, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
+        outer, self.depth = self.depth, self.depth + 1
+        choices = np.arange(int(extent)).reshape((-1,) + (1,) * outer)  # type: ignore[arg-type]
+        try:
+            value = body(Affine(self.box, (0,) * self.box.rank, choices))
+        finally:
+            self.depth = outer
+        support = value.support
+        if max(support.sure.ndim, support.possible.ndim) > outer:
+            shape = np.broadcast_shapes(support.sure.shape, support.possible.shape)
+            wide = Guard(np.broadcast_to(support.sure, shape), np.broadcast_to(support.possible, shape), support.causes)
+            support = wide.somewhere()
+        return Parts(value.items, support)
+
+    def select(self, condition: Guard | bool, then: Parts, other: Parts) -> Parts:
+        if not isinstance(condition, Guard):
+            return then if condition else other
+        return then.where(condition) + other.where(~condition)
+
+    def number(self, value: Any) -> Parts:
+        if isinstance(value, Affine):
+            if not value.fixed:
+                raise Undecidable("a value depends on the position itself")
+            return Parts((Item(ALWAYS),), ALWAYS)
+        return Parts((Item(ALWAYS),), ALWAYS) if value else Parts((), NEVER)
+
+    def call(self, function: str, *arguments: Parts) -> Parts:
+        """A function of numbers alone; it is a number where they are."""
+        if any(item.operand is not None for value in arguments for item in value.items):
+            raise Undecidable(f"{function} of values is no polynomial")
+        return Parts(tuple(item for value in arguments for item in value.items), ALWAYS)
+
+    def maximum(self, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
+        raise Undecidable("a maximum is no polynomial")
+
+    def picked(self, value: Parts, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
+        raise Undecidable("positions that are read at run time depend on values")
+
+    def lowest(self) -> Parts:
+        raise Undecidable("minus infinity is in no field")
+
+
+def demands(root: Term, box: Box) -> Mapping[Term, Demand]:
+    """For each term under `root` (written out), what is read of it when the box of the output is computed.
+
+    That is a linear part, one vector for each axis of the term, and for each axis a sorted array of offsets: at position q of
+    the box every position read is linear . q + offset, the offsets those of the axes in some combination.
+
+    Raises:
+        Cut: a condition holds at a part of the box only.
+        Undecidable: the program is no polynomial.
+    """
+    found: dict[Term, Demand] = {term: {} for term in subterms(root)}
+    start = starting(box)
+    found[root][tuple(i.coefficients for i in start)] = tuple(i.offsets.reshape(1) for i in start)
+    for term in reversed(subterms(root)):
+        for linear, offsets in found[term].items():
+            if not term.is_variable:
+                _read(term, linear, offsets, box, found)
+    return found
+
+
+def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping[Term, Demand]) -> None:
+    """Adds to what is read of the term's operands what it reads of them when it is read so itself."""
+    rank = len(linear)
+    position = tuple(
+        Affine(box, row, numbers.reshape((1,) * axis + (-1,) + (1,) * (rank - 1 - axis)))
+        for axis, (row, numbers) in enumerate(zip(linear, offsets, strict=True))
+    )
+    reading = Reading(box, rank)
+    try:
+        with index.interpreted(reading):
+            value = interpret(term, [reading.operand(n, arg.shape) for n, arg in enumerate(term.args)]).at(*position)
+    except Undecidable as error:
+        raise Undecidable(f"{term.op}: {error}") from error
+    for item in value.items:
+        chosen = item.guard.settled(box)
+        if item.operand is not None and chosen.any():
+            rows = tuple(i.coefficients if isinstance(i, Affine) else (0,) * box.rank for i in item.position)
+            columns = tuple(_offsets(i, chosen) for i in item.position)
+            known = found[term.args[item.operand]]
+            before = known.get(rows)
+            known[rows] = columns if before is None else tuple(map(np.union1d, before, columns))
+
+
+def _offsets(position: Affine | int, chosen: Array) -> Array:
+    """The distinct offsets that an index has among the choices, in order."""
+    if not isinstance(position, Affine):
+        return np.asarray([position])
+    offsets = position.offsets
+    if chosen.ndim == 0 or chosen.all():
+        return np.unique(offsets)
+    rank = max(offsets.ndim, chosen.ndim)
+    offsets = offsets.reshape((1,) * (rank - offsets.ndim) + offsets.shape)
+    chosen = chosen.reshape((1,) * (rank - chosen.ndim) + chosen.shape)
+    kept = chosen.any(axis=tuple(a for a in range(rank) if offsets.shape[a] == 1), keepdims=True)
+    shape = np.broadcast_shapes(offsets.shape, kept.shape)
+    return np.unique(np.broadcast_to(offsets, shape)[np.broadcast_to(kept, shape)])

@@ -1,0 +1,72 @@
+"""Regions: boxes of output positions within which programs read their variables in one way."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+
+from superopt.errors import Undecidable
+from superopt.graph import Term
+from superopt.partial.box import Box, Run, whole
+from superopt.partial.indices import Cut, hull
+from superopt.partial.reading import Demand, demands, written_out
+
+__all__ = ["Box", "Run", "reads", "regions", "split"]
+
+MOST_BOXES = 4096
+
+
+def regions(programs: Sequence[Term], *, most: int = MOST_BOXES) -> list[Box]:
+    """A partition of the output positions, such that within a box every condition of every program has the same outcome for
+    each choice of summation indices, and each position that is read is affine in the output position, with a linear part that
+    does not depend on that choice.
+
+    Raises:
+        Undecidable: the boxes would be more than `most`, or a program is no polynomial in its variables.
+    """
+    boxes = [whole(programs[0].sizes)]
+    for program in programs:
+        boxes = [part for box in boxes for part, _ in split(program, box, most=most)]
+        if len(boxes) > most:
+            raise Undecidable(f"more than {most} regions")
+    return sorted(boxes)
+
+
+@functools.lru_cache(maxsize=1024)
+def split(program: Term, box: Box, *, most: int = MOST_BOXES) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
+    """The box in parts that have one outcome each (see `regions`), each with what the program, written out, reads there."""
+    root = written_out(program)
+    found: list[tuple[Box, Mapping[Term, Demand]]] = []
+    left = [box]
+    while left:
+        part = left.pop()
+        try:
+            found.append((part, demands(root, part)))
+        except Cut as cut:
+            left.extend(cut.pieces)
+        if len(found) + len(left) > most:
+            raise Undecidable(f"more than {most} regions")
+    return tuple(found)
+
+
+def reads(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
+    """For each variable, or for each of these subterms, the smallest box found that holds every position read of it when the
+    box of the output is computed: its halo. What is not read at all is left out.
+
+    What conditions exclude is not read. Positions of a term's axes are followed apart, so where they hang together (a diagonal
+    inside the program) the box can hold more than is read.
+
+    Raises:
+        Undecidable: the program is no polynomial in its variables, or has too many regions in the box.
+    """
+    known = {written_out(term): term for term in terms} if terms is not None else None
+    halo: dict[Term, Box] = {}
+    for part, demand in split(program, box):
+        for term, ways in demand.items():
+            if not (term.is_variable if known is None else term in known):
+                continue
+            place = term if known is None else known[term]
+            for linear, offsets in ways.items():
+                held = Box(tuple(hull(row, numbers, part) for row, numbers in zip(linear, offsets, strict=True)))
+                halo[place] = halo[place].hull(held) if place in halo else held
+    return halo
