@@ -74,7 +74,7 @@ class _Bounds:
 
     def call(self, function: str, *arguments: Extremes) -> Extremes:
         """The reciprocal of a count, which is a product of one count for each sum."""
-        (value,) = arguments
+        value = arguments[0]
         if function != "reciprocal" or value.degree or value.denominator or not value.counts:
             raise Undecidable(f"{function} of values is no polynomial")
         multiple = sum(math.log2(math.lcm(*range(1, count + 1))) for count in value.counts)

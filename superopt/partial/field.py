@@ -21,7 +21,11 @@ Array = npt.NDArray[Any]
 BITS = 31
 HALF = 16
 MOST_TERMS = 1 << 20
+"""Products of halves that float64 adds up without rounding."""
 MOST_VALUES = 1 << 23
+"""Residues in an array, beyond which fewer positions are worked out at a time."""
+SMALL = 1 << 12
+"""Products up to which nothing is gained by a matrix product."""
 
 
 class TooLarge(Exception):  # noqa: N818 (no error: fewer positions are worked out at a time)
@@ -101,7 +105,7 @@ def contracted(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
         return np.asarray(wide[0].sum(axis=tuple(range(summed))) % moduli)
     a, b = wide
     shape = np.broadcast_shapes(a.shape, b.shape)
-    if not summed or math.prod(shape) <= 1 << 12:
+    if not summed or math.prod(shape) <= SMALL:
         if math.prod(shape) > MOST_VALUES:
             raise TooLarge
         product = a * b % moduli

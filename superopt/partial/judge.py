@@ -16,19 +16,20 @@ from fractions import Fraction
 import numpy as np
 
 from superopt.errors import Undecidable
-from superopt.graph import Term, subterms
+from superopt.graph import Term
 from superopt.op import apply
 from superopt.partial.box import Array, Box, covering, merged, whole
 from superopt.partial.degree import extremes
 from superopt.partial.field import BITS, PrimeFields, primes, rational, residues
 from superopt.partial.points import Points, everywhere
-from superopt.partial.reading import Demand, written_out
+from superopt.partial.reading import Demand
 from superopt.partial.region import split
 
-__all__ = ["Judgement", "compared", "judge", "ratio"]
+__all__ = ["Judgement", "compared", "glance", "judge", "ratio"]
 
 LOG2_ERROR = -60.0
 MOST_POSITIONS = 1 << 20
+"""Positions of one box, beyond which they are not compared one by one."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,10 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
     return (enough + lost if tests is None else tests), lost
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=16)
 def _points(program: Term, tests: int, seed: int) -> Points:
     """Random inputs, and what is known of the program on them."""
-    return Points(PrimeFields(primes(tests)), seed)
+    return Points(program, PrimeFields(primes(tests)), seed)
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class _Pair:
             flags[~part.free] = [bool(next(answers)) for _ in part.bound()]
             equal.extend(covering(flags, part.box, part.mixed))
             unequal.extend(covering(~flags, part.box, part.mixed))
-        self.points.forget(set(subterms(written_out(self.program))))
+        self.points.forget()
         return equal, unequal
 
 
@@ -243,6 +244,21 @@ def _meet(
         gaps = np.unique(offsets2[:, None] - offsets)
         meeting = meeting & np.isin(apart, gaps)
     return meeting
+
+
+def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
+    """At what share of the output's corners and its middle the mutant equals the program: a filter that needs no regions.
+
+    Raises:
+        Undecidable: one is no polynomial in its variables, or they differ in shape.
+    """
+    count, _ = _tests(program, mutant, None)
+    ends = [(0, n - 1) if n > 1 else (0,) for n in program.sizes]
+    places = {*itertools.product(*ends), tuple(n // 2 for n in program.sizes)}
+    points = _points(program, count, seed)
+    found = _Pair(program, mutant, points).agree(sorted(places))
+    points.forget()
+    return Fraction(int(found.sum()), len(places))
 
 
 def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction | None:

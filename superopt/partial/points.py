@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,17 @@ import numpy as np
 from superopt import index
 from superopt.errors import Undecidable
 from superopt.evaluate import Grid, evaluate
-from superopt.graph import Extent, Term, variables
+from superopt.graph import Extent, Term, subterms, variables
 from superopt.op import interpret
 from superopt.partial.field import MOST_VALUES, Array, PrimeFields, TooLarge, drawn
 from superopt.partial.reading import written_out
 
 SPARE = 2
+"""How many times as many positions as were asked for are worked out, so that they are a product of axes."""
 DENSE = 1 << 22
+"""Elements beyond which no table of all of them is made."""
+MANY = 64
+"""How many times the positions asked for a table may hold: a larger one takes longer to fill than the positions to sort."""
 
 
 class _Positions(Grid):
@@ -34,7 +38,8 @@ class _Positions(Grid):
 class Points:
     """Random inputs over prime fields, and what programs make of them at positions that are asked for, worked out once."""
 
-    def __init__(self, domain: PrimeFields, seed: int) -> None:
+    def __init__(self, program: Term, domain: PrimeFields, seed: int) -> None:
+        self.program = program
         self.domain = domain
         self.seed = seed
         self._known: dict[Term, tuple[Array, Array]] = {}
@@ -48,8 +53,9 @@ class Points:
         flat = np.ravel_multi_index(tuple(positions.T), program.sizes) if program.rank else np.zeros(len(positions), np.int64)
         return self._at(written_out(program), np.asarray(flat))
 
-    def forget(self, kept: Collection[Term]) -> None:
-        """Lets go of the values of all terms but these."""
+    def forget(self) -> None:
+        """Lets go of the values of all terms but those of the program that the points were made for."""
+        kept = set(subterms(written_out(self.program)))
         self._known = {term: known for term, known in self._known.items() if term in kept}
 
     def _at(self, term: Term, flat: Array) -> Array:
@@ -136,7 +142,7 @@ def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
 
 def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
     """The distinct positions in order, and where each position is among them."""
-    if size > max(DENSE, 8 * len(flat)):
+    if size > min(DENSE, MANY * len(flat)):
         wanted, places = np.unique(flat, return_inverse=True)
         return wanted, places.reshape(-1)
     table = np.zeros(size, np.int64)
