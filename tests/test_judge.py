@@ -133,6 +133,19 @@ def test_points_have_the_values_of_whole_tensors(seed: int) -> None:
     assert np.array_equal(Points(program, domain, seed).values(program, at), values[tuple(at.T)])
 
 
+@pytest.mark.parametrize("most", [600, 2500])
+def test_points_are_worked_out_in_pieces_where_memory_asks_for_it(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = apply("conv", X, W, pads=(1, 1, 1, 1))
+    program = apply("avg_pool", first, kernel=(3, 3), strides=(1, 2), pads=(1, 1, 1, 1), include_pads=0)
+    domain = PrimeFields(primes(2))
+    (values,) = everywhere((program,), domain, 0)
+    monkeypatch.setattr("superopt.partial.points.MOST_VALUES", most)
+    monkeypatch.setattr("superopt.partial.field.MOST_VALUES", most)
+    rng = np.random.default_rng(0)
+    at = np.stack([rng.integers(0, n, 25) for n in program.sizes], axis=-1)
+    assert np.array_equal(Points(program, domain, 0).values(program, at), values[tuple(at.T)])
+
+
 def test_the_fields_multiply_as_python_does() -> None:
     domain = PrimeFields(primes(3))
     rng = np.random.default_rng(0)
@@ -255,6 +268,11 @@ def test_what_is_no_polynomial_is_refused(name: str) -> None:
 def test_shapes_must_agree() -> None:
     with pytest.raises(Undecidable, match="differ"):
         judge(M, V)
+
+
+def test_sizes_must_be_numbers() -> None:
+    with pytest.raises(Undecidable, match="not a number"):
+        judge(variable("s", 2), variable("s", 2))
 
 
 def test_few_positions_stand_for_many() -> None:

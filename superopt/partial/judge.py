@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 
 from superopt.errors import Undecidable
-from superopt.graph import Term
+from superopt.graph import Term, subterms
 from superopt.op import apply
 from superopt.partial.box import Array, Box, covering, merged, whole
 from superopt.partial.degree import extremes
@@ -73,6 +73,8 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
     """How many random inputs to take, and in how many of their fields the difference could be zero though it is not."""
+    if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
+        raise Undecidable("a size is not a number")
     if program.sizes != mutant.sizes:
         raise Undecidable(f"the shapes {program.sizes} and {mutant.sizes} differ")
     one, other = extremes(program), extremes(mutant)

@@ -82,6 +82,7 @@ class Points:
     def _in_pieces(self, term: Term, grids: tuple[Array, ...]) -> Iterator[tuple[Array, Array]]:
         """As `_computed`, the positions given by arrays that broadcast together; cut in two where memory asks for it."""
         shape = np.broadcast_shapes(*(g.shape for g in grids)) if grids else (1,)
+        grids = tuple(g.reshape((1,) * (len(shape) - g.ndim) + g.shape) for g in grids)
         try:
             yield np.asarray(_flat(grids, term.sizes)).reshape(-1), self._on(term, grids, shape)
         except TooLarge:
