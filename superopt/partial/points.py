@@ -16,6 +16,9 @@ from superopt.partial.reading import written_out
 
 WORK = 1 << 22
 DENSE = 1 << 22
+"""Elements beyond which no table of all of them is made."""
+MANY = 64
+"""How many times the positions asked for a table may hold: a larger one takes longer to fill than the positions to sort."""
 
 
 class _Positions(Grid):
@@ -111,7 +114,7 @@ def _terms(term: Term) -> int:
 
 def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
     """The distinct positions in order, and where each position is among them."""
-    if size > max(DENSE, 8 * len(flat)):
+    if size > min(DENSE, MANY * len(flat)):
         wanted, places = np.unique(flat, return_inverse=True)
         return wanted, places.reshape(-1)
     table = np.zeros(size, np.int64)
