@@ -40,6 +40,14 @@ class Sample:
         """The sample where data and output are kept in other layouts."""
         return replace(self, x=before.to(self.x), y=after.to(self.y))
 
+    def thinned(self, count: int) -> Sample:
+        """So many products of each position, the first and the last among them; all where there are no more."""
+        deep = len(self.seen)
+        if deep <= count:
+            return self
+        kept = np.unique([0, deep - 1, *np.random.default_rng(count).choice(deep, count, replace=False)])
+        return Sample(self.y, tuple(c[kept] for c in self.x), self.of[kept], self.factor[kept], self.seen[kept])
+
 
 class Form(Protocol):
     """An operator on data with a weight that is to be found."""

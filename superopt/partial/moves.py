@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
 
+WHOLE = 16
+"""Positions of an axis that is folded as a whole, at most."""
 WIDTHS = (2, 8, 16)
 """Multiples to which an axis may grow: what pairs of rows and vector units like."""
 
@@ -20,8 +22,8 @@ def layouts(
     that does not divide an axis has the axis grow first.
     """
     x, y = tuple(x), tuple(y)
-    ones = [*_exchanges(x), *_folds(x, factors), *_growths(x)]
     yield Layout(x, ()), Layout(y, ()), ()
+    ones = [*_exchanges(x), *_folds(x, factors), *_growths(x)] if steps else []
     for chosen in itertools.chain(((s,) for s in ones), _pairs(ones) if steps > 1 else ()):
         before = _layout(x, chosen)
         for mirrored in itertools.product((True, False), repeat=len(chosen)):
@@ -31,13 +33,13 @@ def layouts(
 
 def _exchanges(x: Sequence[int]) -> Iterator[Step]:
     for one, other in itertools.combinations(range(len(x)), 2):
-        if x[one] > 1 or x[other] > 1:
+        if x[one] > 1 and x[other] > 1:
             yield Exchange(one, other)
 
 
 def _folds(x: Sequence[int], factors: Collection[int]) -> Iterator[Step]:
     for source, target in itertools.permutations(range(len(x)), 2):
-        for size in sorted({f for f in factors if 1 < f < x[source]} | ({x[source]} if x[source] > 1 else set())):
+        for size in sorted({f for f in factors if 1 < f < x[source]} | ({x[source]} if 1 < x[source] <= WHOLE else set())):
             whole = size == x[source]
             for from_inner in (False,) if whole else (False, True):
                 for to_inner in (False,) if x[target] == 1 else (False, True):

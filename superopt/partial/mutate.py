@@ -11,19 +11,19 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from superopt.errors import ShapeError, Undecidable
 from superopt.graph import Term, subterms, variable
-from superopt.partial.arrange import NOTHING, Elements, arranged
+from superopt.partial.arrange import NOTHING, Elements, arranged, joined
 from superopt.partial.contraction import products
 from superopt.partial.forms import Form, Sample, consistent, convolutions
 from superopt.partial.layout import Layout
 from superopt.partial.moves import layouts
-from superopt.partial.places import Place, places
-from superopt.partial.source import Source
+from superopt.partial.places import TIMES, Place, places
+from superopt.partial.source import Source, part
 from superopt.rule import Rule
 from superopt.work import work
 
@@ -31,6 +31,10 @@ Program: TypeAlias = "Term | tuple[Term, ...]"
 MOST_ARITHMETIC = 4.5
 """How many times the program's arithmetic a mutant may take: unrolled windows of two by two take 4 and some more at borders."""
 MOST_STEPS = 2
+"""Steps of one layout, each of which is made on data and output."""
+ENOUGH = 128
+"""Products of every position by which layouts are tried first."""
+NAMES = ("images", "channels", "rows", "columns")
 SEED = 0
 
 
@@ -45,85 +49,133 @@ class Mutant:
     made: tuple[str, ...]
 
 
+class Draft(Protocol):
+    """A mutant of some operators whose weights are not solved for yet."""
+
+    @property
+    def drafted(self) -> tuple[Term, ...]:
+        """The outputs with variables in place of the weights: for their shapes and cost."""
+
+    @property
+    def made(self) -> tuple[str, ...]: ...
+
+    def solved(self) -> tuple[Term, ...] | None:
+        """The outputs with weights that make them right where the most is read; None where no term is such a weight."""
+
+
 @dataclass(frozen=True)
-class Candidate:
-    """An operator in a layout whose weight is not solved for yet, with a stand-in for it in `draft`."""
+class Recognized:
+    """An operator that reads in a layout what a source reads."""
 
     source: Source
+    probe: Sample
     before: Layout
     after: Layout
     form: Form
-    draft: tuple[Term, ...]
-    made: tuple[str, ...]
 
-    def built(self, weight: Term) -> tuple[Term, ...]:
-        """The outputs, with this weight."""
+    @property
+    def made(self) -> tuple[str, ...]:
+        rank = len(self.before.before)
+        names = NAMES if rank == len(NAMES) else tuple(f"axis {a}" for a in range(rank))
+        return (*self.source.made, *(step.said(names) for step in self.before.steps), self.form.said())
+
+    @property
+    def drafted(self) -> tuple[Term, ...]:
+        constant = all(w.constant for w in self.source.weights)
+        return self._built(variable("weight", self.form.weight_shape, constant=constant))
+
+    def _built(self, weight: Term) -> tuple[Term, ...]:
         result = self.form.term(self.before.term(self.source.x), weight)
         return self.source.cut(self.after.undone(result))
 
+    def solved(self) -> tuple[Term, ...] | None:
+        """The outputs, with the elements of the weight read off at one or two positions of every output that has its own."""
+        shape = self.form.weight_shape
+        of, factor = np.full(math.prod(shape), NOTHING), np.ones(math.prod(shape))
+        probed = self.after.to(self.probe.y)
+        for chosen in sorted({0, len(probed[0]) // 2}):
+            sample = self._everywhere(tuple(c[chosen] for c in probed))
+            if not consistent(self.form, sample):
+                return None
+            places = self.form.places(sample)[sample.seen]
+            of[places], factor[places] = sample.of[sample.seen], sample.factor[sample.seen]
+            if len(np.unique(sample.seen.sum(axis=0))) == 1:
+                break
+        weight = arranged(Elements(self.source.weights, of.reshape(shape), factor.reshape(shape)))
+        return None if weight is None else self._built(weight)
 
-# ---------------------------------------------------------------- one operator in other layouts
+    def _everywhere(self, position: tuple[int, ...]) -> Sample:
+        """The sample of all outputs with weights of their own, at one position of the other axes."""
+        own = np.indices([self.after.after[a] for a in self.form.own]).reshape(len(self.form.own), -1)
+        y = [np.full(own.shape[1], c) for c in position]
+        for axis, values in zip(self.form.own, own, strict=True):
+            y[axis] = values
+        return self.source.sample(self.after.back(tuple(y))).through(self.before, self.after)
 
 
-def recognized(source: Source, factors: Collection[int], steps: int, most: float) -> Iterator[Candidate]:
-    """Every operator in a layout that reads what the source reads where the most is read, and takes not too much arithmetic."""
+@dataclass(frozen=True)
+class Split:
+    """One operator as several, each for a part of the output along an axis."""
+
+    parts: tuple[Recognized, ...]
+    axis: int
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        return (f"{len(self.parts)} parts of the output", self.parts[0].form.said())
+
+    @property
+    def drafted(self) -> tuple[Term, ...]:
+        return (joined([part.drafted[0] for part in self.parts], self.axis),)
+
+    def solved(self) -> tuple[Term, ...] | None:
+        """The parts one behind the other."""
+        found = [part.solved() for part in self.parts]
+        terms = [part[0] for part in found if part is not None]
+        return (joined(terms, self.axis),) if len(terms) == len(found) else None
+
+
+def recognized(source: Source, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
+    """Every operator in a layout that reads what the source reads where the most is read, and takes not too much arithmetic.
+
+    Layouts are tried on some of what is read before all of it is looked at.
+    """
     try:
         probe = source.probe(SEED)
     except Undecidable:
         return
+    few = probe.thinned(ENOUGH)
     for before, after, chosen in layouts(source.x.sizes, source.shape, factors, steps):
-        seen = probe.through(before, after)
-        x_shape, y_shape = before.after, after.after
-        forms = itertools.chain(
-            convolutions(seen, x_shape, y_shape), products(seen, x_shape, y_shape) if len(chosen) < 2 else ()
-        )
-        for form in forms:
-            if form.flops <= most and consistent(form, seen):
-                candidate = _candidate(source, before, after, form)
-                if candidate is not None:
-                    yield candidate
+        plain = len(chosen) < 2
+        if few is not probe and not any(True for _ in _forms(few, before, after, plain, most)):
+            continue
+        for form in _forms(probe, before, after, plain, most):
+            found = Recognized(source, probe, before, after, form)
+            try:
+                _ = found.drafted
+            except ShapeError:
+                continue
+            yield found
 
 
-def _candidate(source: Source, before: Layout, after: Layout, form: Form) -> Candidate | None:
-    names = AXES.get(len(before.before), ()) or tuple(f"axis {a}" for a in range(len(before.before)))
-    made = (*source.made, *(step.said(names) for step in before.steps), form.said())
-    stand_in = variable("weight", form.weight_shape, constant=all(w.constant for w in source.weights))
-    candidate = Candidate(source, before, after, form, (), made)
-    try:
-        return Candidate(source, before, after, form, candidate.built(stand_in), made)
-    except ShapeError:
-        return None
+def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: float) -> Iterator[Form]:
+    seen, shapes = sample.through(before, after), (before.after, after.after)
+    for form in itertools.chain(convolutions(seen, *shapes), products(seen, *shapes) if plain else ()):
+        if form.flops <= most and consistent(form, seen):
+            yield form
 
 
-AXES = {4: ("images", "channels", "rows", "columns")}
-
-
-def solved(candidate: Candidate) -> tuple[Term, ...] | None:
-    """The candidate's outputs with the weight that makes them right where the most is read; None where no term is that weight."""
-    form, shape = candidate.form, candidate.after.after
-    probe = candidate.source.probe(SEED).through(candidate.before, candidate.after)
-    own = np.indices([shape[a] for a in form.own]).reshape(len(form.own), -1)
-    of = np.full(math.prod(form.weight_shape), NOTHING)
-    factor = np.ones(of.shape)
-    for chosen in _apart(probe):
-        y = [np.full(own.shape[1], c[chosen]) for c in probe.y]
-        for axis, values in zip(form.own, own, strict=True):
-            y[axis] = values
-        sample = candidate.source.sample(candidate.after.back(tuple(y))).through(candidate.before, candidate.after)
-        if not consistent(form, sample):
-            return None
-        places = form.places(sample)[sample.seen]
-        if len(places) and not 0 <= places.min() <= places.max() < len(of):
-            return None
-        of[places], factor[places] = sample.of[sample.seen], sample.factor[sample.seen]
-    elements = Elements(candidate.source.weights, of.reshape(form.weight_shape), factor.reshape(form.weight_shape))
-    weight = arranged(elements)
-    return None if weight is None else candidate.built(weight)
-
-
-def _apart(probe: Sample) -> list[int]:
-    """Two of the probe's positions: from each output axis along which the weight may differ, all positions are taken."""
-    return sorted({0, len(probe.y[0]) // 2})
+def splits(source: Source, most: float) -> Iterator[Split]:
+    """The operator in 2, 4, 8 parts along an axis of its output, where each of them needs a part of its data alone."""
+    for axis, n in enumerate(source.shape):
+        for times in (t for t in TIMES if n % t == 0 and n > 1):
+            rows = n // times
+            parts = [part(source, axis, k * rows, (k + 1) * rows) for k in range(times)]
+            if any(p.x is source.x for p in parts):
+                continue
+            forms = [next(recognized(p, (), 0, most), None) for p in parts]
+            if None not in forms:
+                yield Split(tuple(f for f in forms if f is not None), axis - len(source.shape))
 
 
 # ---------------------------------------------------------------- programs
@@ -144,35 +196,36 @@ def mutants(
     """
     outputs = program if isinstance(program, tuple) else (program,)
     price = cost or _work
-    drafts: list[Draft] = []
+    drafts: list[tuple[float, int, Place, Draft]] = []
     for place in places(outputs):
-        for source, alone in place.sources():
-            steps = min(MOST_STEPS, depth - len(source.made)) if alone else 0
-            for candidate in recognized(source, place.factors, steps, MOST_ARITHMETIC * place.flops):
-                whole = place.put(outputs, candidate.draft)
-                drafts.append(Draft(price(_like(program, whole)), place, candidate))
-    drafts.sort(key=lambda d: d.cost)
-    yield from _solved(program, outputs, drafts)
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A candidate at its place, and what the program would cost with it."""
-
-    cost: float
-    place: Place
-    candidate: Candidate
-
-
-def _solved(program: Program, outputs: tuple[Term, ...], drafts: Sequence[Draft]) -> Iterator[Mutant]:
-    """The mutants that drafts become, none twice."""
+        for draft in _drafts(place, depth):
+            whole = place.put(outputs, draft.drafted)
+            drafts.append((price(_like(program, whole)), len(drafts), place, draft))
+    drafts.sort(key=lambda d: d[:2])
     known: set[tuple[Term, ...]] = {outputs}
-    for draft in drafts:
-        built = solved(draft.candidate)
-        whole = outputs if built is None else draft.place.put(outputs, built)
+    for _, _, place, draft in drafts:
+        built = draft.solved()
+        whole = outputs if built is None else place.put(outputs, built)
         if whole not in known:
             known.add(whole)
-            yield Mutant(_like(program, whole), draft.candidate.made)
+            yield Mutant(_like(program, whole), draft.made)
+
+
+def _drafts(place: Place, depth: int) -> Iterator[Draft]:
+    """Every draft for the place's operators."""
+    most = MOST_ARITHMETIC * place.flops
+    if len(place.cuts) > 1:
+        for source in place.stacked():
+            yield from recognized(source, (), 0, most)
+        return
+    for source in place.singles():
+        yield from recognized(source, place.factors, min(depth, MOST_STEPS), most)
+        for several in place.copied(source):
+            yield from recognized(several, (), 0, place.flops)
+        try:
+            yield from splits(source, most)
+        except Undecidable:
+            continue
 
 
 def _like(program: Program, outputs: tuple[Term, ...]) -> Program:

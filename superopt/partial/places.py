@@ -48,20 +48,13 @@ class Place:
         for data in dict.fromkeys(a for a in cut.args if not a.constant):
             yield alone(cut, data, tuple(a for a in cut.args if a is not data))
 
-    def sources(self) -> Iterator[tuple[Source, bool]]:
-        """Every source made of the operators, and whether it is one operator as it is, to be tried in all layouts."""
-        if len(self.cuts) > 1:
-            yield from ((source, False) for source in self._stacked())
-            return
-        for source in self.singles():
-            yield source, True
-            if source.x.rank == len(source.shape) == 4:
-                for times in TIMES:
-                    several = copies(source, times, 1, 1)
-                    if several is not None:
-                        yield several, False
+    def copied(self, source: Source) -> Iterator[Source]:
+        """The source with copies of its channels, for parts of the output's channels."""
+        if source.x.rank == len(source.shape) == 4:
+            several = [copies(source, times, 1, 1) for times in TIMES]
+            yield from (s for s in several if s is not None)
 
-    def _stacked(self) -> Iterator[Source]:
+    def stacked(self) -> Iterator[Source]:
         """The operators side by side along each axis, or along a new one."""
         ones = [alone(c, _data(c), tuple(a for a in c.args if a is not _data(c))) for c in self.cuts]
         rank_x, rank_y = ones[0].x.rank, len(ones[0].shape)
