@@ -1,7 +1,7 @@
 """Weights solved for: the term that has the wanted elements of given weights, or zeros, at every place.
 
-What is wanted is an array of row-major positions. A regular pattern of them is a view: digits, each with an extent and a stride,
-which reshapes, slices and a transpose make. Bands of zeros are padding; what is no view is joined from parts that are.
+What is wanted is an array of row-major positions. A regular pattern of them is a view: digits, each with an extent and a
+stride, which reshapes, slices and a transpose make. Bands of zeros are padding; what is no view is joined from parts that are.
 """
 
 from __future__ import annotations
@@ -179,9 +179,8 @@ class Digit:
 
 def _digits(at: Array) -> list[Digit] | None:
     """The digits of an array that is a sum over its axes and 0 at its origin, in row-major order; None for another array."""
-    origin = (0,) * at.ndim
-    lines = [at[(*origin[:axis], slice(None), *origin[axis + 1 :])] for axis in range(at.ndim)]
-    if at[origin] or not np.array_equal(at, functools.reduce(np.add, np.ix_(*lines))):
+    lines = [np.moveaxis(at, axis, 0).reshape(n, -1)[:, 0] for axis, n in enumerate(at.shape)]
+    if at.flat[0] or not np.array_equal(at, functools.reduce(np.add, np.ix_(*lines))):
         return None
     found: list[Digit] = []
     for line in lines:

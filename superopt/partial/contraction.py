@@ -22,8 +22,9 @@ Array = npt.NDArray[Any]
 class MatrixProduct:
     """A product of data, with its axes in groups, and a weight; `left` where the data is the left factor.
 
-    `batch` and `rows` are pairs of an axis of the data and the axis of the output that it is carried to, `inner` the axes of the
-    data that are summed over, `free` the axes of the output that the weight alone makes. The weight has the batch where `heads`.
+    `batch` and `rows` are pairs of an axis of the data and the axis of the output that it is carried to, `inner` the axes of
+    the data that are summed over, `free` the axes of the output that the weight alone makes. The weight has the batch where
+    `heads`.
     """
 
     x_shape: tuple[int, ...]
@@ -64,7 +65,7 @@ class MatrixProduct:
         return flat(tuple(np.broadcast_to(c, sample.seen.shape) for c in at), self.weight_shape)
 
     def term(self, x: Term, weight: Term) -> Term:
-        batch, rows, inner, free = self._extents
+        batch, rows, inner, _ = self._extents
         lead = (batch,) if self.batch else ()
         heads, carried = [a for a, _ in self.batch], [a for a, _ in self.rows]
         order = [*heads, *carried, *self.inner] if self.left else [*heads, *self.inner, *carried]

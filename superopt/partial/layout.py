@@ -4,8 +4,11 @@ A layout is a sequence of steps. The same steps say what shape comes out, where 
 and transposes does it; undone in the opposite order they lead back.
 """
 
+# ruff: noqa: ARG002 (the methods are those of every step)
+
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -50,9 +53,7 @@ class Fold:
         """Where the positions of a tensor of this shape go."""
         source, target = at[self.source], at[self.target]
         rest = shape[self.source] // self.size
-        digit, kept = (
-            (source % self.size, source // self.size) if self.from_inner else (source // rest, source % rest)
-        )
+        digit, kept = (source % self.size, source // self.size) if self.from_inner else (source // rest, source % rest)
         joined = target * self.size + digit if self.to_inner else digit * shape[self.target] + target
         moved = {self.source: kept, self.target: joined}
         return tuple(moved.get(axis, c) for axis, c in enumerate(at))
@@ -251,7 +252,7 @@ class Digits:
 
 def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], list[Any]]:
     """Both orders with the digits that stay neighbours taken as one."""
-    follows = dict(zip(wanted, wanted[1:], strict=False))
+    follows = dict(itertools.pairwise(wanted))
     runs: list[tuple[int, ...]] = []
     for digit in order:
         if runs and follows.get(runs[-1][-1]) == digit:

@@ -17,12 +17,13 @@ import numpy as np
 
 from superopt.errors import ShapeError, Undecidable
 from superopt.graph import Term, subterms, variable
+from superopt.partial.alter import altered, unconditional
 from superopt.partial.arrange import NOTHING, Elements, arranged, joined
 from superopt.partial.contraction import products
 from superopt.partial.forms import Form, Sample, consistent, convolutions
 from superopt.partial.layout import Layout
 from superopt.partial.moves import layouts
-from superopt.partial.places import TIMES, Place, places
+from superopt.partial.places import TIMES, Place, place, places
 from superopt.partial.source import Source, part
 from superopt.rule import Rule
 from superopt.work import work
@@ -114,6 +115,18 @@ class Recognized:
 
 
 @dataclass(frozen=True)
+class Changed:
+    """Operators changed in place, with weights as they were."""
+
+    drafted: tuple[Term, ...]
+    made: tuple[str, ...]
+
+    def solved(self) -> tuple[Term, ...]:
+        """The outputs as they are."""
+        return self.drafted
+
+
+@dataclass(frozen=True)
 class Split:
     """One operator as several, each for a part of the output along an axis."""
 
@@ -197,31 +210,39 @@ def mutants(
     outputs = program if isinstance(program, tuple) else (program,)
     price = cost or _work
     drafts: list[tuple[float, int, Place, Draft]] = []
-    for place in places(outputs):
-        for draft in _drafts(place, depth):
-            whole = place.put(outputs, draft.drafted)
-            drafts.append((price(_like(program, whole)), len(drafts), place, draft))
+    for here, draft in _every_draft(outputs, depth, rules):
+        whole = here.put(outputs, draft.drafted)
+        drafts.append((price(_like(program, whole)), len(drafts), here, draft))
     drafts.sort(key=lambda d: d[:2])
     known: set[tuple[Term, ...]] = {outputs}
-    for _, _, place, draft in drafts:
+    for _, _, here, draft in drafts:
         built = draft.solved()
-        whole = outputs if built is None else place.put(outputs, built)
+        whole = outputs if built is None else here.put(outputs, built)
         if whole not in known:
             known.add(whole)
             yield Mutant(_like(program, whole), draft.made)
 
 
-def _drafts(place: Place, depth: int) -> Iterator[Draft]:
+def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -> Iterator[tuple[Place, Draft]]:
+    for found in places(outputs):
+        yield from ((found, draft) for draft in _drafts(found, depth))
+    for term, changed, made in unconditional(outputs, rules):
+        yield place((term,)).uncut(), Changed((changed,), made)
+
+
+def _drafts(here: Place, depth: int) -> Iterator[Draft]:
     """Every draft for the place's operators."""
-    most = MOST_ARITHMETIC * place.flops
-    if len(place.cuts) > 1:
-        for source in place.stacked():
+    most = MOST_ARITHMETIC * here.flops
+    if len(here.cuts) > 1:
+        for source in here.stacked():
             yield from recognized(source, (), 0, most)
         return
-    for source in place.singles():
-        yield from recognized(source, place.factors, min(depth, MOST_STEPS), most)
-        for several in place.copied(source):
-            yield from recognized(several, (), 0, place.flops)
+    for source in here.singles():
+        yield from recognized(source, here.factors, min(depth, MOST_STEPS), most)
+        for term, made in altered(here.cuts[0]):
+            yield Changed((term,), made)
+        for several in here.copied(source):
+            yield from recognized(several, (), 0, here.flops)
         try:
             yield from splits(source, most)
         except Undecidable:

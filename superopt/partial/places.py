@@ -67,6 +67,10 @@ class Place:
             if level:
                 yield stacked(ones, -axis, -axis, shared=False, level=True)
 
+    def uncut(self) -> Place:
+        """The same operators for replacements that are written over the program's own terms."""
+        return Place(self.group, self.group, {})
+
     def put(self, outputs: Sequence[Term], replacements: Sequence[Term]) -> tuple[Term, ...]:
         """The program with other terms for the operators, whose variables are replaced by what they stand for."""
         inner: dict[Term, Term] = {}
@@ -83,9 +87,9 @@ def places(outputs: Sequence[Term]) -> Iterator[Place]:
     """Every operator that sums over products of its operands, by itself; then those of one kind together."""
     live = [t for t in subterms(*outputs) if not t.constant and _sums(t)]
     for term in live:
-        yield _place((term,))
+        yield place((term,))
     for group in _kinds(live):
-        yield _place(group)
+        yield place(group)
 
 
 def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
@@ -105,7 +109,7 @@ def _sums(term: Term) -> bool:
     """Whether the term is a polynomial of its operands that sums over several products."""
     if term.is_variable or any(NONE in monomial for monomial in degrees(term)):
         return False
-    (cut,) = _place((term,)).cuts
+    (cut,) = place((term,)).cuts
     middle = tuple(np.array([n // 2]) for n in term.sizes)
     try:
         return sum(len(r.seen) for r in reads(cut, middle)) > 1
@@ -113,7 +117,8 @@ def _sums(term: Term) -> bool:
         return False
 
 
-def _place(group: tuple[Term, ...]) -> Place:
+def place(group: tuple[Term, ...]) -> Place:
+    """These operators, each applied to variables: an operand that is a variable is itself."""
     of: dict[Term, Term] = {}
     cuts: list[Term] = []
     for term in group:

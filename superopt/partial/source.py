@@ -18,7 +18,7 @@ from superopt.errors import Undecidable
 from superopt.graph import Term
 from superopt.op import apply
 from superopt.partial.access import Reads, reads
-from superopt.partial.arrange import NOTHING, NUMBER, joined
+from superopt.partial.arrange import NUMBER, joined
 from superopt.partial.forms import Sample
 from superopt.partial.layout import Coordinates, reshaped, unflat
 
@@ -216,16 +216,17 @@ def stacked(sources: Sequence[Source], of_x: int, of_y: int, *, shared: bool, le
     cells_x, cells_y = (tuple(max(axis) for axis in zip(*shapes, strict=True)) for shapes in (xs, ys))
     members: list[Member] = []
     data: list[Term] = []
-    shift, place = _at((0,) * rank_x, of_x % rank_x, 0), (0,) * rank_y
-    for source, x, y in zip(sources, xs, ys, strict=True):
+    shift: tuple[int, ...] = (0,) * rank_x
+    place: tuple[int, ...] = (0,) * rank_y
+    for source, own_x, own_y in zip(sources, xs, ys, strict=True):
         (member,) = source.members
         start = (*(0,) * (rank_y - len(member.start)), *member.start)
-        members.append(Member(member.program, member.data, start, y, place, shift))
-        cell = cells_x if level else _at(cells_x, of_x % rank_x, x[of_x])
-        data.append(_grown(reshaped(source.x, x), cell))
+        members.append(Member(member.program, member.data, start, own_y, place, shift))
+        cell = cells_x if level else _at(cells_x, of_x % rank_x, own_x[of_x])
+        data.append(_grown(reshaped(source.x, own_x), cell))
         if not shared:
             shift = _at(shift, of_x % rank_x, shift[of_x] + cell[of_x])
-        place = _at(place, of_y % rank_y, place[of_y] + (cells_y if level else y)[of_y])
+        place = _at(place, of_y % rank_y, place[of_y] + (cells_y if level else own_y)[of_y])
     outputs = tuple((m.place, y, s.shape) for m, y, s in zip(members, ys, sources, strict=True))
     weights = tuple(dict.fromkeys(w for s in sources for w in s.weights))
     how = "of the same data" if shared else "on stacked data"
