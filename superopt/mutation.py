@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -45,35 +46,35 @@ class Repaired:
 def search_mutants(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
     """The state with each program exchanged for the cheapest corrected mutant met, where that is cheaper; `start` if none is.
 
-    Programs that cost most by estimate come first. `rules` are left to the other passes.
+    Programs come first that take the longest beyond what arithmetic and traffic alone would take, and each may take an equal
+    share of the time that is left. `rules` are left to the other passes.
     """
     del rules
     deadline = (limits or Limits()).deadline
     state, steps, looked = start, list[Step](), 0
     before = cost = measure(start)
-    for program in _programs(start, estimate):
-        if time.monotonic() >= deadline:
-            break
+    waiting = _programs(start, estimate, measure)
+    while waiting and time.monotonic() < deadline:
+        now, program = time.monotonic(), waiting.pop(0)
+        own = now + (deadline - now) / (len(waiting) + 1)
         looked += 1
-        repaired = _repaired(program, state, cost, estimate, measure, deadline)
+        repaired = _repaired(program, state, cost, estimate, measure, own)
         if repaired is not None:
             state, more = _exchanged(state, program, repaired.term, repaired.name)
             steps += more
             cost = repaired.cost
-    stopped = OUT_OF_TIME if time.monotonic() >= deadline else "every operator was looked at"
+    stopped = OUT_OF_TIME if waiting else "every operator was looked at"
     return Found(state, tuple(steps), before, cost, looked, stopped)
 
 
-def _programs(state: State, estimate: Cost) -> list[Term]:
-    """The distinct programs of the state that take some of its time, those first that all their places together cost most."""
-    times: dict[Term, int] = {}
-    for term in computed(state):
-        program = _program(term)
-        if program is not None:
-            times[program] = times.get(program, 0) + 1
-    seconds = {program: estimate((program,)) * count for program, count in times.items()}
+def _programs(state: State, estimate: Cost, measure: Cost) -> list[Term]:
+    """The distinct programs of the state that take some of its time, by how much longer all their places together take than
+    by estimate.
+    """
+    places = Counter(program for term in computed(state) if (program := _program(term)) is not None)
     least = SHARE * estimate(state)
-    return sorted((p for p in times if seconds[p] >= least), key=lambda p: -seconds[p])
+    excess = {p: (measure((p,)) - estimate((p,))) * n for p, n in places.items() if estimate((p,)) * n >= least}
+    return sorted(excess, key=lambda p: -excess[p])
 
 
 def _program(term: Term) -> Term | None:
