@@ -33,7 +33,7 @@ class Product:
     """
 
     coefficient: Any
-    seen: Any
+    seen: Any = True
     factors: tuple[tuple[Term, Array], ...] = ()
 
     def arrays(self) -> list[Array]:
@@ -110,11 +110,11 @@ class _Products:
         if function != "reciprocal" or not arguments[0].is_number:
             raise Undecidable(f"{function} is no polynomial")
         value = np.asarray(arguments[0].value(), dtype=np.float64)
-        return Sum((Product(np.divide(1.0, value, out=np.zeros_like(value), where=value != 0), True),))
+        return Sum((Product(np.divide(1.0, value, out=np.zeros_like(value), where=value != 0)),))
 
     def number(self, value: Any) -> Any:
         coefficient = value.astype(np.float64) if isinstance(value, np.ndarray) else float(value)
-        return Sum(() if isinstance(coefficient, float) and not coefficient else (Product(coefficient, True),))
+        return Sum(() if isinstance(coefficient, float) and not coefficient else (Product(coefficient),))
 
     def lowest(self) -> Any:
         raise Undecidable("minus infinity is no number")
@@ -125,7 +125,7 @@ def _counted(value: Sum, extent: int, axis: int) -> Sum:
     numbers = np.asarray(value.value(), dtype=np.float64)
     along = numbers.ndim > axis and numbers.shape[-axis - 1] == extent
     summed = numbers.sum(axis=-axis - 1, keepdims=True) if along else numbers * extent
-    return Sum((Product(summed, True),))
+    return Sum((Product(summed),))
 
 
 def _along(product: Product, extent: int, axis: int) -> Product:
@@ -136,7 +136,10 @@ def _along(product: Product, extent: int, axis: int) -> Product:
 
 @dataclass(frozen=True)
 class Reads:
-    """The products of every chosen position: arrays of shape (products, positions), those that are not `seen` without meaning."""
+    """The products of every chosen position, in arrays of shape (products, positions); what is not `seen` means nothing.
+
+    `flat` has one such array for each of the variables that are multiplied: the row-major position that is read.
+    """
 
     variables: tuple[Term, ...]
     flat: Array
@@ -178,4 +181,4 @@ def _element(variable: Term, *position: Any) -> Sum:
     flat: Any = np.zeros(1, dtype=np.int64)
     for i, n in zip(position, variable.sizes, strict=True):
         flat = flat * n + i
-    return Sum((Product(1.0, True, ((variable, np.asarray(flat)),)),))
+    return Sum((Product(1.0, factors=((variable, np.asarray(flat)),)),))

@@ -59,11 +59,11 @@ def _changed(term: Term, changes: Sequence[tuple[str, int, int]]) -> dict[str, A
 
 
 def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """What rules of one output that have conditions make of terms where these do not hold: the term, its mutant, and the rule."""
+    """What rules of one output make of terms though their conditions do not hold: the term, its mutant, and how it was made."""
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant]
     kinds = {t.op for t in live}
     for rule in rules:
-        if not rule.statement.where or rule.operators[0] not in kinds and not kinds & set(rule.operators):
+        if not rule.statement.where or not kinds & set(rule.operators):
             continue
         for pattern in _patterns(rule):
             for term in (t for t in live if t.op == pattern.roots[0]):
@@ -76,7 +76,7 @@ def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tu
 @functools.lru_cache(maxsize=1024)
 def _patterns(rule: Rule) -> tuple[Pattern, ...]:
     """The rule's patterns as if it had no condition."""
-    found = [Pattern(e.left, e.right, True) for e in rule.equations if len(e.left) == 1]
+    found = [Pattern(e.left, e.right, where=True) for e in rule.equations if len(e.left) == 1]
     return tuple(p for p in found if p.usable)
 
 

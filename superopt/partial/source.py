@@ -185,23 +185,16 @@ def part(source: Source, of_y: int, start: int, stop: int) -> Source:
     zero = (0,) * len(extents)
     whole = Member(member.program, member.data, first, extents, zero, member.shift)
     boxed = Source(source.x, extents, (whole,), source.weights, ((zero, extents, extents),))
-    probe = boxed.probe(0)
+    corners = np.array(np.meshgrid(*((0, n // 2, n - 1) for n in extents), indexing="ij")).reshape(len(extents), -1)
+    sample = boxed.sample(tuple(corners))
     x, shift = source.x, list(member.shift)
     for axis, n in enumerate(source.x.sizes):
-        low, high = int(probe.x[axis][probe.seen].min()), int(probe.x[axis][probe.seen].max()) + 1
-        if n % (high - low) == 0 and low % (high - low) == 0 and _block(boxed, axis, low, high):
-            x = apply("slice", x, axis=axis - x.rank, start=low, stop=high) if high - low < n else x
+        low, high = int(sample.x[axis][sample.seen].min()), int(sample.x[axis][sample.seen].max()) + 1
+        if high - low < n:
+            x = apply("slice", x, axis=axis - x.rank, start=low, stop=high)
             shift[axis] = -low
     placed = Member(member.program, member.data, first, extents, zero, tuple(shift))
     return Source(x, extents, (placed,), source.weights, ((zero, extents, extents),))
-
-
-def _block(source: Source, axis: int, low: int, high: int) -> bool:
-    """Whether what is read along an axis of the data stays between these positions wherever the output is computed."""
-    corners = np.array(np.meshgrid(*([0, n // 2, n - 1] for n in source.shape), indexing="ij")).reshape(len(source.shape), -1)
-    sample = source.sample(tuple(corners))
-    at = sample.x[axis][sample.seen]
-    return bool(at.min() >= low and at.max() < high)
 
 
 def stacked(sources: Sequence[Source], of_x: int, of_y: int, *, shared: bool, level: bool) -> Source:
