@@ -97,7 +97,7 @@ class DimensionError(SuperoptError):
     exit_code = 26
 
 
-class Undecidable(SuperoptError):
+class Undecidable(SuperoptError):  # noqa: N818 (a verdict, as much as an error)
     """Two programs that no test over a finite field compares: no polynomials, or of more boxes than the budget allows."""
 
     exit_code = 27

@@ -146,7 +146,7 @@ def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
 
 
 def _joined(runs: Sequence[Run]) -> Sequence[Run]:
-    """The union of disjoint runs as fewer runs where that is plain: taken from the first position on, each as long as it goes."""
+    """The union of disjoint runs as fewer runs, where taking each as long as it goes, from the first on, gives fewer."""
     if len(runs) == 1:
         return runs
     positions = np.sort(np.concatenate([run.positions() for run in runs]))

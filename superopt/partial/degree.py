@@ -1,4 +1,6 @@
-"""The degree of a program as a polynomial in its variables, and how large its coefficients can be: what the error bound needs."""
+"""The degree of a program as a polynomial in its variables, and how large its coefficients can be: for the error bound."""
+
+# ruff: noqa: ARG002 (the methods are those of every interpretation)
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ from superopt.partial.reading import written_out
 @dataclass(frozen=True)
 class Extremes:
     """Bounds for a polynomial: its degree, and logarithms to base 2 of a common denominator of its coefficients and of the sum
-    of their magnitudes times that denominator.
+    of their magnitudes times that denominator. A number that counts is at most the product of `counts`, if there are any: one
+    for each sum, whose conditions concern that sum's index alone.
     """
 
     degree: int = 0
     numerators: float = -math.inf
     denominator: float = 0.0
+    counts: tuple[int, ...] = ()
 
     def __add__(self, other: Extremes) -> Extremes:
         raised = (self.numerators + other.denominator, other.numerators + self.denominator)
@@ -53,13 +57,13 @@ class _Bounds:
         """Terms are well typed already."""
 
     def total(self, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
-        value = body(0)
-        self.largest_count = int(extent)  # type: ignore[arg-type]
-        return Extremes(value.degree, value.numerators + math.log2(self.largest_count), value.denominator)
+        count = int(extent)  # type: ignore[arg-type]
+        value = body(count - 1)
+        return Extremes(value.degree, value.numerators + math.log2(count), value.denominator, (*value.counts, count))
 
     def select(self, condition: Any, then: Extremes, other: Extremes) -> Extremes:
         larger = max(then.numerators + other.denominator, other.numerators + then.denominator)
-        return Extremes(max(then.degree, other.degree), larger, then.denominator + other.denominator)
+        return Extremes(max(then.degree, other.degree), larger, then.denominator + other.denominator, then.counts)
 
     def number(self, value: Any) -> Extremes:
         if isinstance(value, float) and not math.isfinite(value):
@@ -69,11 +73,12 @@ class _Bounds:
         return Extremes(0, numerators, math.log2(fraction.denominator))
 
     def call(self, function: str, *arguments: Extremes) -> Extremes:
-        """The reciprocal of a count, which divides what the counts up to its largest have as common multiple."""
-        if function != "reciprocal" or arguments[0].degree or arguments[0].denominator:
+        """The reciprocal of a count, which is a product of one count for each sum."""
+        value = arguments[0]
+        if function != "reciprocal" or value.degree or value.denominator or not value.counts:
             raise Undecidable(f"{function} of values is no polynomial")
-        most = math.lcm(*range(1, round(2 ** arguments[0].numerators) + 1))
-        return Extremes(0, math.log2(most), math.log2(most))
+        multiple = sum(math.log2(math.lcm(*range(1, count + 1))) for count in value.counts)
+        return Extremes(0, multiple, multiple)
 
     def maximum(self, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
         raise Undecidable("a maximum is no polynomial")
@@ -104,7 +109,7 @@ def _bounds(term: Term, known: dict[Term, Extremes]) -> Extremes:
     try:
         with index.interpreted(_Bounds()):
             result = interpret(term, operands)
-            value: Extremes = result.at(*(0,) * result.rank)
+            value: Extremes = result.at(*(n - 1 for n in term.sizes))
     except Undecidable as error:
         raise Undecidable(f"{term.op}: {error}") from error
     return value

@@ -95,7 +95,7 @@ class Affine:
         return Affine(self.box, rest, self.offsets - int(divisor) * floors)
 
     def _divided(self, divisor: int) -> tuple[Vector, Vector, Array]:
-        """Linear parts d and r, and f, such that at every q the quotient is d . q + f and the rest r . q + offsets - divisor * f.
+        """Vectors d and r, and f, such that at every q the quotient is d . q + f and the rest r . q + offsets - divisor * f.
 
         Raises:
             Cut: the quotient jumps inside the box.
@@ -193,7 +193,7 @@ class Guard:
 
     def somewhere(self) -> Guard:
         """Whether the condition holds for some choice of the summation index whose axis comes first."""
-        return Guard(self.sure.any(axis=0), self.possible.any(axis=0), self.causes)
+        return Guard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
 
     def settled(self, box: Box) -> Array:
         """For each choice whether the condition holds, at every position of the box alike.
@@ -211,7 +211,7 @@ class Guard:
         for index, equality, open_ in self.causes:
             ours = undecided
             while ours.ndim > open_.ndim:
-                ours = ours.any(axis=0)
+                ours = np.asarray(ours.any(axis=0))
             try:
                 both = open_ & ours
             except ValueError:
@@ -220,8 +220,8 @@ class Guard:
             yield index, equality, np.unique(np.broadcast_to(index.offsets, relevant.shape)[relevant])
 
 
-ALWAYS = Guard(np.asarray(True), np.asarray(True))
-NEVER = Guard(np.asarray(False), np.asarray(False))
+ALWAYS = Guard(np.ones((), np.bool_), np.ones((), np.bool_))
+NEVER = Guard(np.zeros((), np.bool_), np.zeros((), np.bool_))
 
 
 def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:

@@ -10,25 +10,26 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from superopt.errors import Undecidable
-from superopt.graph import Term, subterms
+from superopt.graph import Term
 from superopt.op import apply
 from superopt.partial.box import Array, Box, covering, merged, whole
 from superopt.partial.degree import extremes
 from superopt.partial.field import BITS, PrimeFields, primes, rational, residues
 from superopt.partial.points import Points, everywhere
-from superopt.partial.reading import Demand, written_out
+from superopt.partial.reading import Demand
 from superopt.partial.region import split
 
-__all__ = ["Judgement", "compared", "judge", "ratio"]
+__all__ = ["Judgement", "compared", "glance", "judge", "ratio"]
 
 LOG2_ERROR = -60.0
 MOST_POSITIONS = 1 << 20
+"""Positions of one box, beyond which they are not compared one by one."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,10 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
     return (enough + lost if tests is None else tests), lost
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=16)
 def _points(program: Term, tests: int, seed: int) -> Points:
     """Random inputs, and what is known of the program on them."""
-    return Points(PrimeFields(primes(tests)), seed)
+    return Points(program, PrimeFields(primes(tests)), seed)
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,21 @@ class _Part:
         """A free position, if there is any, and those one step along each other axis from it."""
         if not self.free.any():
             return []
-        corner = self.at(np.argwhere(self.free)[0] if self.mixed else ())
+        corner = self.at(np.argwhere(self.free)[0].tolist())
         runs = self.box.runs
         steps = (axis for axis, run in enumerate(runs) if run.count > 1 and axis not in self.mixed)
         return [corner, *((*corner[:a], corner[a] + runs[a].step, *corner[a + 1 :]) for a in steps)]
+
+    def bound(self) -> Iterator[tuple[int, ...]]:
+        """The positions that no probe answers for: all that are not free.
+
+        Raises:
+            Undecidable: they are too many.
+        """
+        bound = np.argwhere(~self.free)
+        if len(bound) > MOST_POSITIONS:
+            raise Undecidable(f"{len(bound)} positions would have to be compared one by one")
+        return map(self.at, bound.tolist())
 
 
 class _Pair:
@@ -135,32 +147,27 @@ class _Pair:
         parts = list(_parts(self.program, self.mutant, box))
         probes = [part.probes() for part in parts]
         answers = iter(self.agree(list(itertools.chain.from_iterable(probes))))
+        probed = [[bool(next(answers)) for _ in asked] for asked in probes]
+        closer = [_one_by_one(part, found) for part, found in zip(parts, probed, strict=True)]
+        answers = iter(self.agree([at for part in closer for at in part.bound()]))
         equal: list[Box] = []
         unequal: list[Box] = []
-        for part, asked in zip(parts, probes, strict=True):
-            found = [bool(next(answers)) for _ in asked]
-            if found and all(found):
-                equal.append(part.box)
-            elif found and not any(found) and part.free.all():
-                unequal.append(part.box)
-            else:
-                flags, axes = self._each(part, consistent=not any(found))
-                equal.extend(covering(flags, part.box, axes))
-                unequal.extend(covering(~flags, part.box, axes))
-        self.points.forget(set(subterms(written_out(self.program))))
+        for part, found in zip(closer, probed, strict=True):
+            flags = np.full(part.free.shape, all(found) and bool(found))
+            flags[~part.free] = [bool(next(answers)) for _ in part.bound()]
+            equal.extend(covering(flags, part.box, part.mixed))
+            unequal.extend(covering(~flags, part.box, part.mixed))
+        self.points.forget()
         return equal, unequal
 
-    def _each(self, part: _Part, *, consistent: bool) -> tuple[Array, tuple[int, ...]]:
-        """Where the programs are equal along some axes, and which axes: those mixed, or all if the probes disagree."""
-        axes = part.mixed if consistent else tuple(range(part.box.rank))
-        free = part.free if consistent else np.zeros(part.box.shape, np.bool_)
-        asked = np.argwhere(~free)
-        if len(asked) > MOST_POSITIONS:
-            raise Undecidable(f"{len(asked)} positions would have to be compared one by one")
-        flags = np.zeros(free.shape, np.bool_)
-        every = _Part(part.box, axes, free)
-        flags[tuple(asked.T)] = self.agree([every.at(along) for along in asked])
-        return flags, axes
+
+def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
+    """The part with those positions free that what was found of its probes answers for."""
+    if found and all(found):
+        return replace(part, free=np.ones_like(part.free))
+    if not any(found):
+        return part
+    return _Part(part.box, tuple(range(part.box.rank)), np.zeros(part.box.shape, np.bool_))
 
 
 def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
@@ -237,6 +244,21 @@ def _meet(
         gaps = np.unique(offsets2[:, None] - offsets)
         meeting = meeting & np.isin(apart, gaps)
     return meeting
+
+
+def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
+    """At what share of the output's corners and its middle the mutant equals the program: a filter that needs no regions.
+
+    Raises:
+        Undecidable: one is no polynomial in its variables, or they differ in shape.
+    """
+    count, _ = _tests(program, mutant, None)
+    ends = [(0, n - 1) if n > 1 else (0,) for n in program.sizes]
+    places = {*itertools.product(*ends), tuple(n // 2 for n in program.sizes)}
+    points = _points(program, count, seed)
+    found = _Pair(program, mutant, points).agree(sorted(places))
+    points.forget()
+    return Fraction(int(found.sum()), len(places))
 
 
 def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction | None:

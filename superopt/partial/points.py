@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from superopt import index
+from superopt.errors import Undecidable
 from superopt.evaluate import Grid, evaluate
-from superopt.graph import Extent, Term, variables
+from superopt.graph import Extent, Term, subterms, variables
 from superopt.op import interpret
-from superopt.partial.field import Array, PrimeFields, drawn
+from superopt.partial.field import MOST_VALUES, Array, PrimeFields, TooLarge, drawn
 from superopt.partial.reading import written_out
 
-WORK = 1 << 22
+SPARE = 2
+"""How many times as many positions as were asked for are worked out, so that they are a product of axes."""
 DENSE = 1 << 22
 """Elements beyond which no table of all of them is made."""
 MANY = 64
@@ -22,11 +25,11 @@ MANY = 64
 
 
 class _Positions(Grid):
-    """The interpretation at a list of positions of one term: an index has an axis for these, and sums add theirs in front."""
+    """The interpretation at positions given by arrays of some rank: sums add their axes in front of those."""
 
-    def __init__(self, domain: PrimeFields) -> None:
+    def __init__(self, domain: PrimeFields, rank: int) -> None:
         super().__init__(domain)
-        self.depth = 1
+        self.depth = rank
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
@@ -35,7 +38,8 @@ class _Positions(Grid):
 class Points:
     """Random inputs over prime fields, and what programs make of them at positions that are asked for, worked out once."""
 
-    def __init__(self, domain: PrimeFields, seed: int) -> None:
+    def __init__(self, program: Term, domain: PrimeFields, seed: int) -> None:
+        self.program = program
         self.domain = domain
         self.seed = seed
         self._known: dict[Term, tuple[Array, Array]] = {}
@@ -49,20 +53,21 @@ class Points:
         flat = np.ravel_multi_index(tuple(positions.T), program.sizes) if program.rank else np.zeros(len(positions), np.int64)
         return self._at(written_out(program), np.asarray(flat))
 
-    def forget(self, kept: Collection[Term]) -> None:
-        """Lets go of the values of all terms but these."""
+    def forget(self) -> None:
+        """Lets go of the values of all terms but those of the program that the points were made for."""
+        kept = set(subterms(written_out(self.program)))
         self._known = {term: known for term, known in self._known.items() if term in kept}
 
     def _at(self, term: Term, flat: Array) -> Array:
         """Values of shape (*flat.shape, fields) at flat positions, repeated ones worked out once."""
-        wanted, places = _distinct(flat.reshape(-1), int(np.prod(term.sizes, dtype=np.int64)))
+        wanted, places = _distinct(flat.reshape(-1), math.prod(term.sizes))
         known, values = self._known.get(term, (np.zeros(0, np.int64), np.zeros((0, len(self.domain.primes)), np.int64)))
         missing = np.setdiff1d(wanted, known, assume_unique=True) if len(known) else wanted
         if len(missing):
-            found = self._drawn(term, missing) if term.is_variable else self._computed(term, missing)
-            known, values = np.concatenate([known, missing]), np.concatenate([values, found])
-            order = np.argsort(known)
-            known, values = known[order], values[order]
+            found = [(missing, self._drawn(term, missing))] if term.is_variable else list(self._computed(term, missing))
+            together = np.concatenate([known, *(at for at, _ in found)])
+            known, order = np.unique(together, return_index=True)
+            values = np.concatenate([values, *(v for _, v in found)])[order]
             self._known[term] = known, values
         chosen = values if len(wanted) == len(known) else values[np.searchsorted(known, wanted)]
         return np.asarray(chosen[places].reshape(*flat.shape, -1))
@@ -70,46 +75,69 @@ class Points:
     def _drawn(self, term: Term, flat: Array) -> Array:
         return drawn(f"{term.name}{term.sizes}", flat, self.seed, self.domain.moduli)
 
-    def _computed(self, term: Term, flat: Array) -> Array:
-        """As `_at` for distinct positions, in pieces whose sums fit into memory."""
-        interpretation = _Positions(self.domain)
-        operands = [self._operand(a) for a in term.args]
-        piece = max(1, WORK // _terms(term))
-        found = []
-        with index.interpreted(interpretation):
-            result = interpret(term, operands)
-            for start in range(0, len(flat), piece):
-                part = flat[start : start + piece]
-                position = np.unravel_index(part, term.sizes) if term.rank else ()
-                value = self.domain.array(result.at(*position))
-                found.append(np.broadcast_to(value, (len(part), len(self.domain.primes))))
-        return np.concatenate(found)
+    def _computed(self, term: Term, flat: Array) -> Iterator[tuple[Array, Array]]:
+        """Flat positions, among them these, and the values there."""
+        yield from self._in_pieces(term, _product(np.unravel_index(flat, term.sizes)) if term.rank else ())
+
+    def _in_pieces(self, term: Term, grids: tuple[Array, ...]) -> Iterator[tuple[Array, Array]]:
+        """As `_computed`, the positions given by arrays that broadcast together; cut in two where memory asks for it."""
+        shape = np.broadcast_shapes(*(g.shape for g in grids)) if grids else (1,)
+        try:
+            yield np.asarray(_flat(grids, term.sizes)).reshape(-1), self._on(term, grids, shape)
+        except TooLarge:
+            axis = max(range(len(shape)), key=shape.__getitem__)
+            if shape[axis] == 1:
+                raise Undecidable(f"one value of {term.op} takes more memory than there is") from None
+            for half in (slice(None, shape[axis] // 2), slice(shape[axis] // 2, None)):
+                part = (slice(None),) * axis + (half,)
+                yield from self._in_pieces(term, tuple(g[part] if g.shape[axis] > 1 else g for g in grids))
+
+    def _on(self, term: Term, grids: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
+        """The term's values at these positions, of shape (positions, fields)."""
+        with index.interpreted(_Positions(self.domain, len(shape))):
+            result = interpret(term, [self._operand(a) for a in term.args])
+            value = self.domain.array(result.at(*grids))
+        return np.broadcast_to(value, (*shape, len(self.domain.primes))).reshape(-1, len(self.domain.primes))
 
     def _operand(self, term: Term) -> index.Tensor:
         """An operand, worked out where it is read; what is read out of bounds is some element, for `select` to discard."""
-        sizes = term.sizes
 
         def at(*position: Any) -> Any:
-            flat: Any = np.zeros(1, np.int64)
-            for i, n in zip(position, sizes, strict=True):
-                flat = flat * n + np.clip(i, 0, n - 1)
-            return self.domain.read(self._at(term, flat))
+            if math.prod(np.broadcast_shapes(*map(np.shape, position))) * len(self.domain.primes) > MOST_VALUES:
+                raise TooLarge
+            return self.domain.read(self._at(term, _flat(position, term.sizes)))
 
-        return index.Tensor(sizes, at)
+        return index.Tensor(term.sizes, at)
 
 
-def _terms(term: Term) -> int:
-    """How many products an element of the term sums at most, as its operands' sizes bound it."""
-    largest = max((int(np.prod(a.sizes, dtype=np.int64)) for a in term.args), default=1)
-    own = int(np.prod(term.sizes, dtype=np.int64))
-    match term.op:
-        case "matmul":
-            return term.args[0].sizes[-1]
-        case "conv" | "conv_transpose":
-            weight = term.args[1].sizes
-            return int(np.prod(weight[1:] if term.op == "conv" else (weight[0], *weight[2:])))
-        case _:
-            return max(1, min(largest, -(-largest // own) * 16))
+def _product(position: Sequence[Array]) -> tuple[Array, ...]:
+    """Arrays that broadcast together to the given positions, and few others: an axis of which each position goes with each
+    combination of the others has an axis of its own, so that sums of products over it are matrix products.
+    """
+    count = len(position[0])
+    together = list(range(len(position)))
+    apart: dict[int, Array] = {}
+    for axis, along in enumerate(position):
+        alone = np.unique(along)
+        rest = [a for a in together if a != axis]
+        if rest and len(alone) > 1:
+            others = np.unique(np.stack([position[a] for a in rest]), axis=1)
+            if len(alone) * others.shape[1] <= SPARE * count:
+                apart[axis], together = alone, rest
+                position = [others[rest.index(a)] if a in rest else along for a, along in enumerate(position)]
+                count = others.shape[1]
+    rank = len(apart) + 1
+    shapes = {axis: (1,) * n + (-1,) + (1,) * (rank - 1 - n) for n, axis in enumerate(apart)}
+    listed = (1,) * (rank - 1) + (-1,)
+    return tuple(apart[a].reshape(shapes[a]) if a in apart else position[a].reshape(listed) for a in range(len(position)))
+
+
+def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
+    """The flat positions in a tensor of these sizes, clipped to lie in it; of shape (1,) at rank 0."""
+    flat: Any = np.zeros(1, np.int64)
+    for i, n in zip(position, sizes, strict=True):
+        flat = flat * n + np.clip(i, 0, n - 1)
+    return np.asarray(flat)
 
 
 def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
@@ -132,7 +160,7 @@ def everywhere(programs: tuple[Term, ...], domain: PrimeFields, seed: int) -> tu
         Undecidable: a program is no polynomial in its variables.
     """
     arrays = {
-        v.name: drawn(f"{v.name}{v.sizes}", np.arange(int(np.prod(v.sizes))), seed, domain.moduli).reshape(*v.sizes, -1)
+        v.name: drawn(f"{v.name}{v.sizes}", np.arange(math.prod(v.sizes)), seed, domain.moduli).reshape(*v.sizes, -1)
         for v in variables(*programs)
     }
     return evaluate(tuple(map(written_out, programs)), arrays, lambda _: None, domain)

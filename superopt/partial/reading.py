@@ -1,5 +1,7 @@
 """What a program reads when a box of its output is computed: the definitions interpreted on indices of a whole box."""
 
+# ruff: noqa: ARG002 (the methods are those of every interpretation)
+
 from __future__ import annotations
 
 import functools

@@ -14,6 +14,7 @@ from superopt.partial.reading import Demand, demands, written_out
 __all__ = ["Box", "Run", "reads", "regions", "split"]
 
 MOST_BOXES = 4096
+"""Regions of a program, beyond which it is not judged."""
 
 
 def regions(programs: Sequence[Term], *, most: int = MOST_BOXES) -> list[Box]:
