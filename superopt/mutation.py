@@ -34,6 +34,10 @@ MOST_DEARER = 3.0
 MOST_CORRECTIONS = 3
 
 
+class _OutOfTimeError(Exception):
+    """The deadline is reached while mutants are being priced."""
+
+
 @dataclass(frozen=True)
 class Repaired:
     """A term that equals a program, what it was made of, and what the island costs with it, in seconds."""
@@ -96,9 +100,7 @@ def _repaired(program: Term, state: State, cost: float, estimate: Cost, measure:
         seconds = measure(_exchanged(state, program, term, "")[0])
         return seconds if seconds < least * (1 - NOISE) else None
 
-    for mutant in _mutants(program, estimate):
-        if time.monotonic() >= deadline:
-            break
+    for mutant in _mutants(program, estimate, deadline):
         term = mutant.term
         if not isinstance(term, Term) or cheaper(term) is None:
             continue
@@ -109,19 +111,21 @@ def _repaired(program: Term, state: State, cost: float, estimate: Cost, measure:
     return best
 
 
-def _mutants(program: Term, estimate: Cost) -> Iterator[Mutant]:
-    """The mutants of the lowest estimates."""
+def _mutants(program: Term, estimate: Cost, deadline: float) -> Iterator[Mutant]:
+    """The mutants of the lowest estimates, until the deadline."""
 
     def price(term: Program) -> float:
+        if time.monotonic() >= deadline:
+            raise _OutOfTimeError
         return estimate(term if isinstance(term, tuple) else (term,))
 
-    most = MOST_DEARER * price(program)
     try:
+        most = MOST_DEARER * price(program)
         for mutant in islice(mutants(program, cost=price), MOST_MUTANTS):
             if price(mutant.term) > most:
                 return
             yield mutant
-    except Undecidable:
+    except (Undecidable, _OutOfTimeError):
         return
 
 

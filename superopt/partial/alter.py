@@ -84,7 +84,7 @@ def likely(program: Term, mutant: Term) -> bool:
     """Whether two terms agree over prime fields at enough of some drawn positions for the mutant to be worth a judgement."""
     rng = np.random.default_rng(SEED)
     at = np.stack([rng.integers(0, n, POSITIONS) for n in program.sizes], axis=-1)
-    points = Points(PrimeFields(primes(FIELDS)), SEED)
+    points = Points(program, PrimeFields(primes(FIELDS)), SEED)
     try:
         same = (points.values(program, at) == points.values(mutant, at)).all(axis=-1)
     except Undecidable:

@@ -94,7 +94,7 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
     parts = {variable(f"part{place}", h.shape): (operands[place], h) for place, h in halos.items()}
     cuts = {part: cut(operand, halo) for part, (operand, halo) in parts.items()}
     positions = positions_of(box)
-    points = Points(PrimeFields(primes(1)), SEED)
+    points = Points(alone, PrimeFields(primes(1)), SEED)
     expected = points.values(cut(alone, box), positions)
     for candidate in _candidates(term, axis, list(parts), box, halos):
         if np.array_equal(points.values(rebuild(candidate, cuts), positions), expected):

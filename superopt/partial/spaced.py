@@ -31,7 +31,7 @@ def spaced(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) 
     for each input that is no weight, and each axis along which the program reads over its border where the mutant is wrong, at
     most one term, with the fewest zeros that do.
     """
-    points = Points(PrimeFields(primes(1)), seed)
+    points = Points(program, PrimeFields(primes(1)), seed)
     rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(whole(program.sizes))]
 
     def right(term: Term) -> bool:
