@@ -50,19 +50,22 @@ class Repaired:
 def search_mutants(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
     """The state with each program exchanged for the cheapest corrected mutant met, where that is cheaper; `start` if none is.
 
-    Programs come first that take the longest beyond what arithmetic and traffic alone would take, and each may take an equal
-    share of the time that is left. `rules` are left to the other passes.
+    Programs come first that take the most times what arithmetic and traffic alone would take: where a kernel is near that, no
+    other form gains much. Each may take a share of the time that is left: half of it by that ratio, half equally. `rules` are
+    left to the other passes.
     """
     del rules
     deadline = (limits or Limits()).deadline
     state, steps, looked = start, list[Step](), 0
     before = cost = measure(start)
-    waiting = _programs(start, estimate, measure)
+    ratios = _programs(start, estimate, measure)
+    waiting = sorted(ratios, key=lambda p: -ratios[p])
     while waiting and time.monotonic() < deadline:
-        now, program = time.monotonic(), waiting.pop(0)
-        own = now + (deadline - now) / (len(waiting) + 1)
+        now = time.monotonic()
+        share = (ratios[waiting[0]] / sum(ratios[p] for p in waiting) + 1 / len(waiting)) / 2
+        program = waiting.pop(0)
         looked += 1
-        repaired = _repaired(program, state, cost, estimate, measure, own)
+        repaired = _repaired(program, state, cost, estimate, measure, now + share * (deadline - now))
         if repaired is not None:
             state, more = _exchanged(state, program, repaired.term, repaired.name)
             steps += more
@@ -71,14 +74,12 @@ def search_mutants(start: State, rules: RuleSet, *, estimate: Cost, measure: Cos
     return Found(state, tuple(steps), before, cost, looked, stopped)
 
 
-def _programs(state: State, estimate: Cost, measure: Cost) -> list[Term]:
-    """The distinct programs of the state that take some of its time, by how much longer all their places together take than
-    by estimate.
-    """
+def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
+    """The distinct programs of the state that take some of its time, and how many times as long they take as by estimate."""
     places = Counter(program for term in computed(state) if (program := _program(term)) is not None)
     least = SHARE * estimate(state)
-    excess = {p: (measure((p,)) - estimate((p,))) * n for p, n in places.items() if estimate((p,)) * n >= least}
-    return sorted(excess, key=lambda p: -excess[p])
+    ratios = {p: measure((p,)) / estimate((p,)) for p, count in places.items() if estimate((p,)) * count >= least}
+    return {p: ratio for p, ratio in ratios.items() if ratio < math.inf}
 
 
 def _program(term: Term) -> Term | None:
