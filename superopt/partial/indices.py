@@ -20,6 +20,11 @@ from superopt.partial.box import Box, Run
 Array = npt.NDArray[Any]
 Vector: TypeAlias = "tuple[int, ...]"
 MOST_CHOICES = 1 << 24
+"""Combinations of summation indices, beyond which an index or a condition is not followed."""
+FEW = 64
+"""Parts of a box that are looked at before it is cut into them."""
+PARTS_OF_OPEN = 4
+"""How many parts a part is taken to be cut into in turn, if it has to be."""
 
 
 class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with the pieces)
@@ -109,18 +114,41 @@ class Affine:
         return quotient, rest, floors
 
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
-        """The box cut where the quotient jumps, or in residue classes: whichever are fewer."""
-        axes = [a for a, r in enumerate(rest) if r]
-        modulus = {a: divisor // math.gcd(divisor, rest[a]) for a in axes}
-        axis = min(axes, key=lambda a: min(modulus[a], self.box.runs[a].count))
-        run = self.box.runs[axis]
-        if len(axes) == 1:
-            offsets = np.unique(self.offsets)
-            floors = (rest[axis] * np.arange(run.count)[:, None] + offsets) // divisor
-            jumps = 1 + np.flatnonzero((floors[1:] != floors[:-1]).any(axis=1))
-            if len(jumps) < modulus[axis]:
-                return [self.box.along(axis, part) for part in run.cut(map(int, jumps))]
-        return [self.box.along(axis, part) for part in run.classes(modulus[axis])]
+        """The box cut along one axis, where the quotient jumps or in residue classes: whichever promise the fewest parts."""
+        ways = [
+            [self.box.along(axis, part) for part in parts]
+            for axis, r in enumerate(rest)
+            if r
+            for parts in (self._jumps(rest, axis, divisor), self.box.runs[axis].classes(divisor // math.gcd(divisor, r)))
+        ]
+
+        def promise(pieces: Sequence[Box]) -> int:
+            if len(pieces) > FEW:
+                return len(pieces) * PARTS_OF_OPEN
+            return sum(PARTS_OF_OPEN if self._jumps_in(piece, rest, divisor) else 1 for piece in pieces)
+
+        return min((pieces for pieces in ways if len(pieces) > 1), key=promise)
+
+    def _jumps_in(self, piece: Box, rest: Vector, divisor: int) -> bool:
+        """Whether the quotient jumps inside a piece of the box."""
+        start, left = 0, []
+        for r, whole, part in zip(rest, self.box.runs, piece.runs, strict=True):
+            start += r * ((part.start - whole.start) // whole.step)
+            step = r * (part.step // whole.step) if part.count > 1 else 0
+            left.append(step - divisor * int(math.copysign(abs(step) // divisor, step)))
+        low, high = span(left, piece)
+        return bool(((self.offsets + start + low) // divisor != (self.offsets + start + high) // divisor).any())
+
+    def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
+        """The run along an axis, cut where the smallest or the largest quotient that the others leave possible jumps."""
+        low, high = span([0 if a == axis else r for a, r in enumerate(rest)], self.box)
+        run, offsets = self.box.runs[axis], np.unique(self.offsets)
+        along = rest[axis] * np.arange(run.count)[:, None] + offsets
+        changes = np.zeros(run.count - 1, np.bool_)
+        for end in (low, high):
+            floors = (along + end) // divisor
+            changes |= (floors[1:] != floors[:-1]).any(axis=1)
+        return run.cut(map(int, 1 + np.flatnonzero(changes)))
 
     def __ge__(self, other: Affine | int) -> Guard:
         return Guard.of(self - other, equality=False)

@@ -77,7 +77,7 @@ class Points:
 
     def _computed(self, term: Term, flat: Array) -> Iterator[tuple[Array, Array]]:
         """Flat positions, among them these, and the values there."""
-        yield from self._in_pieces(term, _product(np.unravel_index(flat, term.sizes)) if term.rank else ())
+        yield from self._in_pieces(term, _product(flat, term.sizes) if term.rank else ())
 
     def _in_pieces(self, term: Term, grids: tuple[Array, ...]) -> Iterator[tuple[Array, Array]]:
         """As `_computed`, the positions given by arrays that broadcast together; cut in two where memory asks for it."""
@@ -110,26 +110,34 @@ class Points:
         return index.Tensor(term.sizes, at)
 
 
-def _product(position: Sequence[Array]) -> tuple[Array, ...]:
-    """Arrays that broadcast together to the given positions, and few others: an axis of which each position goes with each
-    combination of the others has an axis of its own, so that sums of products over it are matrix products.
+def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
+    """Arrays that broadcast together to distinct flat positions in a tensor of these sizes, and few others: an axis of which
+    each position goes with each combination of the others has an axis of its own, so that sums of products over it are matrix
+    products.
     """
-    count = len(position[0])
-    together = list(range(len(position)))
+    position = [np.asarray(i) for i in np.unravel_index(flat, sizes)]
+    together = list(range(len(sizes)))
     apart: dict[int, Array] = {}
-    for axis, along in enumerate(position):
-        alone = np.unique(along)
+    for axis in range(len(sizes)):
         rest = [a for a in together if a != axis]
+        alone = _held(position[axis], sizes[axis])
         if rest and len(alone) > 1:
-            others = np.unique(np.stack([position[a] for a in rest]), axis=1)
-            if len(alone) * others.shape[1] <= SPARE * count:
+            extents = [sizes[a] for a in rest]
+            combined = np.ravel_multi_index([position[a] for a in rest], extents)
+            others = _distinct(combined, math.prod(extents))[0]
+            if len(alone) * len(others) <= SPARE * len(combined):
                 apart[axis], together = alone, rest
-                position = [others[rest.index(a)] if a in rest else along for a, along in enumerate(position)]
-                count = others.shape[1]
+                for a, along in zip(rest, np.unravel_index(others, extents), strict=True):
+                    position[a] = np.asarray(along)
     rank = len(apart) + 1
-    shapes = {axis: (1,) * n + (-1,) + (1,) * (rank - 1 - n) for n, axis in enumerate(apart)}
-    listed = (1,) * (rank - 1) + (-1,)
-    return tuple(apart[a].reshape(shapes[a]) if a in apart else position[a].reshape(listed) for a in range(len(position)))
+    for n, (axis, alone) in enumerate(apart.items()):
+        position[axis] = alone.reshape((1,) * n + (-1,) + (1,) * (rank - 1 - n))
+    return tuple(position)
+
+
+def _held(numbers: Array, extent: int) -> Array:
+    """The distinct numbers from 0 to the extent, in order."""
+    return np.flatnonzero(np.bincount(numbers, minlength=extent))
 
 
 def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:

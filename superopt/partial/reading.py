@@ -172,8 +172,11 @@ def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping
             value = interpret(term, [reading.operand(n, arg.shape) for n, arg in enumerate(term.args)]).at(*position)
     except Undecidable as error:
         raise Undecidable(f"{term.op}: {error}") from error
+    settled: dict[int, Array] = {}
     for item in value.items:
-        chosen = item.guard.settled(box)
+        chosen = settled.get(id(item.guard))
+        if chosen is None:
+            chosen = settled[id(item.guard)] = item.guard.settled(box)
         if item.operand is not None and chosen.any():
             rows = tuple(i.coefficients if isinstance(i, Affine) else (0,) * box.rank for i in item.position)
             columns = tuple(_offsets(i, chosen) for i in item.position)
@@ -187,7 +190,7 @@ def _offsets(position: Affine | int, chosen: Array) -> Array:
     if not isinstance(position, Affine):
         return np.asarray([position])
     offsets = position.offsets
-    if chosen.ndim == 0 or chosen.all():
+    if offsets.size == 1 or chosen.all():
         return np.unique(offsets)
     rank = max(offsets.ndim, chosen.ndim)
     offsets = offsets.reshape((1,) * (rank - offsets.ndim) + offsets.shape)

@@ -11,7 +11,7 @@ from superopt.partial.box import Box, Run, whole
 from superopt.partial.indices import Cut, hull
 from superopt.partial.reading import Demand, demands, written_out
 
-__all__ = ["Box", "Run", "reads", "regions", "split"]
+__all__ = ["Box", "Run", "reads", "regions", "remembered", "split"]
 
 MOST_BOXES = 4096
 """Regions of a program, beyond which it is not judged."""
@@ -33,7 +33,6 @@ def regions(programs: Sequence[Term], *, most: int = MOST_BOXES) -> list[Box]:
     return sorted(boxes)
 
 
-@functools.lru_cache(maxsize=1024)
 def split(program: Term, box: Box, *, most: int = MOST_BOXES) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
     """The box in parts that have one outcome each (see `regions`), each with what the program, written out, reads there."""
     root = written_out(program)
@@ -50,6 +49,12 @@ def split(program: Term, box: Box, *, most: int = MOST_BOXES) -> tuple[tuple[Box
     return tuple(found)
 
 
+@functools.lru_cache(maxsize=128)
+def remembered(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
+    """`split`, kept for programs and boxes that are asked for again."""
+    return split(program, box)
+
+
 def reads(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
     """For each variable, or for each of these subterms, the smallest box found that holds every position read of it when the
     box of the output is computed: its halo. What is not read at all is left out.
@@ -62,7 +67,7 @@ def reads(program: Term, box: Box, terms: Collection[Term] | None = None) -> Map
     """
     known = {written_out(term): term for term in terms} if terms is not None else None
     halo: dict[Term, Box] = {}
-    for part, demand in split(program, box):
+    for part, demand in remembered(program, box):
         for term, ways in demand.items():
             if not (term.is_variable if known is None else term in known):
                 continue
