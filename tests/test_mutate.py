@@ -277,3 +277,20 @@ def added(read: Reads, arrays: dict[Term, np.ndarray]) -> np.ndarray:
         for v, at in zip(read.variables, read.at, strict=True)
     ]
     return np.asarray(np.where(read.seen, read.coefficient * np.prod(factors, axis=0), 0.0).sum(axis=0))
+
+
+# ---------------------------------------------------------------- blocks
+
+
+def test_blocks_above_the_diagonal_are_skipped() -> None:
+    scores = apply("lower_triangle", apply("matmul", image(2, 8, 5), image(2, 5, 8, name="k")), offset=0)
+    program = apply("matmul", scores, image(2, 8, 3, name="v"))
+    skipping = next(m for m in mutants(program) if "lower_triangle leaves out" in m.made[0] and len(applied(m, "matmul")) == 4)
+    assert share(program, skipping) == 1.0
+    assert not judge(program, outputs(skipping.term)[0]).unequal
+    inner = sorted(t.args[0].sizes[-1] for t in applied(skipping, "matmul"))
+    assert inner == [4, 5, 5, 8]
+
+
+def test_a_full_matrix_has_no_blocks_to_skip() -> None:
+    assert not any("leaves out" in m.made[0] for m in mutants(PRODUCT))
