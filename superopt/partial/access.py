@@ -9,10 +9,9 @@ in front for every summation. A value is the products that are summed, each a nu
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,21 +22,22 @@ from superopt.graph import Cond, Extent, Term
 from superopt.op import interpret
 
 Array = npt.NDArray[Any]
+Coordinates: TypeAlias = "tuple[Array, ...]"
 
 
 @dataclass(frozen=True)
 class Product:
     """Numbers times elements of variables: `seen` says for which summation indices and positions there is such a product.
 
-    A factor is a variable and the row-major positions that are read of it. All arrays broadcast together.
+    A factor is a variable and the position that is read of it, an array for each axis. All arrays broadcast together.
     """
 
     coefficient: Any
     seen: Any = True
-    factors: tuple[tuple[Term, Array], ...] = ()
+    factors: tuple[tuple[Term, Coordinates], ...] = ()
 
     def arrays(self) -> list[Array]:
-        return [np.asarray(self.coefficient), np.asarray(self.seen), *(at for _, at in self.factors)]
+        return [np.asarray(self.coefficient), np.asarray(self.seen), *(c for _, at in self.factors for c in at)]
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ def _along(product: Product, extent: int, axis: int) -> Product:
 class Reads:
     """The products of every chosen position, in arrays of shape (products, positions); what is not `seen` means nothing.
 
-    `flat` has one such array for each of the variables that are multiplied: the row-major position that is read.
+    `at` has, for each of the variables that are multiplied, the position that is read: one such array for each of its axes.
     """
 
     variables: tuple[Term, ...]
-    flat: Array
+    at: tuple[Coordinates, ...]
     coefficient: Array
     seen: Array
 
@@ -161,10 +161,9 @@ def reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
 
 def _flattened(product: Product, count: int) -> Reads:
     shape = np.broadcast_shapes((count,), *(a.shape for a in product.arrays()))
-    flat = [np.broadcast_to(at, shape).reshape(-1, count) for _, at in product.factors]
     return Reads(
         tuple(v for v, _ in product.factors),
-        np.stack(flat) if flat else np.zeros((0, math.prod(shape) // count, count), dtype=np.int64),
+        tuple(tuple(np.broadcast_to(c, shape).reshape(-1, count) for c in at) for _, at in product.factors),
         np.broadcast_to(np.asarray(product.coefficient, dtype=np.float64), shape).reshape(-1, count),
         np.broadcast_to(product.seen, shape).reshape(-1, count),
     )
@@ -178,7 +177,5 @@ def _tensor(term: Term) -> index.Tensor:
 
 
 def _element(variable: Term, *position: Any) -> Sum:
-    flat: Any = np.zeros(1, dtype=np.int64)
-    for i, n in zip(position, variable.sizes, strict=True):
-        flat = flat * n + i
-    return Sum((Product(1.0, factors=((variable, np.asarray(flat)),)),))
+    at = tuple(np.asarray(i, dtype=np.int32).reshape(np.shape(i) or (1,)) for i in position)
+    return Sum((Product(1.0, factors=((variable, at),)),))

@@ -150,6 +150,8 @@ def viewed(x: Term, wanted: Array) -> Term | None:
 
     None where the positions are no such view of x.
     """
+    if wanted.size == math.prod(x.sizes) and np.array_equal(wanted.reshape(-1), np.arange(wanted.size)):
+        return reshaped(x, wanted.shape)
     places = unflat(wanted, x.sizes)
     lows = [int(c.min()) for c in places]
     highs = [int(c.max()) + 1 for c in places]

@@ -21,6 +21,8 @@ from superopt.partial.layout import Coordinates, Layout, cropped, flat
 Array = npt.NDArray[Any]
 LONGEST_WINDOW = 32
 """Positions that a window spans at most along an axis."""
+MOST_ELEMENTS = 1 << 26
+"""Elements of a weight at most."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,12 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> Axis | None
 def consistent(form: Form, sample: Sample) -> bool:
     """Whether the sample wants one number of every element of the form's weight."""
     places = form.places(sample)[sample.seen]
-    order = np.argsort(places, kind="stable")
-    places, of, factor = places[order], sample.of[sample.seen][order], sample.factor[sample.seen][order]
-    same = places[1:] == places[:-1]
-    return not (same & ((of[1:] != of[:-1]) | ~np.isclose(factor[1:], factor[:-1]))).any()
+    size = math.prod(form.weight_shape)
+    if size > MOST_ELEMENTS or not len(places) or places.min() < 0 or places.max() >= size:
+        return False
+    for wanted in (sample.of[sample.seen], sample.factor[sample.seen].astype(np.float32)):
+        last = np.empty(size, dtype=wanted.dtype)
+        last[places] = wanted
+        if (last[places] != wanted).any():
+            return False
+    return True

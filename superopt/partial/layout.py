@@ -293,9 +293,9 @@ def cropped(x: Term, shape: Sequence[int]) -> Term:
 
 def flat(at: Coordinates, shape: Sequence[int]) -> Array:
     """The row-major positions of coordinates."""
-    found = np.zeros(1, dtype=np.int64)
+    found: Array = np.zeros(1, dtype=np.int64)
     for c, n in zip(at, shape, strict=True):
-        found = found * n + c
+        found = found * n + c if n > 1 else found
     return found
 
 

@@ -19,6 +19,7 @@ from superopt.errors import ShapeError, Undecidable
 from superopt.graph import Term, subterms, variable
 from superopt.partial.alter import altered, unconditional
 from superopt.partial.arrange import NOTHING, Elements, arranged, joined
+from superopt.partial.blocks import skipped
 from superopt.partial.contraction import products
 from superopt.partial.forms import Form, Sample, consistent, convolutions
 from superopt.partial.layout import Layout
@@ -226,7 +227,7 @@ def mutants(
 def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -> Iterator[tuple[Place, Draft]]:
     for found in places(outputs):
         yield from ((found, draft) for draft in _drafts(found, depth))
-    for term, changed, made in unconditional(outputs, rules):
+    for term, changed, made in itertools.chain(skipped(outputs), unconditional(outputs, rules)):
         yield place((term,)).uncut(), Changed((changed,), made)
 
 

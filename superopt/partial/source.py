@@ -20,7 +20,7 @@ from superopt.op import apply
 from superopt.partial.access import Reads, reads
 from superopt.partial.arrange import NUMBER, joined
 from superopt.partial.forms import Sample
-from superopt.partial.layout import Coordinates, reshaped, unflat
+from superopt.partial.layout import Coordinates, flat, reshaped
 
 Array = npt.NDArray[Any]
 DRAWN, KEPT = 48, 10
@@ -70,6 +70,9 @@ class Source:
                 within &= (c >= start) & (c < start + n)
             if within.any():
                 found.append((np.flatnonzero(within), self._read(member, tuple(c[within] for c in y))))
+        if len(found) == 1 and len(found[0][0]) == count:
+            *x, of, factor, seen = found[0][1]
+            return Sample(y, tuple(x), of, factor, seen)
         deep = max((len(rows[0]) for _, rows in found), default=1)
         arrays = [np.zeros((deep, count), dtype=np.int64) for _ in range(self.x.rank + 1)]
         factor, seen = np.ones((deep, count)), np.zeros((deep, count), dtype=bool)
@@ -85,20 +88,20 @@ class Source:
         parts = [self._product(member, r) for r in reads(member.program, own[lead:])]
         if not parts:
             raise Undecidable("a program that reads nothing")
-        return [np.concatenate(rows) for rows in zip(*parts, strict=True)]
+        return parts[0] if len(parts) == 1 else [np.concatenate(rows) for rows in zip(*parts, strict=True)]
 
     def _product(self, member: Member, read: Reads) -> list[Array]:
         if read.variables.count(member.data) != 1 or len(read.variables) > 2:
             raise Undecidable("a product of more than data and a weight")
         position = read.variables.index(member.data)
-        coordinates = unflat(read.flat[position], member.data.sizes)
-        lead = self.x.rank - len(coordinates)
-        zeros = [np.zeros_like(read.flat[position])] * lead
-        at = [c + shift for c, shift in zip([*zeros, *coordinates], member.shift, strict=True)]
+        coordinates = read.at[position]
+        zeros = [np.zeros(read.seen.shape, dtype=np.int32)] * (self.x.rank - len(coordinates))
+        at = [c + shift if shift else c for c, shift in zip([*zeros, *coordinates], member.shift, strict=True)]
         if len(read.variables) == 1:
             of = np.full(read.seen.shape, NUMBER)
         else:
-            of = read.flat[1 - position] + self._start(read.variables[1 - position])
+            weight = read.variables[1 - position]
+            of = flat(read.at[1 - position], weight.sizes) + self._start(weight)
         return [*at, of, read.coefficient, read.seen]
 
     def _start(self, weight: Term) -> int:
