@@ -27,6 +27,7 @@ from superopt.model.save import copy, identity, loadable, parsed, save
 from superopt.model.session import Device, Loadable, Session, random_inputs
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
+from superopt.mutation import search_mutants
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
 from superopt.rewrite.island import search_island
@@ -49,8 +50,9 @@ from superopt.segments import (
 )
 from superopt.store import load_rules
 
-PASSES = {"sweeps": 0.5, "windows": 0.8, "windows between": 1.0}
-"""Whole islands are swept first; then windows are searched, and then those that lie between: a seam of the others is inside.
+PASSES = {"mutants": 0.25, "sweeps": 0.6, "windows": 0.85, "windows between": 1.0}
+"""Operators are exchanged for corrected mutants first, and whole islands swept; then windows are searched, and then those that
+lie between: a seam of the others is inside.
 
 The share of the budget that is spent when a pass ends at the latest.
 """
@@ -267,9 +269,9 @@ class _Run:
             if number == 1:
                 self.islands = len(islands), sum(len(i.nodes) for i in islands)
             deadline = start + self.budget * share
-            sweeping = kind == "sweeps"
-            parts = whole(chart, self.runs) if sweeping else segments(chart, self.runs, between=kind == "windows between")
-            find = search_island if sweeping else windowed
+            find = {"sweeps": search_island, "mutants": search_mutants}.get(kind, windowed)
+            between = kind == "windows between"
+            parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
             found = list(self._told(search.gains(parts, deadline, find=find), parts, f"search, pass {number}"))
             taken = affordable(found, growth)
             growth -= sum(gain.bytes for gain in taken)

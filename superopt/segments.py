@@ -21,7 +21,7 @@ from superopt.model.splice import Replacement, splice
 from superopt.recurrence import recurrences
 from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite import roofline
-from superopt.rewrite.apply import State, computed
+from superopt.rewrite.apply import PARTLY, State, computed
 from superopt.rewrite.canonical import Canonical, canonical
 from superopt.rewrite.partition import windows
 from superopt.rewrite.record import code_version, nodes_of, recorded, restored
@@ -260,14 +260,16 @@ def spliced(model: Model, passes: Passes) -> Model:
 
 
 def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
-    """The rules and definitions of all steps taken, those that gain most first."""
+    """The rules, definitions and corrected mutants of all steps taken, those that gain most first."""
     times: dict[str, int] = defaultdict(int)
     saved: dict[str, float] = defaultdict(float)
     for gain in taken:
         for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
             times[step.rule] += len(gain.copies)
             saved[step.rule] += seconds * gain.runs
+    taken = list(taken)
     text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in rules}}
+    text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
     return tuple(
         AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
     )

@@ -6,14 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
-from superopt.graph import Term, subterms
+from superopt.graph import Term, subterms, variable
 from superopt.match import Match
-from superopt.op import apply
+from superopt.op import apply, rebuild
 from superopt.rewrite.ruleset import RuleSet
+from superopt.show import show
 
 State = tuple[Term, ...]
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
 """Operators that only move elements."""
+PARTLY = "~>"
+"""What the name of a step begins with that exchanges an operator for a corrected mutant: no rule says that they are equal."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,14 @@ class Step:
     rule: str
     roots: tuple[Term, ...]
     replacements: tuple[Term, ...]
+
+    @property
+    def text(self) -> str:
+        """What is exchanged for what, the first root's operands being variables."""
+        (root, *_), (replacement, *_) = self.roots, self.replacements
+        names = {arg: variable(f"{'w' if arg.constant else 'x'}{n}", arg.shape) for n, arg in enumerate(root.args)}
+        program = apply(root.op, *(names[arg] for arg in root.args), **dict(root.attributes))
+        return f"{show(program)}  {PARTLY}  {show(rebuild(replacement, names))}"
 
 
 def computed(state: State) -> list[Term]:

@@ -21,7 +21,8 @@ Json: TypeAlias = "Any"
 def code_version() -> str:
     """A digest of the code that searches: what it found is only as good as it is."""
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    for path in sorted([*here.glob("*.py"), *here.parent.glob("partial/*.py"), here.parent / "mutation.py"]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -1,0 +1,181 @@
+"""What a program reads to compute chosen positions: its sum of products there, written out.
+
+The definitions are interpreted with an index as an array of integers: chosen output positions along the last axis, and an axis
+in front for every summation. A value is the products that are summed, each a number times the elements that it multiplies.
+"""
+
+# ruff: noqa: ARG002 (the methods are those of every interpretation)
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt import index
+from superopt.errors import Undecidable
+from superopt.graph import Cond, Extent, Term
+from superopt.op import interpret
+
+Array = npt.NDArray[Any]
+Coordinates: TypeAlias = "tuple[Array, ...]"
+
+
+@dataclass(frozen=True)
+class Product:
+    """Numbers times elements of variables: `seen` says for which summation indices and positions there is such a product.
+
+    A factor is a variable and the position that is read of it, an array for each axis. All arrays broadcast together.
+    """
+
+    coefficient: Any
+    seen: Any = True
+    factors: tuple[tuple[Term, Coordinates], ...] = ()
+
+    def arrays(self) -> list[Array]:
+        return [np.asarray(self.coefficient), np.asarray(self.seen), *(c for _, at in self.factors for c in at)]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A value: the products that are summed over every axis but the last."""
+
+    products: tuple[Product, ...]
+
+    @property
+    def is_number(self) -> bool:
+        return not any(p.factors for p in self.products)
+
+    def __add__(self, other: Sum) -> Sum:
+        return Sum(self.products + other.products)
+
+    def __sub__(self, other: Sum) -> Sum:
+        return self + Sum(tuple(replace(p, coefficient=-p.coefficient) for p in other.products))
+
+    def __mul__(self, other: Sum) -> Sum:
+        return Sum(
+            tuple(
+                Product(a.coefficient * b.coefficient, a.seen & b.seen, a.factors + b.factors)
+                for a in self.products
+                for b in other.products
+            )
+        )
+
+    def only(self, condition: Any) -> Sum:
+        """The value where the condition holds, and nothing elsewhere."""
+        if condition is True:
+            return self
+        return Sum(tuple(replace(p, seen=p.seen & condition) for p in self.products))
+
+    def value(self) -> Any:
+        """What a sum of numbers is."""
+        return sum(np.where(p.seen, p.coefficient, 0.0) for p in self.products)
+
+
+class _Products:
+    """The interpretation: an index is an array of integers, a value is a `Sum`. Every summation has an axis of its own."""
+
+    def __init__(self) -> None:
+        self.depth = 1
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+        return index.Tensor(shape, at)
+
+    def require(self, condition: Cond, message: str) -> None:
+        """Terms are well typed already."""
+
+    def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        assert isinstance(extent, int)
+        axis = self.depth
+        self.depth += 1
+        value: Sum = body(np.arange(extent).reshape((-1,) + (1,) * axis))
+        return _counted(value, extent, axis) if value.is_number else Sum(tuple(_along(p, extent, axis) for p in value.products))
+
+    def maximum(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        raise Undecidable("a maximum is no polynomial")
+
+    def select(self, condition: Any, then: Any, other: Any) -> Any:
+        if isinstance(condition, bool | np.bool_):
+            return then if condition else other
+        return then.only(condition) + other.only(~condition)
+
+    def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        raise Undecidable("a position that is read at run time is no polynomial")
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        if function != "reciprocal" or not arguments[0].is_number:
+            raise Undecidable(f"{function} is no polynomial")
+        value = np.asarray(arguments[0].value(), dtype=np.float64)
+        return Sum((Product(np.divide(1.0, value, out=np.zeros_like(value), where=value != 0)),))
+
+    def number(self, value: Any) -> Any:
+        coefficient = value.astype(np.float64) if isinstance(value, np.ndarray) else float(value)
+        return Sum(() if isinstance(coefficient, float) and not coefficient else (Product(coefficient),))
+
+    def lowest(self) -> Any:
+        raise Undecidable("minus infinity is no number")
+
+
+def _counted(value: Sum, extent: int, axis: int) -> Sum:
+    """A sum of numbers over an axis, as one number."""
+    numbers = np.asarray(value.value(), dtype=np.float64)
+    along = numbers.ndim > axis and numbers.shape[-axis - 1] == extent
+    summed = numbers.sum(axis=-axis - 1, keepdims=True) if along else numbers * extent
+    return Sum((Product(summed),))
+
+
+def _along(product: Product, extent: int, axis: int) -> Product:
+    """The product with the axis of a summation, also where nothing in it depends on the index."""
+    shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
+    return replace(product, seen=np.broadcast_to(product.seen, shape))
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The products of every chosen position, in arrays of shape (products, positions); what is not `seen` means nothing.
+
+    `at` has, for each of the variables that are multiplied, the position that is read: one such array for each of its axes.
+    """
+
+    variables: tuple[Term, ...]
+    at: tuple[Coordinates, ...]
+    coefficient: Array
+    seen: Array
+
+
+def reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
+    """The program's products at the positions, an array of indices for each axis: those of like factors together.
+
+    Raises:
+        Undecidable: the program is no polynomial of its variables.
+    """
+    interpretation = _Products()
+    with index.interpreted(interpretation):
+        value: Sum = _tensor(program).at(*positions)
+    return tuple(_flattened(product, len(positions[0])) for product in value.products)
+
+
+def _flattened(product: Product, count: int) -> Reads:
+    shape = np.broadcast_shapes((count,), *(a.shape for a in product.arrays()))
+    return Reads(
+        tuple(v for v, _ in product.factors),
+        tuple(tuple(np.broadcast_to(c, shape).reshape(-1, count) for c in at) for _, at in product.factors),
+        np.broadcast_to(np.asarray(product.coefficient, dtype=np.float64), shape).reshape(-1, count),
+        np.broadcast_to(product.seen, shape).reshape(-1, count),
+    )
+
+
+def _tensor(term: Term) -> index.Tensor:
+    """The term as a tensor whose values are sums of products of its variables' elements."""
+    if term.is_variable:
+        return index.Tensor(term.shape, functools.partial(_element, term))
+    return interpret(term, [_tensor(a) for a in term.args])
+
+
+def _element(variable: Term, *position: Any) -> Sum:
+    at = tuple(np.asarray(i, dtype=np.int32).reshape(np.shape(i) or (1,)) for i in position)
+    return Sum((Product(1.0, factors=((variable, at),)),))

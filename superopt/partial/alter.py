@@ -1,0 +1,92 @@
+"""Mutants of one term: an operator with other attributes, and rules applied where their conditions are not met."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from superopt.errors import ShapeError, Undecidable
+from superopt.graph import Attribute, Term, subterms
+from superopt.match import Pattern
+from superopt.op import apply, operator
+from superopt.partial.field import PrimeFields, primes
+from superopt.partial.points import Points
+from superopt.rule import Rule
+
+POSITIONS, FIELDS, SEED = 64, 2, 0
+LEAST_SHARE = 0.3
+"""The share of drawn positions at which a changed term must be right, to be a mutant."""
+Change = tuple[Term, tuple[str, ...]]
+
+
+def altered(term: Term) -> Iterator[Change]:
+    """The term's operator with one number of its attributes changed, or two, where its shape stays and much of it is right."""
+    numbers = [
+        (name, position, value)
+        for name, attribute in term.attributes
+        if name != "shape" and _kind(term.op, name) in ("extent", "extents")
+        for position, value in enumerate(attribute if isinstance(attribute, tuple) else (attribute,))
+        if isinstance(value, int)
+    ]
+    one = [((name, position, new),) for name, position, value in numbers for new in _near(value)]
+    two = [(a, b) for (a,), (b,) in itertools.combinations(one, 2) if a[:2] != b[:2]]
+    for changes in (*one, *two):
+        try:
+            found = apply(term.op, *term.args, **_changed(term, changes))
+        except ShapeError:
+            continue
+        if found.shape == term.shape and found is not term and likely(term, found):
+            yield found, tuple(f"{name} of {term.op} is {found[name]}" for name in dict.fromkeys(c[0] for c in changes))
+
+
+def _near(value: int) -> list[int]:
+    return sorted({value - 1, value + 1, 0, 1} - {value} - {-1})
+
+
+def _kind(op: str, name: str) -> str:
+    return next(p.kind for p in operator(op).parameters if p.name == name)
+
+
+def _changed(term: Term, changes: Sequence[tuple[str, int, int]]) -> dict[str, Attribute]:
+    attributes = dict(term.attributes)
+    for name, position, new in changes:
+        old = attributes[name]
+        attributes[name] = (*old[:position], new, *old[position + 1 :]) if isinstance(old, tuple) else new
+    return attributes
+
+
+def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
+    """What rules of one output make of terms though their conditions do not hold: the term, its mutant, and how it was made."""
+    live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant]
+    kinds = {t.op for t in live}
+    for rule in rules:
+        if not rule.statement.where or not kinds & set(rule.operators):
+            continue
+        for pattern in _patterns(rule):
+            for term in (t for t in live if t.op == pattern.roots[0]):
+                for match in pattern.matches(term, lambda _: ()):
+                    (found,) = match.replacements
+                    if likely(term, found):
+                        yield term, found, (f"{rule.name} without its condition",)
+
+
+@functools.lru_cache(maxsize=1024)
+def _patterns(rule: Rule) -> tuple[Pattern, ...]:
+    """The rule's patterns as if it had no condition."""
+    found = [Pattern(e.left, e.right, where=True) for e in rule.equations if len(e.left) == 1]
+    return tuple(p for p in found if p.usable)
+
+
+def likely(program: Term, mutant: Term) -> bool:
+    """Whether two terms agree over prime fields at enough of some drawn positions for the mutant to be worth a judgement."""
+    rng = np.random.default_rng(SEED)
+    at = np.stack([rng.integers(0, n, POSITIONS) for n in program.sizes], axis=-1)
+    points = Points(program, PrimeFields(primes(FIELDS)), SEED)
+    try:
+        same = (points.values(program, at) == points.values(mutant, at)).all(axis=-1)
+    except Undecidable:
+        return False
+    return bool(same.mean() >= LEAST_SHARE)

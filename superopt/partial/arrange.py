@@ -1,0 +1,218 @@
+"""Weights solved for: the term that has the wanted elements of given weights, or zeros, at every place.
+
+What is wanted is an array of row-major positions. A regular pattern of them is a view: digits, each with an extent and a
+stride, which reshapes, slices and a transpose make. Bands of zeros are padding; what is no view is joined from parts that are.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.graph import Term
+from superopt.op import apply, fraction_of
+from superopt.partial.layout import flat, reshaped, transposed, unflat
+
+Array = npt.NDArray[Any]
+NOTHING, NUMBER = -1, -2
+PARTS = 64
+"""How many parts a weight is joined from at most."""
+PRECISE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Elements:
+    """What a new weight should hold: at each place a number times an element of one of the weights.
+
+    `of` is the row-major position in the weights one behind the other; `NOTHING` where the place holds a zero, `NUMBER` where
+    it holds the number alone.
+    """
+
+    weights: tuple[Term, ...]
+    of: Array
+    factor: Array
+
+
+def arranged(wanted: Elements) -> Term | None:
+    """A term that holds what is wanted: of the weights and constants alone. None where it is too irregular to be written."""
+    live = wanted.of != NOTHING
+    if not live.any():
+        return None
+    numbers = np.unique(wanted.factor[live])
+    if len(numbers) > 1:
+        return None
+    term = _Arrangement(wanted.weights).of(wanted.of)
+    number = Fraction(float(numbers[0])).limit_denominator(PRECISE)
+    if term is None or number == 1:
+        return term
+    return apply("scale", term, factor=fraction_of(float(number)))
+
+
+class _Arrangement:
+    """Joins parts of weights, counting them."""
+
+    def __init__(self, weights: Sequence[Term]) -> None:
+        self.weights = weights
+        self.starts = np.cumsum([0, *(math.prod(w.sizes) for w in weights)])
+        self.parts = 0
+
+    def owner(self, wanted: Array) -> Array:
+        """Which weight each place is of: `NOTHING` and `NUMBER` where it is of none."""
+        return np.where(wanted < 0, wanted, np.searchsorted(self.starts, wanted, side="right") - 1)
+
+    def of(self, wanted: Array) -> Term | None:
+        """The term that has these elements, padded where the borders are zeros."""
+        live = wanted != NOTHING
+        if not live.any():
+            return apply("zeros", shape=wanted.shape)
+        bounds = [_band(live, axis) for axis in range(wanted.ndim)]
+        inner = wanted[tuple(slice(a, b) for a, b in bounds)]
+        term = self._whole(inner)
+        if term is None or inner.shape == wanted.shape:
+            return term
+        after = tuple(n - b for n, (_, b) in zip(wanted.shape, bounds, strict=True))
+        return apply("pad", term, before=tuple(a for a, _ in bounds), after=after)
+
+    def _whole(self, wanted: Array) -> Term | None:
+        """The term of elements whose borders are not all zeros."""
+        self.parts += 1
+        if self.parts > PARTS:
+            return None
+        owners = self.owner(wanted)
+        first = int(owners.flat[0])
+        if first != NOTHING and (owners == first).all():
+            one = apply("ones", shape=wanted.shape) if first == NUMBER else None
+            one = one or viewed(self.weights[first], wanted - self.starts[first])
+            if one is not None:
+                return one
+        return self._spread(wanted) or self._joined(wanted, owners)
+
+    def _spread(self, wanted: Array) -> Term | None:
+        """Elements with as many zeros between any two of them along an axis: padded behind each, then cut."""
+        for axis in range(wanted.ndim):
+            others = tuple(a for a in range(wanted.ndim) if a != axis)
+            held = np.flatnonzero((wanted != NOTHING).any(axis=others))
+            gaps = np.unique(np.diff(held))
+            if len(gaps) == 1 and gaps[0] > 1 and held[0] == 0:
+                inner = self.of(np.take(wanted, held, axis=axis))
+                return None if inner is None else dilated(inner, axis, int(gaps[0]), wanted.shape[axis])
+        return None
+
+    def _joined(self, wanted: Array, owners: Array) -> Term | None:
+        """The term in parts along an axis, cut where it changes whose elements they are, or else where their order breaks."""
+        for axis in (a for a, n in enumerate(wanted.shape) if n > 1):
+            rows = np.moveaxis(owners, axis, 0).reshape(wanted.shape[axis], -1)
+            edges = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
+            if not len(edges) and (rows == rows[0, 0]).all():
+                steps = np.diff(np.moveaxis(wanted, axis, 0).reshape(wanted.shape[axis], -1)[:, 0])
+                edges = np.flatnonzero(np.diff(steps, prepend=steps[:1])) + 1
+            if not 0 < len(edges) < PARTS:
+                continue
+            spans = itertools.pairwise([0, *edges.tolist(), wanted.shape[axis]])
+            parts = [self.of(wanted[(slice(None),) * axis + (slice(a, b),)]) for a, b in spans]
+            if None not in parts:
+                return joined([p for p in parts if p is not None], axis - wanted.ndim)
+        return None
+
+
+def _band(live: Array, axis: int) -> tuple[int, int]:
+    held = np.flatnonzero(live.any(axis=tuple(a for a in range(live.ndim) if a != axis)))
+    return int(held[0]), int(held[-1]) + 1
+
+
+def joined(parts: list[Term], axis: int) -> Term:
+    """The parts one behind the other along an axis that is counted from the end."""
+    result = parts[-1]
+    for part in reversed(parts[:-1]):
+        result = apply("concat", part, result, axis=axis)
+    return result
+
+
+def dilated(x: Term, axis: int, step: int, extent: int) -> Term:
+    """The positions of an axis with step - 1 zeros between any two, and an axis of this extent altogether."""
+    split = (*x.sizes[: axis + 1], 1, *x.sizes[axis + 1 :])
+    after = tuple(step - 1 if a == axis + 1 else 0 for a in range(len(split)))
+    padded = apply("pad", reshaped(x, split), before=(0,) * len(split), after=after)
+    long = reshaped(padded, (*x.sizes[:axis], x.sizes[axis] * step, *x.sizes[axis + 1 :]))
+    return long if long.sizes[axis] == extent else apply("slice", long, axis=axis - x.rank, start=0, stop=extent)
+
+
+def viewed(x: Term, wanted: Array) -> Term | None:
+    """The term that has x's elements at these row-major positions: x sliced, its axes split, repeated and in another order.
+
+    None where the positions are no such view of x.
+    """
+    if wanted.size == math.prod(x.sizes) and np.array_equal(wanted.reshape(-1), np.arange(wanted.size)):
+        return reshaped(x, wanted.shape)
+    places = unflat(wanted, x.sizes)
+    lows = [int(c.min()) for c in places]
+    highs = [int(c.max()) + 1 for c in places]
+    for axis, (low, high) in enumerate(zip(lows, highs, strict=True)):
+        if high - low != x.sizes[axis]:
+            x = apply("slice", x, axis=axis - x.rank, start=low, stop=high)
+    within = flat(tuple(c - low for c, low in zip(places, lows, strict=True)), x.sizes)
+    digits = _digits(within)
+    if digits is None:
+        return None
+    moving = [d for d in digits if d.stride]
+    order = sorted(moving, key=lambda d: -d.stride)
+    below = [math.prod(d.extent for d in order[k:]) for k in range(len(order) + 1)]
+    if below[0] != math.prod(x.sizes) or [d.stride for d in order] != below[1:]:
+        return None
+    small = transposed(reshaped(x, tuple(d.extent for d in order)), tuple(order.index(d) for d in moving))
+    return reshaped(_repeated(small, digits), wanted.shape)
+
+
+@dataclass(frozen=True)
+class Digit:
+    """So many positions, this far from each other in the tensor that is viewed: 0 where they are one."""
+
+    extent: int
+    stride: int
+
+
+def _digits(at: Array) -> list[Digit] | None:
+    """The digits of an array that is a sum over its axes and 0 at its origin, in row-major order; None for another array."""
+    lines = [np.moveaxis(at, axis, 0).reshape(n, -1)[:, 0] for axis, n in enumerate(at.shape)]
+    if at.flat[0] or not np.array_equal(at, functools.reduce(np.add, np.ix_(*lines))):
+        return None
+    found: list[Digit] = []
+    for line in lines:
+        digits = _digits_of_line(line)
+        if digits is None:
+            return None
+        found.extend(digits)
+    return found
+
+
+def _digits_of_line(line: Array) -> list[Digit] | None:
+    if len(line) == 1:
+        return []
+    stride = int(line[1])
+    broken = np.flatnonzero(line != stride * np.arange(len(line)))
+    run = int(broken[0]) if len(broken) else len(line)
+    while len(line) % run:
+        run -= 1
+    if run == 1:
+        return None
+    rows = line.reshape(-1, run)
+    if (rows - rows[:, :1] != rows[0]).any():
+        return None
+    outer = _digits_of_line(rows[:, 0])
+    return None if outer is None else [*outer, Digit(run, stride)]
+
+
+def _repeated(small: Term, digits: list[Digit]) -> Term:
+    """The digits that move, each with its axis, among those that repeat what is there."""
+    if all(d.stride for d in digits):
+        return small
+    axes = tuple(position - len(digits) for position, d in enumerate(digits) if d.stride)
+    return apply("expand", small, shape=tuple(d.extent for d in digits), axes=axes)

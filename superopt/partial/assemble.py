@@ -1,0 +1,197 @@
+"""Tensors put together from boxes: by concatenation where boxes stand side by side, by interleaving where they alternate."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from superopt.graph import Term
+from superopt.op import apply
+from superopt.partial.box import Box, Run
+from superopt.partial.field import Array
+
+Label = TypeVar("Label")
+Window: TypeAlias = "tuple[tuple[int, int], ...]"
+Make: TypeAlias = "Callable[[Box, Any], Term]"
+
+MOST_CLASSES = 8
+MOST_WINDOWS = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A label for each position, as a grid of cells: cell i of an axis goes from edges[i] to edges[i + 1]."""
+
+    edges: tuple[tuple[int, ...], ...]
+    labels: Array
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any) -> Cells:
+        """The label of the last box that holds a position, and `other` where none does."""
+        edges = []
+        for axis, n in enumerate(sizes):
+            runs = [box.runs[axis] for box, _ in labelled]
+            ends = {end for run in runs for p in _pieces(run) for end in p}
+            edges.append(tuple(sorted({0, n, *ends})))
+        labels = np.full([len(e) - 1 for e in edges], None, dtype=object)
+        labels[...] = other
+        for box, label in labelled:
+            labels[
+                np.ix_(*([i for i, e in enumerate(es[:-1]) if e in run] for es, run in zip(edges, box.runs, strict=True)))
+            ] = label
+        return cls(tuple(edges), labels)
+
+    @property
+    def whole(self) -> Window:
+        """The window of all cells."""
+        return tuple((0, n) for n in self.labels.shape)
+
+    def box(self, window: Window) -> Box:
+        """The positions of a window of cells."""
+        return Box(tuple(Run(e[a], e[b] - e[a]) for e, (a, b) in zip(self.edges, window, strict=True)))
+
+    def uniform(self, window: Window) -> bool:
+        """Whether a window has one label."""
+        part = self.labels[tuple(slice(a, b) for a, b in window)]
+        return bool((part == part.flat[0]).all())
+
+    def label(self, window: Window) -> Any:
+        """The label of a window's first cell."""
+        return self.labels[tuple(a for a, _ in window)]
+
+
+def _pieces(run: Run) -> Iterator[tuple[int, int]]:
+    if run.step == 1 or run.count == 1:
+        yield run.start, run.last + 1
+    else:
+        yield from ((p, p + 1) for p in map(int, run.positions()))
+
+
+def assembled(
+    sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Callable[[Box, Label], Term]
+) -> Term:
+    """The tensor of these sizes that is make(box, label) at each box of one label, of as few as cuts from end to end allow.
+
+    Positions that no box holds have the label `other`. Where runs have a step that divides the axis, each class of positions
+    modulo the step is put together by itself.
+    """
+    for axis, n in enumerate(sizes):
+        step = math.lcm(*(box.runs[axis].step for box, _ in labelled if box.runs[axis].count > 1), 1)
+        if 1 < step <= MOST_CLASSES and n % step == 0 and n > step:
+            return _interleaved(sizes, labelled, other, make, axis, step)
+    return _side_by_side(Cells.of(sizes, labelled, other), make)
+
+
+def _interleaved(
+    sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any, make: Make, axis: int, step: int
+) -> Term:
+    """As `assembled`, a class of positions modulo `step` at a time."""
+    shape = [n // step if a == axis else n for a, n in enumerate(sizes)]
+    stacked = []
+    for first in range(step):
+        every = Run(first, shape[axis], step)
+
+        def placed(box: Box, label: Any, every: Run = every) -> Term:
+            run = box.runs[axis]
+            return make(box.along(axis, Run(every.start + run.start * step, run.count, run.step * step)), label)
+
+        found = [(box, box.runs[axis].intersect(every), label) for box, label in labelled]
+        inside = [(box.along(axis, _counted(run, every)), label) for box, run, label in found if run is not None]
+        part = assembled(shape, inside, other, placed)
+        stacked.append(apply("reshape", part, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :])))
+    return apply("reshape", joined(stacked, axis - len(sizes)), shape=tuple(sizes))
+
+
+def _counted(run: Run, every: Run) -> Run:
+    """The run among the positions of another that holds it."""
+    return Run((run.start - every.start) // every.step, run.count, max(run.step // every.step, 1))
+
+
+def joined(parts: Sequence[Term], axis: int) -> Term:
+    """The parts side by side along an axis counted from the end, nested to the right."""
+    return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
+
+
+def _side_by_side(cells: Cells, make: Make) -> Term:
+    """The guillotine partition of the grid into the fewest windows of one label, each made by itself."""
+    few = math.prod(n * (n + 1) // 2 for n in cells.labels.shape) <= MOST_WINDOWS
+
+    @functools.cache
+    def best(window: Window) -> tuple[int, tuple[int, Window, Window] | None]:
+        if cells.uniform(window):
+            return 1, None
+        cuts = ((axis, *_cut(window, axis, at)) for axis, (a, b) in enumerate(window) for at in range(a + 1, b))
+        if few:
+            return min(((best(c[1])[0] + best(c[2])[0], c) for c in cuts), key=lambda found: found[0])
+        first = next(c for c in cuts if not _alike(cells, c))
+        return best(first[1])[0] + best(first[2])[0], first
+
+    def made(window: Window) -> Term:
+        cut = best(window)[1]
+        if cut is None:
+            return make(cells.box(window), cells.label(window))
+        axis, low, high = cut
+        return apply("concat", made(low), made(high), axis=axis - len(window))
+
+    return made(cells.whole)
+
+
+def _cut(window: Window, axis: int, at: int) -> tuple[Window, Window]:
+    a, b = window[axis]
+    return (*window[:axis], (a, at), *window[axis + 1 :]), (*window[:axis], (at, b), *window[axis + 1 :])
+
+
+def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
+    """Whether the cells on both sides of a cut have the same labels."""
+    axis, low, high = cut
+    before, after = low[axis][1] - 1, high[axis][0]
+    sides = [cells.labels[tuple(place if a == axis else slice(*low[a]) for a in range(len(low)))] for place in (before, after)]
+    return bool(np.all(sides[0] == sides[1]))
+
+
+def piecewise(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], other: Fraction) -> Term:
+    """The constant tensor that holds each box's number, and `other` elsewhere; expanded along axes on which it does not change.
+
+    It needs no input, so it is a weight like any other.
+    """
+    cells = Cells.of(sizes, labelled, other)
+    vary = [a for a in range(len(sizes)) if not np.all(cells.labels == np.take(cells.labels, [0], axis=a))]
+    edges = tuple(cells.edges[a] for a in vary)
+    labels = np.asarray(cells.labels[tuple(slice(None) if a in vary else 0 for a in range(len(sizes)))], dtype=object)
+    held = _side_by_side(Cells(edges, labels), _filled) if vary else _filled(Box(()), cells.labels.flat[0])
+    axes = tuple(a - len(sizes) for a in vary)
+    return held if len(vary) == len(sizes) else apply("expand", held, shape=tuple(sizes), axes=axes)
+
+
+def _filled(box: Box, number: Fraction) -> Term:
+    """The number everywhere, in a tensor of the box's shape."""
+    if number in (0, 1):
+        return apply("ones" if number else "zeros", shape=box.shape)
+    return apply("scale", apply("ones", shape=box.shape), factor=number)
+
+
+def widened(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]:
+    """The boxes, and ways to cover them by fewer and larger ones: whole along some of the axes, or one that holds them all.
+
+    None is all there is. Boxes that hold one another are in it once.
+    """
+    whole = [Run(0, n) for n in sizes]
+    found = {tuple(sorted(boxes)): None, (functools.reduce(Box.hull, boxes),): None}
+    for count in range(1, len(sizes)):
+        for axes in itertools.combinations(range(len(sizes)), count):
+            wide = {Box(tuple(whole[a] if a in axes else run for a, run in enumerate(box.runs))) for box in boxes}
+            found[tuple(sorted(b for b in wide if not any(c != b and within(b, c) for c in wide)))] = None
+    return [cover for cover in found if sum(box.size for box in cover) < math.prod(sizes)]
+
+
+def within(inner: Box, outer: Box) -> bool:
+    """Whether the outer box holds every position of the inner one."""
+    common = outer.intersect(inner)
+    return common is not None and common.size == inner.size

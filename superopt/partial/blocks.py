@@ -1,0 +1,91 @@
+"""Mutants that skip blocks: where an operator leaves elements out (a triangle, a pad), what would be computed there is not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from superopt.errors import ShapeError, Undecidable
+from superopt.graph import Term, subterms
+from superopt.op import apply
+from superopt.partial.access import reads
+from superopt.partial.arrange import joined
+from superopt.partial.box import Box, Run
+from superopt.partial.places import place
+from superopt.partial.restrict import restricted
+
+BLOCKS = (2, 4, 8)
+"""Into how many blocks of rows a matrix is cut."""
+ROWS = 4
+"""Rows of a block that are looked at: its first, its last, and some between them."""
+Span = tuple[int, int]
+
+
+def skipped(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
+    """Terms of the program, what they are where blocks of rows skip the columns that hold zeros alone, and how that was made.
+
+    A matrix product whose left factor has such blocks skips the rows of its right factor that they would be multiplied by.
+    """
+    live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant and t.rank >= 2]
+    for masked in live:
+        users = [t for t in live if t.op == "matmul" and t.args[0] is masked and t.rank == masked.rank == t.args[1].rank]
+        for count in (n for n in BLOCKS if n <= masked.sizes[-2]):
+            blocks = _blocks(masked, count)
+            if blocks is None:
+                continue
+            made = (f"{count} blocks of rows without what {masked.op} leaves out",)
+            try:
+                yield masked, joined([_padded(masked, *b) for b in blocks], -2), made
+                for user in users:
+                    parts = [_multiplied(masked, user.args[1], *b) for b in blocks]
+                    yield user, joined(parts, -2), made
+            except (ShapeError, Undecidable):
+                continue
+
+
+def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
+    """For each block of rows, its rows and the columns outside which it is zero; None where all blocks have all columns."""
+    rows, columns = masked.sizes[-2:]
+    edges = sorted({round(k * rows / count) for k in range(count + 1)})
+    spans = list(itertools.pairwise(edges))
+    held = [_columns(masked, rows_of) for rows_of in spans]
+    if any(h is None for h in held) or all(h == (0, columns) for h in held):
+        return None
+    return [(r, h) for r, h in zip(spans, held, strict=True) if h is not None]
+
+
+def _columns(masked: Term, rows: Span) -> Span | None:
+    """The columns that hold more than zeros in some rows that are looked at; None where the operator sums, or all is zero."""
+    (cut,) = place((masked,)).cuts
+    looked = np.unique(np.linspace(rows[0], rows[1] - 1, ROWS).astype(np.int64))
+    row, column = (a.ravel() for a in np.meshgrid(looked, np.arange(masked.sizes[-1]), indexing="ij"))
+    lead = [np.zeros_like(row)] * (masked.rank - 2)
+    try:
+        found = reads(cut, (*lead, row, column))
+    except Undecidable:
+        return None
+    if sum(len(r.seen) for r in found) != 1:
+        return None
+    held = np.unique(column[found[0].seen[0]])
+    return (int(held[0]), int(held[-1]) + 1) if len(held) else None
+
+
+def _part(masked: Term, rows: Span, columns: Span) -> Term:
+    """The rows and columns of a matrix, or of each of a batch of them, computed from what they need."""
+    whole = (Run(0, n) for n in masked.sizes[:-2])
+    return restricted(masked, Box((*whole, *(Run(a, b - a) for a, b in (rows, columns)))))
+
+
+def _padded(masked: Term, rows: Span, columns: Span) -> Term:
+    part, zero = _part(masked, rows, columns), (0,) * (masked.rank - 1)
+    after = masked.sizes[-1] - columns[1]
+    return apply("pad", part, before=(*zero, columns[0]), after=(*zero, after)) if columns[0] or after else part
+
+
+def _multiplied(masked: Term, right: Term, rows: Span, columns: Span) -> Term:
+    part = _part(masked, rows, columns)
+    if columns == (0, right.sizes[-2]):
+        return apply("matmul", part, right)
+    return apply("matmul", part, apply("slice", right, axis=-2, start=columns[0], stop=columns[1]))

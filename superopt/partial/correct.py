@@ -1,0 +1,130 @@
+"""Corrections: what makes of a mutant that is wrong in some boxes a term that equals the program everywhere.
+
+A correction puts zeros between what the mutant lays side by side, multiplies it by a constant in each box, computes boxes anew
+by the program restricted to them, or does the last two. None is given away before `judge` has found it equal everywhere. What
+each costs is said by the caller's model, with the correction included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from superopt.errors import ShapeError, Undecidable
+from superopt.graph import Term, subterms
+from superopt.op import apply
+from superopt.partial.assemble import assembled, piecewise, widened, within
+from superopt.partial.box import Box, merged
+from superopt.partial.judge import Judgement, judge, ratio
+from superopt.partial.region import regions
+from superopt.partial.restrict import cut, restricted
+from superopt.partial.spaced import spaced
+from superopt.work import total_work
+
+LAUNCH = 500_000
+"""Operations that take as long as starting an operator does."""
+TRAFFIC = 2.5
+"""Operations that take as long as reading or writing a byte."""
+MOST_FACTORS = 64
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """A term that equals the program everywhere: the mutant, corrected in the way `kind`; `boxes` are computed anew.
+
+    `judgement` is of the corrected term against the program, so its `equal` boxes are all there is.
+    """
+
+    term: Term
+    kind: str
+    boxes: tuple[Box, ...]
+    judgement: Judgement
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A correction that is not judged yet."""
+
+    term: Term
+    kind: str
+    boxes: tuple[Box, ...] = ()
+
+
+def estimated(term: Term) -> float:
+    """Arithmetic, memory traffic and starts of operators of one run, in operations: orders terms where nothing is measured."""
+    counted = total_work([term])
+    starts = sum(not t.is_variable and not t.constant for t in subterms(term))
+    return counted.flops + TRAFFIC * counted.bytes + LAUNCH * starts
+
+
+def corrections(
+    program: Term, mutant: Term, judgement: Judgement, *, cost: Callable[[Term], float] = estimated, seed: int = 0
+) -> Iterator[Corrected]:
+    """Terms over the same variables that equal the program everywhere, the cheapest first; `judgement` is the mutant's.
+
+    A mutant that is equal already is the one correction of itself. There may be none.
+    """
+    drafts = {draft.term: draft for draft in _drafts(program, mutant, judgement, seed)}
+    drafts.pop(program, None)
+    for draft in sorted(drafts.values(), key=lambda d: cost(d.term)):
+        try:
+            found = judge(program, draft.term, seed=seed)
+        except Undecidable:
+            continue
+        if not found.unequal:
+            yield Corrected(draft.term, draft.kind, draft.boxes, found)
+
+
+def _drafts(program: Term, mutant: Term, judgement: Judgement, seed: int) -> Iterator[_Draft]:
+    if not judgement.unequal:
+        yield _Draft(mutant, "equal")
+        return
+    for term in spaced(program, mutant, judgement, seed=seed):
+        yield _Draft(term, "spaced")
+    yield from _recomputed(program, mutant, judgement.unequal, "recomputed")
+    scaled, left = _scaled(program, mutant, judgement.unequal, seed)
+    if scaled is not mutant:
+        yield from _recomputed(program, scaled, left, "scaled and recomputed") if left else [_Draft(scaled, "scaled")]
+
+
+# ---------------------------------------------------------------- a number in each box
+
+
+def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> tuple[Term, tuple[Box, ...]]:
+    """The mutant times a constant that makes it equal to the program in as many of the boxes as it can, and the other boxes."""
+    factors: dict[Fraction, list[Box]] = {}
+    left: list[Box] = []
+    zero = judge(program, apply("zeros", shape=program.shape), seed=seed).equal
+    parts = [p for region in regions([program, mutant]) for box in unequal if (p := region.intersect(box)) is not None]
+    if len(parts) > MOST_FACTORS:
+        return mutant, tuple(unequal)
+    for part in parts:
+        nothing = any(within(part, box) for box in zero)
+        factor = Fraction(0) if nothing else ratio(program, mutant, part, seed=seed)
+        if factor is None:
+            left.append(part)
+        else:
+            factors.setdefault(factor, []).append(part)
+    if not factors:
+        return mutant, tuple(unequal)
+    labelled = [(box, factor) for factor, boxes in factors.items() for box in merged(boxes)]
+    return apply("mul", mutant, piecewise(program.sizes, labelled, Fraction(1))), merged(left)
+
+
+# ---------------------------------------------------------------- boxes computed anew
+
+
+def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
+    """The mutant with boxes that hold the unequal ones computed by the program, put together in several ways."""
+    for cover in widened(program.sizes, unequal):
+        labelled = [(box, "anew") for box in cover]
+        for kept in (cut, restricted):
+
+            def make(box: Box, label: str, kept: Callable[[Term, Box], Term] = kept) -> Term:
+                return restricted(program, box) if label == "anew" else kept(mutant, box)
+
+            try:
+                yield _Draft(assembled(program.sizes, labelled, "kept", make), kind, cover)
+            except ShapeError:
+                continue

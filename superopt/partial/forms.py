@@ -1,0 +1,189 @@
+"""Convolutions recognized from what is read: where that is a window which slides with the output position.
+
+A sample says at chosen output positions which elements of the data are read, and what each is multiplied by. An operator that
+reads the same elements of the data, in whatever layout, is a form; its weight is then solved for (`superopt.partial.arrange`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.graph import Term
+from superopt.op import apply
+from superopt.partial.layout import Coordinates, Layout, cropped, flat
+
+Array = npt.NDArray[Any]
+LONGEST_WINDOW = 32
+"""Positions that a window spans at most along an axis."""
+MOST_ELEMENTS = 1 << 26
+"""Elements of a weight at most."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is read at positions `y` (an array for each axis): the data at `x`, arrays of shape (products, positions).
+
+    `of` and `factor` say what each element is multiplied by, as in `arrange.Elements`. `seen` tells where there is a product.
+    """
+
+    y: Coordinates
+    x: Coordinates
+    of: Array
+    factor: Array
+    seen: Array
+
+    def through(self, before: Layout, after: Layout) -> Sample:
+        """The sample where data and output are kept in other layouts."""
+        return replace(self, x=before.to(self.x), y=after.to(self.y))
+
+    def thinned(self, count: int) -> Sample:
+        """So many products of each position, the first and the last among them; all where there are no more."""
+        deep = len(self.seen)
+        if deep <= count:
+            return self
+        kept = np.unique([0, deep - 1, *np.random.default_rng(count).choice(deep, count, replace=False)])
+        return Sample(self.y, tuple(c[kept] for c in self.x), self.of[kept], self.factor[kept], self.seen[kept])
+
+
+class Form(Protocol):
+    """An operator on data with a weight that is to be found."""
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """The axes of the output along which the weight differs."""
+
+    @property
+    def flops(self) -> int: ...
+
+    def places(self, sample: Sample) -> Array:
+        """Which element of the weight, row-major, each product takes: shape (products, positions)."""
+
+    def term(self, x: Term, weight: Term) -> Term:
+        """The operator applied, its result in the output's shape."""
+
+    def said(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How a window slides along an axis."""
+
+    stride: int
+    before: int
+    after: int
+    dilation: int
+    taps: int
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of data (N, C, H, W) to an output (N, F, H, W), which is cut to its size where it would be larger."""
+
+    x_shape: tuple[int, ...]
+    y_shape: tuple[int, ...]
+    group: int
+    rows: Axis
+    columns: Axis
+
+    own = (1,)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.y_shape[1], self.x_shape[1] // self.group, self.rows.taps, self.columns.taps
+
+    @property
+    def flops(self) -> int:
+        return 2 * math.prod(self.y_shape) * math.prod(self.weight_shape[1:])
+
+    def places(self, sample: Sample) -> Array:
+        channel = sample.y[1]
+        taps = [
+            (sample.x[2 + k] - (axis.stride * sample.y[2 + k] - axis.before)) // axis.dilation
+            for k, axis in enumerate((self.rows, self.columns))
+        ]
+        depth = sample.x[1] - channel // (self.y_shape[1] // self.group) * self.weight_shape[1]
+        return flat((np.broadcast_to(channel, depth.shape), depth, *taps), self.weight_shape)
+
+    def term(self, x: Term, weight: Term) -> Term:
+        pads = (self.rows.before, self.columns.before, self.rows.after, self.columns.after)
+        strides, dilations = (self.rows.stride, self.columns.stride), (self.rows.dilation, self.columns.dilation)
+        result = apply("conv", x, weight, strides=strides, pads=pads, dilations=dilations, group=self.group)
+        return cropped(result, self.y_shape)
+
+    def said(self) -> str:
+        size = f"{self.rows.taps}x{self.columns.taps}"
+        stride = f", stride {self.rows.stride}x{self.columns.stride}" if self.rows.stride * self.columns.stride > 1 else ""
+        dilation = f", dilation {self.rows.dilation}x{self.columns.dilation}"
+        dilated = dilation if self.rows.dilation * self.columns.dilation > 1 else ""
+        return f"convolution {size}{stride}{dilated}{f', {self.group} groups' if self.group > 1 else ''}"
+
+
+def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
+    """The convolution with the most groups that reads what is read, and the dense one where that has several; or none."""
+    if len(x_shape) != 4 or len(y_shape) != 4 or x_shape[0] != y_shape[0]:
+        return
+    if (np.where(sample.seen, sample.x[0] - sample.y[0], 0) != 0).any():
+        return
+    axes = [_sliding(sample, axis, x_shape[axis], y_shape[axis]) for axis in (2, 3)]
+    rows, columns = axes
+    if rows is None or columns is None:
+        return
+    for group in _groups(sample, x_shape[1], y_shape[1]):
+        yield Convolution(tuple(x_shape), tuple(y_shape), group, rows, columns)
+
+
+def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
+    """The largest number of groups under which every output channel reads its own group's channels; then 1."""
+    common = math.gcd(channels, features)
+    for group in (g for g in range(common, 1, -1) if common % g == 0):
+        if not np.where(sample.seen, sample.x[1] // (channels // group) - sample.y[1] // (features // group), 0).any():
+            yield group
+            break
+    yield 1
+
+
+def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> Axis | None:
+    """The window along an axis, padded behind as far as the output's extent asks; None where what is read is no window."""
+    big = np.iinfo(np.int64).max
+    low = np.where(sample.seen, sample.x[axis], big).min(axis=0)
+    live = low != big
+    if not live.any():
+        return None
+    at, low = sample.y[axis][live], low[live]
+    one, other = int(at.argmin()), int(at.argmax())
+    apart = int(at[other] - at[one])
+    stride = round(int(low[other] - low[one]) / apart) if apart else 1
+    if stride < 1:
+        return None
+    offsets = (sample.x[axis] - stride * sample.y[axis])[sample.seen]
+    before = max(0, -int(offsets.min()))
+    taps = offsets + before
+    span = int(taps.max())
+    dilation = int(np.gcd.reduce(taps)) or 1
+    after = stride * (wanted - 1) + span + 1 - extent - before
+    if span >= max(LONGEST_WINDOW, 1) or after < -span - stride * wanted:
+        return None
+    return Axis(stride, before, max(0, after), dilation, span // dilation + 1)
+
+
+def consistent(form: Form, sample: Sample) -> bool:
+    """Whether the sample wants one number of every element of the form's weight."""
+    places = form.places(sample)[sample.seen]
+    size = math.prod(form.weight_shape)
+    if size > MOST_ELEMENTS or not len(places) or places.min() < 0 or places.max() >= size:
+        return False
+    for wanted in (sample.of[sample.seen], sample.factor[sample.seen].astype(np.float32)):
+        last = np.empty(size, dtype=wanted.dtype)
+        last[places] = wanted
+        if (last[places] != wanted).any():
+            return False
+    return True

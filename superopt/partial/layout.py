@@ -1,0 +1,308 @@
+"""Layouts: the axes of a tensor regrouped, by moving a factor of one axis into another, exchanging axes, or adding zeros.
+
+A layout is a sequence of steps. The same steps say what shape comes out, where each position goes, and what term of reshapes
+and transposes does it; undone in the opposite order they lead back.
+"""
+
+# ruff: noqa: ARG002 (the methods are those of every step)
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.errors import ShapeError
+from superopt.graph import Term
+from superopt.op import apply
+
+Array = npt.NDArray[Any]
+Coordinates: TypeAlias = "tuple[Array, ...]"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A factor `size` of the axis `source` becomes the fast part of the axis `target` (`to_inner`) or its slow part.
+
+    Of the source it is the fast part (`from_inner`: every size-th position goes together) or the slow part (runs of positions).
+    """
+
+    source: int
+    target: int
+    size: int
+    from_inner: bool
+    to_inner: bool
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The extents afterwards.
+
+        Raises:
+            ShapeError: the factor does not divide the axis.
+        """
+        if shape[self.source] % self.size:
+            raise ShapeError("a factor that does not divide the axis")
+        moved = {self.source: shape[self.source] // self.size, self.target: shape[self.target] * self.size}
+        return tuple(moved.get(axis, n) for axis, n in enumerate(shape))
+
+    def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
+        """Where the positions of a tensor of this shape go."""
+        source, target = at[self.source], at[self.target]
+        rest = shape[self.source] // self.size
+        digit, kept = (source % self.size, source // self.size) if self.from_inner else (source // rest, source % rest)
+        joined = target * self.size + digit if self.to_inner else digit * shape[self.target] + target
+        moved = {self.source: kept, self.target: joined}
+        return tuple(moved.get(axis, c) for axis, c in enumerate(at))
+
+    def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
+        """Where positions of the result came from, in a tensor of this shape."""
+        return self.inverse().to(at, self.shape(shape))
+
+    def inverse(self) -> Fold:
+        return Fold(self.target, self.source, self.size, self.to_inner, self.from_inner)
+
+    def said(self, names: Sequence[str]) -> str:
+        how = "every" if self.from_inner else "runs of"
+        where = "interleaved with" if self.to_inner else "along"
+        part = f"{how} {self.size} of" if self.from_inner else f"{self.size} parts of"
+        return f"{part} {names[self.source]} {where} {names[self.target]}"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Two axes exchanged."""
+
+    one: int
+    other: int
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The extents afterwards."""
+        return tuple(shape[a] for a in self.order(len(shape)))
+
+    def order(self, rank: int) -> list[int]:
+        """Which axis comes to stand at each place."""
+        moved = {self.one: self.other, self.other: self.one}
+        return [moved.get(axis, axis) for axis in range(rank)]
+
+    def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
+        """Where the positions of a tensor of this shape go."""
+        return tuple(at[a] for a in self.order(len(shape)))
+
+    def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
+        """Where positions of the result came from."""
+        return self.to(at, shape)
+
+    def said(self, names: Sequence[str]) -> str:
+        return f"{names[self.one]} and {names[self.other]} exchanged"
+
+
+@dataclass(frozen=True)
+class Grow:
+    """Zeros behind an axis, up to the next multiple of a number."""
+
+    axis: int
+    multiple: int
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The extents afterwards."""
+        return tuple(-(-n // self.multiple) * self.multiple if axis == self.axis else n for axis, n in enumerate(shape))
+
+    def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
+        """Where the positions of a tensor of this shape go: they stay."""
+        return at
+
+    back = to
+
+    def said(self, names: Sequence[str]) -> str:
+        return f"{names[self.axis]} padded to a multiple of {self.multiple}"
+
+
+Step: TypeAlias = "Fold | Exchange | Grow"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Steps from a shape to another."""
+
+    before: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        """The shape that comes out; raises ShapeError where a step is not possible."""
+        return self.shapes()[-1]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shape before each step, and the last one."""
+        found = [self.before]
+        for step in self.steps:
+            found.append(step.shape(found[-1]))
+        return found
+
+    def to(self, at: Coordinates) -> Coordinates:
+        """Where positions go."""
+        for step, shape in zip(self.steps, self.shapes(), strict=False):
+            at = step.to(at, shape)
+        return at
+
+    def back(self, at: Coordinates) -> Coordinates:
+        """Where positions came from; those in what has grown come from behind an axis."""
+        for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
+            at = step.back(at, shape)
+        return at
+
+    def term(self, x: Term) -> Term:
+        """The tensor in this layout: at most one reshape, transpose and reshape between steps that grow."""
+        digits = Digits(x.sizes)
+        for step in self.steps:
+            if isinstance(step, Grow):
+                x = digits.regrouped(x)
+                after = [n - old for n, old in zip(step.shape(x.sizes), x.sizes, strict=True)]
+                x = apply("pad", x, before=(0,) * x.rank, after=tuple(after)) if any(after) else x
+                digits = Digits(x.sizes)
+            else:
+                digits.move(step)
+        return digits.regrouped(x)
+
+    def undone(self, y: Term) -> Term:
+        """A tensor in this layout as it was before: what had grown is cut off."""
+        digits = Digits(y.sizes)
+        for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
+            if isinstance(step, Grow):
+                y = cropped(digits.regrouped(y), shape)
+                digits = Digits(y.sizes)
+            else:
+                digits.move(step.inverse() if isinstance(step, Fold) else step)
+        return digits.regrouped(y)
+
+
+@dataclass
+class Digits:
+    """The digits into which folds split the axes: in the order of the axes they came from, and of those where they are now."""
+
+    shape: tuple[int, ...]
+    extents: list[int] = field(default_factory=list)
+    source: list[list[int]] = field(default_factory=list)
+    target: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.extents = list(self.shape)
+        self.source = [[axis] for axis in range(len(self.shape))]
+        self.target = [[axis] for axis in range(len(self.shape))]
+
+    def move(self, step: Fold | Exchange) -> None:
+        """The digits stand as the step puts them.
+
+        Raises:
+            ShapeError: a factor of a fold is no product of factors of the digits.
+        """
+        if isinstance(step, Exchange):
+            self.target = [self.target[a] for a in step.order(len(self.target))]
+            return
+        taken = self._taken(step.source, step.size, step.from_inner)
+        goal = self.target[step.target]
+        self.target[step.target] = [*goal, *taken] if step.to_inner else [*taken, *goal]
+
+    def _taken(self, axis: int, size: int, inner: bool) -> list[int]:
+        """Digits of this size altogether, gone from the end of the axis or from its beginning."""
+        taken: list[int] = []
+        while size > 1:
+            digit = self.target[axis][-1 if inner else 0]
+            extent = self.extents[digit]
+            if size % extent:
+                digit = self._split(digit, size, inner)
+            size //= self.extents[digit]
+            self.target[axis].remove(digit)
+            taken = [digit, *taken] if inner else [*taken, digit]
+        return taken
+
+    def _split(self, digit: int, size: int, inner: bool) -> int:
+        """The digit as two, of which the one at this end, which is returned, has the size."""
+        extent = self.extents[digit]
+        if extent % size:
+            raise ShapeError("a factor across digits")
+        new = len(self.extents)
+        self.extents.append(size if inner else extent // size)
+        self.extents[digit] = extent // size if inner else size
+        for axes in (self.source, self.target):
+            for axis in axes:
+                if digit in axis:
+                    axis.insert(axis.index(digit) + 1, new)
+        return new if inner else digit
+
+    def regrouped(self, x: Term) -> Term:
+        """The tensor with its digits as they stand."""
+        order = [d for axis in self.source for d in axis if self.extents[d] > 1]
+        wanted = [d for axis in self.target for d in axis if self.extents[d] > 1]
+        order, wanted = _together(order, wanted)
+        shape = tuple(math.prod(self.extents[d] for d in axis) for axis in self.target)
+        if order == wanted:
+            return reshaped(x, shape)
+        return self._transposed(x, order, wanted, shape)
+
+    def _transposed(self, x: Term, order: list[Any], wanted: list[Any], shape: tuple[int, ...]) -> Term:
+        extents = [math.prod(self.extents[d] for d in run) for run in order]
+        perm = tuple(order.index(run) for run in wanted)
+        return reshaped(transposed(reshaped(x, tuple(extents)), perm), shape)
+
+
+def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], list[Any]]:
+    """Both orders with the digits that stay neighbours taken as one."""
+    follows = dict(itertools.pairwise(wanted))
+    runs: list[tuple[int, ...]] = []
+    for digit in order:
+        if runs and follows.get(runs[-1][-1]) == digit:
+            runs[-1] = (*runs[-1], digit)
+        else:
+            runs.append((digit,))
+    first = {run[0]: run for run in runs}
+    return [*runs], [first[d] for d in wanted if d in first]
+
+
+def reshaped(x: Term, shape: tuple[int, ...]) -> Term:
+    """The elements in row-major order under another shape; no reshape of a reshape."""
+    while x.op == "reshape":
+        x = x.args[0]
+    return x if x.shape == shape else apply("reshape", x, shape=shape)
+
+
+def transposed(x: Term, perm: tuple[int, ...]) -> Term:
+    """Axis i is axis perm[i] of x, counted from the front; no transpose of a transpose, and none that leaves all in place."""
+    if x.op == "transpose":
+        inner = x.integers("perm")
+        x, perm = x.args[0], tuple(inner[p] % x.rank for p in perm)
+    if perm == tuple(range(x.rank)):
+        return x
+    kept = [a for a in perm if x.sizes[a] > 1]
+    if kept == sorted(kept):
+        return reshaped(x, tuple(x.sizes[a] for a in perm))
+    return apply("transpose", x, perm=tuple(p - x.rank for p in perm))
+
+
+def cropped(x: Term, shape: Sequence[int]) -> Term:
+    """The first positions of every axis, as many as the shape says."""
+    for axis, n in enumerate(shape):
+        if x.sizes[axis] != n:
+            x = apply("slice", x, axis=axis - x.rank, start=0, stop=n)
+    return x
+
+
+def flat(at: Coordinates, shape: Sequence[int]) -> Array:
+    """The row-major positions of coordinates."""
+    found: Array = np.zeros(1, dtype=np.int64)
+    for c, n in zip(at, shape, strict=True):
+        found = found * n + c if n > 1 else found
+    return found
+
+
+def unflat(at: Array, shape: Sequence[int]) -> Coordinates:
+    """The coordinates of row-major positions."""
+    found: list[Array] = []
+    for n in reversed(shape):
+        found.append(at % n)
+        at = at // n
+    return tuple(reversed(found))

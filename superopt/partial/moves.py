@@ -1,0 +1,77 @@
+"""Layouts to try for an operator: the steps that sizes allow, for the data and, mirrored or not, for the output."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+
+from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
+
+WHOLE = 16
+"""Positions of an axis that is folded as a whole, at most."""
+WIDTHS = (2, 8, 16)
+"""Multiples to which an axis may grow: what pairs of rows and vector units like."""
+
+
+def layouts(
+    x: Sequence[int], y: Sequence[int], factors: Collection[int], steps: int
+) -> Iterator[tuple[Layout, Layout, tuple[Step, ...]]]:
+    """Pairs of a layout of the data and one of the output, and the steps by which they were chosen; those of fewer steps first.
+
+    Every step on the data is made on the output as well, or not. `factors` are sizes of folds besides the whole axis. A step
+    that does not divide an axis has the axis grow first.
+    """
+    x, y = tuple(x), tuple(y)
+    yield Layout(x, ()), Layout(y, ()), ()
+    ones = [*_exchanges(x), *_folds(x, factors), *_growths(x)] if steps else []
+    for chosen in itertools.chain(((s,) for s in ones), _pairs(ones) if steps > 1 else ()):
+        before = _layout(x, chosen)
+        for mirrored in itertools.product((True, False), repeat=len(chosen)):
+            steps_y = tuple(s for s, on in zip(chosen, mirrored, strict=True) if on)
+            yield before, _layout(y, steps_y), chosen
+
+
+def _exchanges(x: Sequence[int]) -> Iterator[Step]:
+    for one, other in itertools.combinations(range(len(x)), 2):
+        if x[one] > 1 and x[other] > 1:
+            yield Exchange(one, other)
+
+
+def _folds(x: Sequence[int], factors: Collection[int]) -> Iterator[Step]:
+    for source, target in itertools.permutations(range(len(x)), 2):
+        for size in sorted({f for f in factors if 1 < f < x[source]} | ({x[source]} if 1 < x[source] <= WHOLE else set())):
+            whole = size == x[source]
+            for from_inner in (False,) if whole else (False, True):
+                for to_inner in (False,) if x[target] == 1 else (False, True):
+                    yield Fold(source, target, size, from_inner, to_inner)
+
+
+def _growths(x: Sequence[int]) -> Iterator[Step]:
+    for axis, n in enumerate(x):
+        for multiple in WIDTHS:
+            if multiple < n and n % multiple:
+                yield Grow(axis, multiple)
+
+
+def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
+    """Two steps alike: folds of one size that differ in one axis, or axes grown to the same multiple."""
+    for first, second in itertools.combinations(ones, 2):
+        if isinstance(first, Fold) and isinstance(second, Fold):
+            alike = (first.from_inner, first.to_inner, first.target) == (second.from_inner, second.to_inner, second.target)
+            if alike and first.size == second.size and first.source != second.source:
+                yield first, second
+        elif isinstance(first, Grow) and isinstance(second, Grow) and first.multiple == second.multiple:
+            yield first, second
+
+
+def _layout(shape: tuple[int, ...], steps: Sequence[Step]) -> Layout:
+    """The layout of these steps, each axis grown to what a fold divides."""
+    taken: list[Step] = []
+    current = shape
+    for step in steps:
+        if isinstance(step, Fold) and current[step.source] % step.size:
+            taken.append(Grow(step.source, step.size))
+            current = taken[-1].shape(current)
+        current = step.shape(current)
+        taken.append(step)
+    return Layout(shape, tuple(taken))

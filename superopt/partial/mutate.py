@@ -1,0 +1,265 @@
+"""Mutants: programs of the same inputs and output shape that are equal to a program at some positions, most of them often.
+
+A mutant is not written from a list. The data is put in another layout, then an operator is looked for that reads there, off the
+borders, what the program reads (`forms`, `contraction`), and its weight is solved for (`arrange`). Other mutants come from an
+operator's own attributes and from rules whose conditions are not met (`alter`), and from blocks that are zero (`blocks`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from superopt.errors import ShapeError, Undecidable
+from superopt.graph import Term, subterms, variable
+from superopt.partial.alter import altered, unconditional
+from superopt.partial.arrange import NOTHING, Elements, arranged, joined
+from superopt.partial.blocks import skipped
+from superopt.partial.contraction import products
+from superopt.partial.forms import Form, Sample, consistent, convolutions
+from superopt.partial.layout import Layout
+from superopt.partial.moves import layouts
+from superopt.partial.places import TIMES, Place, place, places
+from superopt.partial.source import Source, part
+from superopt.rule import Rule
+from superopt.work import work
+
+Program: TypeAlias = "Term | tuple[Term, ...]"
+MOST_ARITHMETIC = 4.5
+"""How many times the program's arithmetic a mutant may take: unrolled windows of two by two take 4 and some more at borders."""
+MOST_STEPS = 2
+"""Steps of one layout, each of which is made on data and output."""
+ENOUGH = 128
+"""Products of every position by which layouts are tried first."""
+NAMES = ("images", "channels", "rows", "columns")
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A program equal to another at some positions, and how it was made, in words.
+
+    `term` is a tuple where the program was.
+    """
+
+    term: Program
+    made: tuple[str, ...]
+
+
+class Draft(Protocol):
+    """A mutant of some operators whose weights are not solved for yet."""
+
+    @property
+    def drafted(self) -> tuple[Term, ...]:
+        """The outputs with variables in place of the weights: for their shapes and cost."""
+
+    @property
+    def made(self) -> tuple[str, ...]: ...
+
+    def solved(self) -> tuple[Term, ...] | None:
+        """The outputs with weights that make them right where the most is read; None where no term is such a weight."""
+
+
+@dataclass(frozen=True)
+class Recognized:
+    """An operator that reads in a layout what a source reads."""
+
+    source: Source
+    probe: Sample
+    before: Layout
+    after: Layout
+    form: Form
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        rank = len(self.before.before)
+        names = NAMES if rank == len(NAMES) else tuple(f"axis {a}" for a in range(rank))
+        return (*self.source.made, *(step.said(names) for step in self.before.steps), self.form.said())
+
+    @property
+    def drafted(self) -> tuple[Term, ...]:
+        constant = all(w.constant for w in self.source.weights)
+        return self._built(variable("weight", self.form.weight_shape, constant=constant))
+
+    def _built(self, weight: Term) -> tuple[Term, ...]:
+        result = self.form.term(self.before.term(self.source.x), weight)
+        return self.source.cut(self.after.undone(result))
+
+    def solved(self) -> tuple[Term, ...] | None:
+        """The outputs, with the elements of the weight read off at one or two positions of every output that has its own."""
+        shape = self.form.weight_shape
+        of, factor = np.full(math.prod(shape), NOTHING), np.ones(math.prod(shape))
+        probed = self.after.to(self.probe.y)
+        for chosen in sorted({0, len(probed[0]) // 2}):
+            sample = self._everywhere(tuple(c[chosen] for c in probed))
+            if not consistent(self.form, sample):
+                return None
+            places = self.form.places(sample)[sample.seen]
+            of[places], factor[places] = sample.of[sample.seen], sample.factor[sample.seen]
+            if len(np.unique(sample.seen.sum(axis=0))) == 1:
+                break
+        weight = arranged(Elements(self.source.weights, of.reshape(shape), factor.reshape(shape)))
+        return None if weight is None else self._built(weight)
+
+    def _everywhere(self, position: tuple[int, ...]) -> Sample:
+        """The sample of all outputs with weights of their own, at one position of the other axes."""
+        own = np.indices([self.after.after[a] for a in self.form.own]).reshape(len(self.form.own), -1)
+        y = [np.full(own.shape[1], c) for c in position]
+        for axis, values in zip(self.form.own, own, strict=True):
+            y[axis] = values
+        return self.source.sample(self.after.back(tuple(y))).through(self.before, self.after)
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Operators changed in place, with weights as they were."""
+
+    drafted: tuple[Term, ...]
+    made: tuple[str, ...]
+
+    def solved(self) -> tuple[Term, ...]:
+        """The outputs as they are."""
+        return self.drafted
+
+
+@dataclass(frozen=True)
+class Split:
+    """One operator as several, each for a part of the output along an axis."""
+
+    parts: tuple[Recognized, ...]
+    axis: int
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        return (f"{len(self.parts)} parts of the output", self.parts[0].form.said())
+
+    @property
+    def drafted(self) -> tuple[Term, ...]:
+        return (joined([part.drafted[0] for part in self.parts], self.axis),)
+
+    def solved(self) -> tuple[Term, ...] | None:
+        """The parts one behind the other."""
+        found = [part.solved() for part in self.parts]
+        terms = [part[0] for part in found if part is not None]
+        return (joined(terms, self.axis),) if len(terms) == len(found) else None
+
+
+def recognized(source: Source, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
+    """Every operator in a layout that reads what the source reads where the most is read, and takes not too much arithmetic.
+
+    Layouts are tried on some of what is read before all of it is looked at.
+    """
+    try:
+        probe = source.probe(SEED)
+    except Undecidable:
+        return
+    few = probe.thinned(ENOUGH)
+    for before, after, chosen in layouts(source.x.sizes, source.shape, factors, steps):
+        plain = len(chosen) < 2
+        if few is not probe and not any(True for _ in _forms(few, before, after, plain, most)):
+            continue
+        for form in _forms(probe, before, after, plain, most):
+            found = Recognized(source, probe, before, after, form)
+            try:
+                _ = found.drafted
+            except ShapeError:
+                continue
+            yield found
+
+
+def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: float) -> Iterator[Form]:
+    seen, shapes = sample.through(before, after), (before.after, after.after)
+    for form in itertools.chain(convolutions(seen, *shapes), products(seen, *shapes) if plain else ()):
+        if form.flops <= most and consistent(form, seen):
+            yield form
+
+
+def splits(source: Source, most: float) -> Iterator[Split]:
+    """The operator in 2, 4, 8 parts along an axis of its output, where each of them needs a part of its data alone."""
+    for axis, n in enumerate(source.shape):
+        for times in (t for t in TIMES if n % t == 0 and n > 1):
+            rows = n // times
+            parts = [part(source, axis, k * rows, (k + 1) * rows) for k in range(times)]
+            if any(p.x is source.x for p in parts):
+                continue
+            forms = [next(recognized(p, (), 0, most), None) for p in parts]
+            if None not in forms:
+                yield Split(tuple(f for f in forms if f is not None), axis - len(source.shape))
+
+
+# ---------------------------------------------------------------- programs
+
+
+def mutants(
+    program: Program,
+    *,
+    cost: Callable[[Program], float] | None = None,
+    depth: int = 4,
+    rules: Sequence[Rule] = (),
+) -> Iterator[Mutant]:
+    """Mutants of the program, those of the lowest cost first, none twice; the same ones in the same order every time.
+
+    `cost` is of a whole program; without one it is the arithmetic and traffic of its operators. Mutants that cost more than
+    the program come last. `depth` says how many moves are composed, `rules` which laws are tried with their conditions left
+    out. A mutant may be equal everywhere.
+    """
+    outputs = program if isinstance(program, tuple) else (program,)
+    price = cost or _work
+    drafts: list[tuple[float, int, Place, Draft]] = []
+    for here, draft in _every_draft(outputs, depth, rules):
+        whole = here.put(outputs, draft.drafted)
+        drafts.append((price(_like(program, whole)), len(drafts), here, draft))
+    drafts.sort(key=lambda d: d[:2])
+    known: set[tuple[Term, ...]] = {outputs}
+    for _, _, here, draft in drafts:
+        built = draft.solved()
+        whole = outputs if built is None else here.put(outputs, built)
+        if whole not in known:
+            known.add(whole)
+            yield Mutant(_like(program, whole), draft.made)
+
+
+def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -> Iterator[tuple[Place, Draft]]:
+    for found in places(outputs):
+        yield from ((found, draft) for draft in _drafts(found, depth))
+    for term, changed, made in itertools.chain(skipped(outputs), unconditional(outputs, rules)):
+        yield place((term,)).uncut(), Changed((changed,), made)
+
+
+def _drafts(here: Place, depth: int) -> Iterator[Draft]:
+    """Every draft for the place's operators."""
+    most = MOST_ARITHMETIC * here.flops
+    if len(here.cuts) > 1:
+        for source in here.stacked():
+            yield from recognized(source, (), 0, most)
+        return
+    for source in here.singles():
+        yield from recognized(source, here.factors, min(depth, MOST_STEPS), most)
+        for term, made in altered(here.cuts[0]):
+            yield Changed((term,), made)
+        for several in here.copied(source):
+            yield from recognized(several, (), 0, here.flops)
+        try:
+            yield from splits(source, most)
+        except Undecidable:
+            continue
+
+
+def _like(program: Program, outputs: tuple[Term, ...]) -> Program:
+    return outputs if isinstance(program, tuple) else outputs[0]
+
+
+def _work(program: Program) -> float:
+    """Bytes and operations of everything that is computed at run time: an operation counts as little as on a wide machine."""
+    outputs = program if isinstance(program, tuple) else (program,)
+    total = 0.0
+    for term in subterms(*outputs):
+        if not term.is_variable and not term.constant and term.op != "reshape":
+            counted = work(term)
+            total += counted.flops + 2.5 * counted.bytes
+    return total

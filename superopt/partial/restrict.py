@@ -1,0 +1,211 @@
+"""Parts of a program, computed from the parts of its inputs that they need, by the operators of the program itself.
+
+What attributes an operator has for a part is not said anywhere: they are solved for. Of those that give the part's shape, the
+ones that change least are tried first, and taken where the result is the part at sampled positions. A pad shrinks to what is
+left of it, a stride to 1 where only what it keeps is cut out, a group count with the channels.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from superopt.errors import ShapeError, Undecidable
+from superopt.graph import Attribute, Term, variable
+from superopt.op import apply, operator, rebuild
+from superopt.partial.box import Box, Run, whole
+from superopt.partial.field import Array, PrimeFields, primes
+from superopt.partial.points import Points
+from superopt.partial.region import reads
+
+MOST_CHANGED = 4
+"""Numbers among an operator's attributes that may differ for a part along one axis."""
+MOST_TRIED = 4000
+MOST_SMALL = 8
+MOST_ENCLOSING = 6
+SAMPLES = 24
+SEED = 0
+
+
+def cut(term: Term, box: Box) -> Term:
+    """The positions of the box, cut out of the term."""
+    for axis, run in zip(range(-term.rank, 0), box.runs, strict=True):
+        term = _cut(term, axis, run)
+    return term
+
+
+def _cut(term: Term, axis: int, run: Run) -> Term:
+    if (run.start, run.last + 1) != (0, term.sizes[axis]):
+        term = apply("slice", term, axis=axis, start=run.start, stop=run.last + 1)
+    return apply("stride", term, axis=axis, step=run.step) if run.step > 1 and run.count > 1 else term
+
+
+def restricted(program: Term, box: Box) -> Term:
+    """A term that equals the program at the box, from the parts of the program's variables that this takes.
+
+    It is the program's own operators on those parts. Where no attributes make of an operator the part wanted, a larger part is
+    computed and cut; at worst that is the operator's whole result.
+    """
+    if program.is_variable:
+        return cut(program, box)
+    left: list[Run] = []
+    for axis, run in zip(range(-program.rank, 0), box.runs, strict=True):
+        program, run_left = _along(program, axis, run)
+        left.append(run_left)
+    return cut(program, Box(tuple(left)))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
+    """The term, or a part of it along the axis, made by its own operator; and where in that the run is."""
+    extent = term.sizes[axis]
+    for wider in () if run.count == extent else _enclosing(run, extent):
+        found = _part(term, axis, wider)
+        if found is not None:
+            return found, Run((run.start - wider.start) // wider.step, run.count, run.step // wider.step)
+    return term, run
+
+
+def _enclosing(run: Run, extent: int) -> Iterator[Run]:
+    """The run, then a few larger ones that hold it, small ones first: of whole blocks into which the axis divides, or up to an
+    end of it; never the whole axis.
+    """
+    yield run
+    start, stop = run.start, run.last + 1
+    blocks = [n for n in range(2, extent // 2 + 1) if extent % n == 0]
+    starts = sorted({start, 0, *(start // n * n for n in blocks)}, reverse=True)
+    stops = sorted({stop, extent, *(-(-stop // n) * n for n in blocks)})
+    dense = sorted((Run(a, b - a) for a in starts for b in stops), key=lambda wider: wider.count)
+    yield from [wider for wider in dense if wider != run and wider.count < extent][:MOST_ENCLOSING]
+
+
+def _part(term: Term, axis: int, run: Run) -> Term | None:
+    """The term's operator on parts of its operands, where that makes this part of the result; None where nothing does."""
+    box = whole(term.sizes).along(axis + term.rank, run)
+    operands = [variable(f"operand{place}", arg.shape, constant=arg.constant) for place, arg in enumerate(term.args)]
+    alone = apply(term.op, *operands, **dict(term.attributes))
+    halos = _needed(alone, operands, box)
+    if halos is None:
+        return None
+    parts = {variable(f"part{place}", h.shape): (operands[place], h) for place, h in halos.items()}
+    cuts = {part: cut(operand, halo) for part, (operand, halo) in parts.items()}
+    positions = positions_of(box)
+    points = Points(alone, PrimeFields(primes(1)), SEED)
+    expected = points.values(cut(alone, box), positions)
+    for candidate in _candidates(term, axis, list(parts), box, halos):
+        if np.array_equal(points.values(rebuild(candidate, cuts), positions), expected):
+            args = dict(zip(operands, term.args, strict=True))
+            return rebuild(candidate, {part: restricted(args[operand], h) for part, (operand, h) in parts.items()})
+    return None
+
+
+def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] | None:
+    """The halo of the box in each operand that is read, by the operand's place; whole along axes of which the operator leaves
+    as much for its whole result. None where the operator is no polynomial.
+    """
+    try:
+        part, most = reads(alone, box), reads(alone, whole(alone.sizes))
+    except Undecidable:
+        return None
+    found: dict[int, Box] = {}
+    for place, operand in enumerate(operands):
+        if operand in part:
+            kept = [r != m for r, m in zip(part[operand].runs, most[operand].runs, strict=True)]
+            sizes = zip(part[operand].runs, operand.sizes, kept, strict=True)
+            found[place] = Box(tuple(run if smaller else Run(0, n) for run, n, smaller in sizes))
+    return found
+
+
+def positions_of(box: Box) -> Array:
+    """The corners of the box and some positions between, counted within it, of shape (count, rank)."""
+    corners = itertools.product(*((0, n - 1) if n > 1 else (0,) for n in box.shape))
+    between = np.random.default_rng(SEED).integers(0, box.shape, (SAMPLES, box.rank))
+    return np.concatenate([np.array(list(corners), dtype=np.int64), between])
+
+
+def _candidates(term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]) -> Iterator[Term]:
+    """Terms of the box's shape over the operands' parts that may be the box of the term, in the order to try them."""
+    yield from (x for x in operands if x.shape == box.shape)
+    if len(operands) < len(term.args):
+        yield apply("zeros", shape=box.shape)
+        return
+    for attributes in itertools.islice(_attributes(term, axis, operands, box, halos), MOST_TRIED):
+        made = _applied(term, operands, attributes)
+        if made is not None and made.shape == box.shape:
+            yield made
+
+
+def _applied(term: Term, operands: Sequence[Term], attributes: Mapping[str, Attribute]) -> Term | None:
+    try:
+        return apply(term.op, *operands, **attributes)
+    except ShapeError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Number:
+    """One number among an operator's attributes, with what it may be for a part."""
+
+    name: str
+    place: int | None
+    others: tuple[int, ...]
+
+    def changed(self, attributes: Mapping[str, Attribute], value: int) -> dict[str, Attribute]:
+        """The attributes with this number another."""
+        old = attributes[self.name]
+        new = value if self.place is None else (*old[: self.place], value, *old[self.place + 1 :])  # type: ignore[index]
+        return {**attributes, self.name: new}
+
+
+def _attributes(
+    term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]
+) -> Iterator[dict[str, Attribute]]:
+    """Attributes for the part: the term's own, the part's shape where they say a shape, then those with numbers changed."""
+    own = dict(term.attributes)
+    if "shape" in own:
+        own = {**own, "shape": box.shape}
+    yield own
+    numbers = list(_numbers(term, box, halos))
+    plain = _applied(term, operands, own)
+    if plain is not None:
+        numbers = [_along_axis(number, term, axis, operands, own, plain) for number in numbers]
+        numbers.sort(key=lambda number: 0 not in number.others)
+    for count in range(1, MOST_CHANGED + 1):
+        for chosen in itertools.combinations(numbers, count):
+            for values in itertools.product(*(number.others for number in chosen)):
+                attributes = own
+                for number, value in zip(chosen, values, strict=True):
+                    attributes = number.changed(attributes, value)
+                yield attributes
+
+
+def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number]:
+    """What each number may be: smaller; a part's extent; and where it may be a position, as far on as the parts begin."""
+    parts = [(box, term), *((h, term.args[place]) for place, h in halos.items())]
+    cut_runs = [r for b, t in parts for r, n in zip(b.runs, t.sizes, strict=True) if r.count < n]
+    for parameter in operator(term.op).parameters:
+        if parameter.kind not in ("extent", "extents") or parameter.name == "shape":
+            continue
+        value = term[parameter.name]
+        several = isinstance(value, tuple)
+        for place, number in enumerate(term.integers(parameter.name) if several else (term.integer(parameter.name),)):
+            shifted = [number + sign * r.start for r in cut_runs for sign in (1, -1)]
+            faster = [number * r.step for r in cut_runs]
+            others = dict.fromkeys([*range(min(number, MOST_SMALL) + 1), *faster, *(r.count for r in cut_runs), *shifted])
+            yield _Number(parameter.name, place if several else None, tuple(v for v in others if v != number))
+
+
+def _along_axis(
+    number: _Number, term: Term, axis: int, operands: Sequence[Term], own: Mapping[str, Attribute], plain: Term
+) -> _Number:
+    """The number without what is not allowed, or would change the result's extent along an axis that is not cut."""
+
+    def sensible(value: int) -> bool:
+        made = _applied(term, operands, number.changed(own, value))
+        return made is not None and all(made.shape[a] == plain.shape[a] for a in range(-term.rank, 0) if a != axis)
+
+    return replace(number, others=tuple(v for v in number.others if sensible(v)))

@@ -1,0 +1,236 @@
+"""Programs as one virtual program: from data stacked in one tensor to outputs stacked in another.
+
+One operator application is a source by itself. Several whose data and outputs are concatenated are one too, and so is one whose
+data stands there several times, or of which only a part is wanted. What is read is then said in positions of the stacked data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.errors import Undecidable
+from superopt.graph import Term
+from superopt.op import apply
+from superopt.partial.access import Reads, reads
+from superopt.partial.arrange import NUMBER, joined
+from superopt.partial.forms import Sample
+from superopt.partial.layout import Coordinates, flat, reshaped
+
+Array = npt.NDArray[Any]
+DRAWN, KEPT = 48, 10
+"""Positions drawn to find some where the most is read, and how many of those are kept."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A box of a program's output that stands at `place` in the stacked output; its data stands at `shift` in the stacked data.
+
+    Positions of the program's own output begin at `start` and of its data at `low`; the data's axes are its last ones in x.
+    """
+
+    program: Term
+    data: Term
+    start: tuple[int, ...]
+    extents: tuple[int, ...]
+    place: tuple[int, ...]
+    shift: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Members with their data in `x`, and the shape that their outputs have together; `outputs` are the boxes to cut there.
+
+    A box is its first position, its extents, and the shape that is wanted of it.
+    """
+
+    x: Term
+    shape: tuple[int, ...]
+    members: tuple[Member, ...]
+    weights: tuple[Term, ...]
+    outputs: tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...]
+    made: tuple[str, ...] = ()
+
+    def sample(self, y: Coordinates) -> Sample:
+        """What is read at positions of the stacked output; nothing at those that belong to no member.
+
+        Raises:
+            Undecidable: a product has not one factor of data and one weight at most.
+        """
+        count = len(y[0])
+        found: list[tuple[Array, list[Array]]] = []
+        for member in self.members:
+            within = np.ones(count, dtype=bool)
+            for c, start, n in zip(y, member.place, member.extents, strict=True):
+                within &= (c >= start) & (c < start + n)
+            if within.any():
+                found.append((np.flatnonzero(within), self._read(member, tuple(c[within] for c in y))))
+        if len(found) == 1 and len(found[0][0]) == count:
+            *x, of, factor, seen = found[0][1]
+            return Sample(y, tuple(x), of, factor, seen)
+        deep = max((len(rows[0]) for _, rows in found), default=1)
+        arrays = [np.zeros((deep, count), dtype=np.int64) for _ in range(self.x.rank + 1)]
+        factor, seen = np.ones((deep, count)), np.zeros((deep, count), dtype=bool)
+        for at, rows in found:
+            for whole, part in zip([*arrays, factor, seen], rows, strict=True):
+                whole[: len(part), at] = part
+        return Sample(y, tuple(arrays[:-1]), arrays[-1], factor, seen)
+
+    def _read(self, member: Member, y: Coordinates) -> list[Array]:
+        """The coordinates in x, the weight, the number and whether it is seen of each product, for positions of the member."""
+        lead = len(y) - member.program.rank
+        own = tuple(c - place + start for c, place, start in zip(y, member.place, member.start, strict=True))
+        parts = [self._product(member, r) for r in reads(member.program, own[lead:])]
+        if not parts:
+            raise Undecidable("a program that reads nothing")
+        return parts[0] if len(parts) == 1 else [np.concatenate(rows) for rows in zip(*parts, strict=True)]
+
+    def _product(self, member: Member, read: Reads) -> list[Array]:
+        if read.variables.count(member.data) != 1 or len(read.variables) > 2:
+            raise Undecidable("a product of more than data and a weight")
+        position = read.variables.index(member.data)
+        coordinates = read.at[position]
+        zeros = [np.zeros(read.seen.shape, dtype=np.int32)] * (self.x.rank - len(coordinates))
+        at = [c + shift if shift else c for c, shift in zip([*zeros, *coordinates], member.shift, strict=True)]
+        if len(read.variables) == 1:
+            of = np.full(read.seen.shape, NUMBER)
+        else:
+            weight = read.variables[1 - position]
+            of = flat(read.at[1 - position], weight.sizes) + self._start(weight)
+        return [*at, of, read.coefficient, read.seen]
+
+    def _start(self, weight: Term) -> int:
+        before = self.weights[: self.weights.index(weight)]
+        return sum(math.prod(w.sizes) for w in before)
+
+    def probe(self, seed: int) -> Sample:
+        """The sample at positions of every member where the most is read: drawn ones, and others that differ along one axis."""
+        rng = np.random.default_rng(seed)
+        chosen = [self._probed(member, rng) for member in self.members]
+        return self.sample(tuple(np.concatenate(axis) for axis in zip(*chosen, strict=True)))
+
+    def _probed(self, member: Member, rng: np.random.Generator) -> Coordinates:
+        """Positions of a member where the most is read."""
+        drawn = [rng.integers(start, start + n, DRAWN) for start, n in zip(member.place, member.extents, strict=True)]
+        best = _fullest(self.sample(tuple(drawn)))
+        first = tuple(c[best][0] for c in drawn)
+        for axis, (start, n) in enumerate(zip(member.place, member.extents, strict=True)):
+            others = rng.integers(start, start + n, 4)
+            for a, c in enumerate(drawn):
+                drawn[a] = np.concatenate([c, others if a == axis else np.full(4, first[a])])
+        best = np.flatnonzero(_fullest(self.sample(tuple(drawn))))
+        kept = np.concatenate([best[:KEPT], best[best >= DRAWN]])
+        return tuple(c[np.unique(kept)] for c in drawn)
+
+    def cut(self, y: Term) -> tuple[Term, ...]:
+        """The outputs that were stacked."""
+        return tuple(_cut(y, *box) for box in self.outputs)
+
+
+def _fullest(sample: Sample) -> Array:
+    counts = sample.seen.sum(axis=0)
+    return np.asarray(counts == counts.max())
+
+
+def _cut(y: Term, start: Sequence[int], extents: Sequence[int], shape: tuple[int, ...]) -> Term:
+    for axis, (first, n) in enumerate(zip(start, extents, strict=True)):
+        if n != y.sizes[axis]:
+            y = apply("slice", y, axis=axis - y.rank, start=first, stop=first + n)
+    return reshaped(y, shape)
+
+
+def alone(program: Term, data: Term, weights: tuple[Term, ...]) -> Source:
+    """A program by itself."""
+    zero = (0,) * program.rank
+    member = Member(program, data, zero, program.sizes, zero, (0,) * data.rank)
+    return Source(data, program.sizes, (member,), weights, ((zero, program.sizes, program.sizes),))
+
+
+def copies(source: Source, times: int, of_x: int, of_y: int) -> Source | None:
+    """The source with its data several times along an axis of it: a part of the output's axis for each."""
+    (member,), extent = source.members, source.shape[of_y]
+    if extent % times:
+        return None
+    rows = extent // times
+    members = tuple(
+        Member(
+            member.program,
+            member.data,
+            _at(member.start, of_y, k * rows),
+            _at(member.extents, of_y, rows),
+            _at(member.place, of_y, k * rows),
+            _at(member.shift, of_x, k * member.data.sizes[of_x]),
+        )
+        for k in range(times)
+    )
+    x = joined([source.x] * times, of_x - source.x.rank)
+    return Source(x, source.shape, members, source.weights, source.outputs, (f"data {times} times",))
+
+
+def _at(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
+    return (*values[:axis], value, *values[axis + 1 :])
+
+
+def part(source: Source, of_y: int, start: int, stop: int) -> Source:
+    """A run of positions of the output alone, from that part of the data which it reads.
+
+    Raises:
+        Undecidable: as `Source.sample`.
+    """
+    (member,) = source.members
+    extents = _at(member.extents, of_y, stop - start)
+    first = _at(member.start, of_y, start)
+    zero = (0,) * len(extents)
+    whole = Member(member.program, member.data, first, extents, zero, member.shift)
+    boxed = Source(source.x, extents, (whole,), source.weights, ((zero, extents, extents),))
+    corners = np.array(np.meshgrid(*((0, n // 2, n - 1) for n in extents), indexing="ij")).reshape(len(extents), -1)
+    sample = boxed.sample(tuple(corners))
+    x, shift = source.x, list(member.shift)
+    for axis, n in enumerate(source.x.sizes):
+        low, high = int(sample.x[axis][sample.seen].min()), int(sample.x[axis][sample.seen].max()) + 1
+        if high - low < n:
+            x = apply("slice", x, axis=axis - x.rank, start=low, stop=high)
+            shift[axis] = -low
+    placed = Member(member.program, member.data, first, extents, zero, tuple(shift))
+    return Source(x, extents, (placed,), source.weights, ((zero, extents, extents),))
+
+
+def stacked(sources: Sequence[Source], of_x: int, of_y: int, *, shared: bool, level: bool) -> Source:
+    """Sources of one member side by side: data along one axis (once, where `shared`), outputs along another.
+
+    Axes are counted from the end; one more than the rank is a new axis in front. Other axes grow to the longest of them, and
+    with `level` so does each source's part of the axes along which they are stacked.
+    """
+    rank_x, rank_y = max(sources[0].x.rank, -of_x), max(len(sources[0].shape), -of_y)
+    xs = [(1,) * (rank_x - s.x.rank) + s.x.sizes for s in sources]
+    ys = [(1,) * (rank_y - len(s.shape)) + s.shape for s in sources]
+    cells_x, cells_y = (tuple(max(axis) for axis in zip(*shapes, strict=True)) for shapes in (xs, ys))
+    members: list[Member] = []
+    data: list[Term] = []
+    shift: tuple[int, ...] = (0,) * rank_x
+    place: tuple[int, ...] = (0,) * rank_y
+    for source, own_x, own_y in zip(sources, xs, ys, strict=True):
+        (member,) = source.members
+        start = (*(0,) * (rank_y - len(member.start)), *member.start)
+        members.append(Member(member.program, member.data, start, own_y, place, shift))
+        cell = cells_x if level else _at(cells_x, of_x % rank_x, own_x[of_x])
+        data.append(_grown(reshaped(source.x, own_x), cell))
+        if not shared:
+            shift = _at(shift, of_x % rank_x, shift[of_x] + cell[of_x])
+        place = _at(place, of_y % rank_y, place[of_y] + (cells_y if level else own_y)[of_y])
+    outputs = tuple((m.place, y, s.shape) for m, y, s in zip(members, ys, sources, strict=True))
+    weights = tuple(dict.fromkeys(w for s in sources for w in s.weights))
+    how = "of the same data" if shared else "on stacked data"
+    said = f"{len(sources)} operators {how} as one{', each as wide as the widest' if level else ''}"
+    x = data[0] if shared else joined(data, of_x)
+    return Source(x, _at(cells_y, of_y % rank_y, place[of_y]), tuple(members), weights, outputs, (said,))
+
+
+def _grown(x: Term, shape: tuple[int, ...]) -> Term:
+    after = tuple(n - old for n, old in zip(shape, x.sizes, strict=True))
+    return apply("pad", x, before=(0,) * x.rank, after=after) if any(after) else x

@@ -1,0 +1,132 @@
+"""Corrections that put zeros between what a mutant lays side by side, so that what it reads across a seam is what it should.
+
+A program that slides a window over images reads zeros around them. A mutant that lays the images side by side reads the
+neighbour instead; with as many zeros between neighbours as the window reaches over a border it is right. So the mutant is
+built again on padded inputs, with the sizes among its attributes solved for, and what is left over is cut off.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from superopt.errors import ShapeError
+from superopt.graph import Attribute, Term, subterms, variables
+from superopt.op import apply
+from superopt.partial.box import Box, Run, whole
+from superopt.partial.field import PrimeFields, primes
+from superopt.partial.judge import Judgement
+from superopt.partial.points import Points
+from superopt.partial.region import reads
+from superopt.partial.restrict import cut, positions_of
+
+MOST_ZEROS = 4
+MOST_WAYS = 16
+
+
+def spaced(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
+    """The mutant on an input padded along one axis, cut to the program's shape, where it is the program at sampled positions:
+    for each input that is no weight, and each axis along which the program reads over its border where the mutant is wrong, at
+    most one term, with the fewest zeros that do.
+    """
+    points = Points(program, PrimeFields(primes(1)), seed)
+    rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(whole(program.sizes))]
+
+    def right(term: Term) -> bool:
+        return all(np.array_equal(points.values(term, at), points.values(program, at)) for at in rounds)
+
+    for x in variables(mutant):
+        for axis in () if x.constant else _clipped(program, x, judgement):
+            found = next(filter(right, _padded(mutant, x, axis)), None)
+            if found is not None:
+                yield found
+
+
+def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
+    """The axes of x of which the program reads less for a position where the mutant is wrong than for some other position."""
+    wrong = [_read(program, x, box.first) for box in judgement.unequal]
+    right = [_read(program, x, tuple(run.start + run.count // 2 * run.step for run in box.runs)) for box in judgement.equal]
+    return [a for a in range(x.rank) if min(w[a] for w in wrong) < max((r[a] for r in [*right, *wrong]), default=0)]
+
+
+def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
+    """How far what is read of x for a position reaches along each axis of x."""
+    halo = reads(program, Box(tuple(Run(p, 1) for p in position))).get(x)
+    return tuple(run.last - run.start + 1 for run in halo.runs) if halo else (0,) * x.rank
+
+
+def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
+    """The mutant on the padded input, few zeros first, each cut of the right shape."""
+    for amount in range(1, MOST_ZEROS + 1):
+        for before, after in ((0, amount), (amount, 0), (amount, amount)):
+            around = {
+                "before": tuple(before * (a == axis) for a in range(x.rank)),
+                "after": tuple(after * (a == axis) for a in range(x.rank)),
+            }
+            padded = apply("pad", x, **around)
+            for larger in itertools.islice(_on(mutant, x, padded), MOST_WAYS):
+                yield from _cuts(larger, mutant.sizes)
+
+
+def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
+    """Every cut of the term along one axis that has these sizes; the term itself if it has them."""
+    differs = [a for a, (n, m) in enumerate(zip(term.sizes, sizes, strict=False)) if n != m]
+    if term.sizes == tuple(sizes):
+        yield term
+    elif term.rank == len(sizes) and len(differs) == 1 and term.sizes[differs[0]] > sizes[differs[0]]:
+        (axis,) = differs
+        for start in range(term.sizes[axis] - sizes[axis] + 1):
+            yield cut(term, Box(tuple(Run(start if a == axis else 0, n) for a, n in enumerate(sizes))))
+
+
+def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
+    """The mutant built again with another term in an input's place, in each way to choose the sizes among its attributes.
+
+    Where no size has to be chosen nothing is laid side by side, and there is no such way.
+    """
+    order = [t for t in subterms(mutant) if not t.is_variable]
+
+    def built(place: int, known: Mapping[Term, Term], *, chosen: bool) -> Iterator[Term]:
+        if place == len(order):
+            if chosen:
+                yield known[mutant]
+            return
+        term = order[place]
+        args = [known.get(a, a) for a in term.args]
+        if all(a is b for a, b in zip(args, term.args, strict=True)):
+            yield from built(place + 1, known, chosen=chosen)
+            return
+        for made, changed in _again(term, args):
+            yield from built(place + 1, {**known, term: made}, chosen=chosen or changed)
+
+    yield from built(0, {x: padded}, chosen=False)
+
+
+def _again(term: Term, args: Sequence[Term]) -> Iterator[tuple[Term, bool]]:
+    """The operator on operands of other sizes, with its own attributes or one extent among them in proportion to an operand's;
+    and whether that is changed.
+    """
+    own = dict(term.attributes)
+    grown = {
+        (new, old)
+        for arg, was in zip(args, term.args, strict=True)
+        for new, old in zip(arg.sizes, was.sizes, strict=True)
+        if new != old
+    }
+    for attributes in _in_proportion(own, grown):
+        try:
+            yield apply(term.op, *args, **attributes), attributes is not own
+        except ShapeError:
+            continue
+
+
+def _in_proportion(own: Mapping[str, Attribute], grown: set[tuple[int, int]]) -> Iterator[Mapping[str, Attribute]]:
+    yield own
+    for name, value in own.items():
+        if isinstance(value, tuple):
+            for place, extent in enumerate(value):
+                for new, old in sorted(grown):
+                    if isinstance(extent, int) and extent > 0 and extent * new % old == 0:
+                        yield {**own, name: (*value[:place], extent * new // old, *value[place + 1 :])}

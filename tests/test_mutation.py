@@ -1,0 +1,91 @@
+"""Mutants as moves of the search: what is exchanged equals what was there, and only what measures cheaper is taken."""
+
+from __future__ import annotations
+
+import time
+
+from superopt.graph import Term, subterms, variable
+from superopt.mutation import search_mutants
+from superopt.op import apply
+from superopt.partial.judge import compared
+from superopt.rewrite.apply import State
+from superopt.rewrite.record import recorded, restored
+from superopt.rewrite.roofline import CPU, seconds
+from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.schedule import gains
+from superopt.rewrite.search import OUT_OF_TIME, Found, Limits
+
+X = variable("x", (1, 6, 12, 12))
+
+
+def pooled(x: Term) -> Term:
+    return apply("avg_pool", x, kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), include_pads=0)
+
+
+TWICE = apply("relu", pooled(apply("relu", pooled(X))))
+
+
+def estimate(state: State) -> float:
+    return seconds(state, CPU)
+
+
+def slow_pools(state: State) -> float:
+    """A device on which pooling that counts what is inside takes long."""
+    pools = sum(t.op == "avg_pool" and t.integer("include_pads") == 0 for t in subterms(*state))
+    return estimate(state) + 1e-3 * pools
+
+
+def searched(limits: Limits | None = None) -> Found:
+    return search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, limits=limits)
+
+
+def linear(term: Term) -> Term:
+    """The term without its relus, so that a field can compare it."""
+    done: dict[Term, Term] = {}
+    for one in subterms(term):
+        args = [done[a] for a in one.args]
+        done[one] = args[0] if one.op == "relu" else one if one.is_variable else apply(one.op, *args, **dict(one.attributes))
+    return done[term]
+
+
+def test_every_place_of_an_operator_is_exchanged_for_the_corrected_mutant() -> None:
+    found = searched()
+    (after,) = found.outputs
+    assert not any(t.op == "avg_pool" and t.integer("include_pads") == 0 for t in subterms(after))
+    assert [t.op for t in subterms(after)].count("relu") == 2
+    assert compared(linear(TWICE), linear(after)).all()
+    assert found.after == slow_pools(found.outputs) < found.before
+    assert len(found.steps) == 2
+    assert len({step.rule for step in found.steps}) == 1
+
+
+def test_steps_lead_from_the_start_to_what_is_found() -> None:
+    found = searched()
+    saved = gains((TWICE,), found.steps, slow_pools)
+    assert abs(sum(saved) - (found.before - found.after)) < 1e-12
+    assert all(s > 0 for s in saved)
+
+
+def test_a_step_says_what_it_exchanges() -> None:
+    step = searched().steps[1]
+    assert step.rule.startswith("~> ")
+    left, right = step.text.split("  ~>  ")
+    assert left == "avg_pool(x0, kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1))"
+    assert "x0" in right
+    assert "relu" not in right
+
+
+def test_what_was_found_can_be_kept() -> None:
+    found = searched()
+    assert restored(recorded(found)) == found
+
+
+def test_nothing_is_exchanged_where_nothing_is_cheaper() -> None:
+    plain = apply("avg_pool", X, kernel=(2, 2), strides=(2, 2), pads=(0, 0, 0, 0), include_pads=1)
+    found = search_mutants((plain,), RuleSet([]), estimate=estimate, measure=lambda s: float(s != (plain,)) + 1.0)
+    assert (found.outputs, found.steps, found.after) == ((plain,), (), found.before)
+
+
+def test_the_deadline_is_kept() -> None:
+    found = searched(Limits(deadline=time.monotonic()))
+    assert (found.outputs, found.steps, found.stopped) == ((TWICE,), (), OUT_OF_TIME)
