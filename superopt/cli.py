@@ -258,7 +258,7 @@ def run_prove(options: argparse.Namespace) -> int:
         return run_samples(options)
     what = "axioms" if options.axioms else "stored rules"
     how = {"seed": options.seed, "workers": options.workers or cores()}
-    found = prove_axioms(**how) if options.axioms else prove_store(fresh=options.fresh, shorten=options.write, **how)
+    found = prove_axioms(**how) if options.axioms else prove_store(fresh=options.fresh, record=options.write, **how)
     rows: list[Row] = []
     with shown_progress() as listener:
         for row in found:

@@ -19,8 +19,8 @@ from superopt.find.prune import Kept, crosses, shortens, useful
 from superopt.graph import Extent
 from superopt.match import Pattern
 from superopt.prove.precondition import completed
+from superopt.prove.recheck import established
 from superopt.prove.sample import instantiations, mismatch, mismatch_at
-from superopt.prove.verify import prove
 from superopt.rule import Rule, digest
 from superopt.text import Equation
 from superopt.verdict import Proved, Refuted, Unknown, Verdict
@@ -216,7 +216,7 @@ class Discovery:
             yield from general_rules((turned.left, turned.right), self, widen=True, rows=turned.universe.variables)
 
     def _verdict(self, rule: Rule) -> Verdict:
-        """The proof's verdict, after sampling: what random instantiations refute is not tried."""
+        """The verdict of a proof that was checked again, after sampling: what random instantiations refute is not tried."""
         for equation in rule.equations:
             try:
                 counterexample = mismatch(equation, instances=max(2, SAMPLES // len(rule.equations)), seed=self.seed)
@@ -226,7 +226,7 @@ class Discovery:
                 self.rejected.append(store.Rejected(digest(rule), str(rule.statement), counterexample))
                 return Refuted(counterexample)
         try:
-            return prove(rule, seed=self.seed)
+            return established(rule, seed=self.seed)
         except (ArithmeticError, AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
             return Unknown(f"the prover failed: {type(error).__name__}: {error}")
 

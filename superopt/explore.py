@@ -21,7 +21,7 @@ from superopt.find.universe import Universe
 from superopt.match import Pattern
 from superopt.op import forget
 from superopt.prove.precondition import completed
-from superopt.prove.verify import prove
+from superopt.prove.recheck import established
 from superopt.rule import Rule
 from superopt.verdict import Proved, Unknown
 
@@ -103,7 +103,7 @@ def defined(operator: str, seed: int) -> Findings:
     for rule in readings(operator):
         counts.candidates += 1
         complete = completed(rule)
-        verdict = prove(complete, seed=seed) if complete is not None else Unknown("its conditions cannot be stated")
+        verdict = established(complete, seed=seed) if complete is not None else Unknown("its conditions cannot be stated")
         if complete is not None and isinstance(verdict, Proved):
             counts.proved += 1
             if Pattern.of(complete.equations[0]).usable:

@@ -111,7 +111,7 @@ class Size:
         return self._text
 
     def __add__(self, other: Extent) -> Extent:
-        return collect([*self.terms, *terms_of(other)])
+        return collect([*self.terms, *other.terms]) if isinstance(other, Size) else self._plus(other)
 
     __radd__ = __add__
 
@@ -119,13 +119,22 @@ class Size:
         return Size(tuple((m, -c) for m, c in self.terms))
 
     def __sub__(self, other: Extent) -> Extent:
-        return collect([*self.terms, *((m, -c) for m, c in terms_of(other))])
+        return collect([*self.terms, *((m, -c) for m, c in other.terms)]) if isinstance(other, Size) else self._plus(-other)
 
     def __rsub__(self, other: Extent) -> Extent:
-        return collect([*terms_of(other), *((m, -c) for m, c in self.terms)])
+        return -self + other
 
     def __mul__(self, other: Extent) -> Extent:
-        return collect([(_monomial((*m, *n)), c * d) for m, c in self.terms for n, d in terms_of(other)])
+        if isinstance(other, Size):
+            return collect([(_monomial((*m, *n)), c * d) for m, c in self.terms for n, d in other.terms])
+        scaled = tuple((m, integral(n)) for m, c in self.terms if (n := c * other))
+        return Size(scaled) if scaled else 0
+
+    def _plus(self, number: Number) -> Extent:
+        """The sum; the constant stands before all other terms."""
+        constant, others = (self.terms[0][1], self.terms[1:]) if not self.terms[0][0] else (0, self.terms)
+        total = integral(constant + number)
+        return Size((((), total), *others) if total else others)
 
     __rmul__ = __mul__
 
@@ -202,7 +211,8 @@ def collect(terms: Iterable[Term]) -> Extent:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
-    kept.sort(key=lambda term: _order(term[0]))
+    if len(kept) > 1:
+        kept.sort(key=lambda term: _order(term[0]))
     return Size(tuple(kept))
 
 

@@ -39,8 +39,9 @@ class Entry:
     `key` is the hash of the statement and its operators' spec files; `specs` has the hash of each spec file that the statement
     or an axiom of its proof mentions. `kind` is what was reasoned from, "axioms" or "index". `status` is "all sizes", or
     "bounded" where `bounded` says for which values of what. `instances` are the ground instances of `axioms` that replaying
-    needs. `origin` says how the rule was found, `samples` on how many random instantiations no difference was, `part` whether
-    it belongs to the minimal "core" or was derived from it for the "search".
+    needs, `unasked` the digests of questions of arithmetic that it need not ask. `origin` says how the rule was found,
+    `samples` on how many random instantiations no difference was, `part` whether it belongs to the minimal "core" or was
+    derived from it for the "search".
     """
 
     key: str
@@ -57,6 +58,12 @@ class Entry:
     origin: str = ""
     samples: int = 0
     part: str = CORE
+    unasked: tuple[str, ...] = ()
+
+    @property
+    def proof(self) -> Proved:
+        """The proof as it was stored, which a clock had no part in."""
+        return Proved(0.0, self.bounded, self.axioms, self.instances, self.kind, self.unasked)
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,7 @@ def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", sample
         origin=origin,
         samples=samples,
         part=part,
+        unasked=proof.unasked,
     )
 
 
@@ -378,7 +386,8 @@ def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> N
 
 
 def _line(record: Entry | Rejected) -> str:
-    return json.dumps(asdict(record), ensure_ascii=False) + "\n"
+    said = {name: value for name, value in asdict(record).items() if value or name != "unasked"}
+    return json.dumps(said, ensure_ascii=False) + "\n"
 
 
 def _replace(path: Path, text: str) -> None:

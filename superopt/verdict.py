@@ -38,7 +38,7 @@ class Proved:
     `bounded` names what was not left symbolic, one entry each, as in "g in 1, 2, 3, 4"; it is empty for a proof about all
     sizes. `axioms` are the full names of the axioms a proof rests on, none where it rests on the definitions; `instances` are
     the ground instances of them that prove it, as `superopt.prove.ground` writes them. `kind` says what was reasoned from:
-    "axioms" or "index" (the definitions).
+    "axioms" or "index" (the definitions). `unasked` names questions of arithmetic that checking the proof can do without.
     """
 
     milliseconds: float
@@ -46,6 +46,7 @@ class Proved:
     axioms: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
     kind: str = "index"
+    unasked: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"proved ({', '.join(self.bounded)})" if self.bounded else "proved"

@@ -390,6 +390,29 @@ def test_what_was_asked_before_decides_nothing_afresh(monkeypatch: pytest.Monkey
     assert valid(*question)
 
 
+@pytest.mark.parametrize(("facts", "claim"), FALSE)
+def test_what_is_not_found_out_can_be_passed_over(monkeypatch: pytest.MonkeyPatch, facts: list[Cond], claim: Cond) -> None:
+    with arithmetic.passing_over() as unsettled:
+        assert not valid(facts, claim)
+    monkeypatch.setattr(arithmetic, "_answer", lambda *_: pytest.fail("it was asked again"))
+    with arithmetic.passing_over(unsettled) as again, arithmetic.afresh():
+        assert not valid(facts, claim)
+    assert tuple(again) == tuple(unsettled)
+
+
+def test_what_is_passed_over_is_never_found_to_hold() -> None:
+    question = [at_least(n, a), at_least(a, 2)], at_least(n, 2), Effort.LINEAR
+    name = arithmetic._digest(sorted(question[0], key=str), *question[1:])
+    with arithmetic.passing_over() as unsettled:
+        assert valid(*question)
+        assert not tuple(unsettled)
+    with arithmetic.passing_over([name]) as unsettled:
+        assert not valid(*question)
+        assert tuple(unsettled) == (name,)
+        with arithmetic.passing_over():
+            assert valid(*question)
+
+
 def test_contradictory() -> None:
     assert contradictory([at_least(a, 1), at_least(0, a)])
     assert contradictory([same(n, 0)])

@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from superopt.errors import InstantiationError, NotationError, ShapeError, SpecError, UnprovedError
+from superopt.prove import arithmetic
 from superopt.prove.assumptions import Assumptions
 from superopt.prove.batching import follows, representatives
 from superopt.prove.ledger import prove_store, write_proofs
+from superopt.prove.recheck import rechecked, recorded
 from superopt.prove.replay import replay, shortened, well_typed
 from superopt.prove.sample import mismatch
 from superopt.rule import Rule, digest, parse_rule
@@ -117,13 +120,57 @@ def test_writing_proofs_changes_nothing_but_proofs(tmp_path: Path) -> None:
     assert [row.word for row in rows] == ["unknown"]
     with pytest.raises(UnprovedError, match="nothing is written"):
         write_proofs(rows, tmp_path)
-    write_proofs(list(prove_store(fresh=False, shorten=True, folder=tmp_path)), tmp_path)
+    write_proofs(list(prove_store(fresh=False, record=True, folder=tmp_path)), tmp_path)
     ((_, entry),) = read_family("matrix", tmp_path)
     assert entry is not None
     assert (entry.instances, entry.axioms) == ((needed,), ("matmul.distribute-right",))
     assert (entry.origin, entry.samples) == ("a test", 3)
     assert (tmp_path / "matrix.rules").read_bytes() == text
     assert [row.word for row in prove_store(fresh=False, folder=tmp_path)] == ["proved"]
+
+
+# ---------------------------------------------------------------- questions that need not be asked
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """The questions of arithmetic that were asked, by digest, and whether the claim was found to hold."""
+    found: dict[str, bool] = {}
+    answer = arithmetic._answer
+
+    def noted(*question: Any) -> bool:
+        holds = found[arithmetic._digest(*question)] = answer(*question)
+        return holds
+
+    monkeypatch.setattr(arithmetic, "_answer", noted)
+    return found
+
+
+def test_a_proof_is_recorded_with_the_questions_that_checking_it_can_do_without(
+    rules: list[Stored], asked: dict[str, bool]
+) -> None:
+    from_definitions = [stored for stored in rules if stored.entry.kind == "index"]
+    questions = 0
+    for stored in random.Random(SEED).sample(from_definitions, 12):
+        proof = recorded(stored.rule, stored.entry.proof)
+        assert isinstance(proof, Proved)
+        assert not any(asked[name] for name in proof.unasked)
+        asked.clear()
+        again = rechecked(stored.rule, proof)
+        assert isinstance(again, Proved), stored.rule
+        assert not asked.keys() & set(proof.unasked)
+        asked.clear()
+        questions += len(proof.unasked)
+    assert questions
+
+
+def test_a_proof_without_an_answer_that_it_needs_is_refused(asked: dict[str, bool]) -> None:
+    text = "a: slice(slice(x, axis=-1, stop=a), axis=-1, stop=b) => slice(x, axis=-1, stop=b) for x[1] where a >= b"
+    rule = parse_rule(text)
+    proof = recorded(rule, Proved(0.0))
+    assert isinstance(proof, Proved)
+    assert any(asked.values())
+    assert isinstance(rechecked(rule, replace(proof, unasked=tuple(asked))), Unknown)
 
 
 # ---------------------------------------------------------------- one more axis

@@ -5,12 +5,16 @@ nothing is known unless its denominator is at least 1. A product of unknowns is 
 which only the order of products is known, so that most questions are linear ones; what that cannot settle goes to Z3's
 nonlinear arithmetic, limited by a count of steps and never by a clock. What a solver has met serves its next question, and may
 decide it; so that a verdict is the same everywhere, whatever was asked before, each begins with a solver that has met nothing.
+
+Most questions of a proof end in "not found out", which takes longest and supports nothing. A ledger may name them, by digests:
+then they are not asked again. Whatever it names, what is found to follow does follow.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
@@ -43,6 +47,8 @@ from superopt.prove.products import Monomial, consequences, integral, is_integer
 LINEAR_STEPS = 2_000_000
 NONLINEAR_STEPS = 50_000
 CONDITIONS_KEPT = 400
+DIGEST = 8
+"""Hexadecimal digits that name a question."""
 
 
 def version() -> str:
@@ -60,10 +66,28 @@ class Effort(IntEnum):
 
 @contextlib.contextmanager
 def afresh() -> Iterator[None]:
-    """Inside, nothing has been asked before: answers, and what follows from them, are the same whatever is asked outside."""
-    _sessions.append(_Session())
+    """Inside, nothing has been asked before: answers, and what follows from them, are the same whatever is asked outside.
+
+    What is passed over outside is passed over inside; `passing_over` does without that, too.
+    """
+    outside = _sessions[-1]
+    _sessions.append(_Session(outside.passed_over, outside.unsettled))
     try:
         yield
+    finally:
+        _sessions.pop()
+
+
+@contextlib.contextmanager
+def passing_over(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
+    """Inside, nothing has been asked before, and the questions of these digests count as not found out without being asked.
+
+    What it gives will have the digests of all questions that were not found out, in the order they came up.
+    """
+    inside = _Session(questions, {})
+    _sessions.append(inside)
+    try:
+        yield inside.unsettled.keys()
     finally:
         _sessions.pop()
 
@@ -114,15 +138,25 @@ def _apart(extent: Size) -> tuple[tuple[tuple[Monomial, int | float | Fraction],
 
 
 def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
-    answers = _sessions[-1].answers
+    session = _sessions[-1]
     question = assumptions, claim, effort
-    if question not in answers:
-        answers[question] = _answer(*question)
-    return answers[question]
+    answer = session.answers.get(question)
+    if answer is None:
+        known: list[Cond] = sorted((c for c in assumptions if c is not True), key=str)
+        name = _digest(known, claim, effort)
+        answer = session.answers[question] = name not in session.passed_over and _answer(known, claim, effort)
+        if not answer:
+            session.unsettled[name] = None
+    return answer
 
 
-def _answer(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
-    known: list[Cond] = sorted((c for c in assumptions if c is not True), key=str)
+def _digest(known: Sequence[Cond], claim: Cond, effort: Effort) -> str:
+    """What names a question in a ledger."""
+    text = "\n".join([*map(str, known), f"{effort.name} {claim}"])
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
+
+
+def _answer(known: Sequence[Cond], claim: Cond, effort: Effort) -> bool:
     doubts = () if claim is False else (claim,)
     solver = _linear()
     if solver.refutes(known, doubts):
@@ -329,8 +363,10 @@ class _Nonlinear(_Linear):
 
 @dataclass
 class _Session:
-    """Questions that were answered, and the solver that has met them."""
+    """Questions that were answered, and the solver that has met them; by digest, those to pass over and those not settled."""
 
+    passed_over: Container[str] = frozenset()
+    unsettled: dict[str, None] = field(default_factory=dict)
     answers: dict[tuple[frozenset[Cond], Cond, Effort], bool] = field(default_factory=dict)
     solver: _Linear | None = None
 

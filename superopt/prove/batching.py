@@ -175,7 +175,7 @@ class _Batched:
             return WHOLE if one == other and set(places) <= {WHOLE} else None
         shape, batched = tuple(map(self._small, small.shape)), tuple(map(self._equal.extent, large.shape))
         candidates = (p for p, n in enumerate(batched) if n == self._batch and batched[:p] + batched[p + 1 :] == shape)
-        return next((p for p in candidates if _slicewise(*_renamed(one, other), places, p, small.rank)), None)
+        return next((p for p in candidates if _acts_slicewise(one, other, places, p, small.rank)), None)
 
     def _operands(self, small: Term, large: Term) -> tuple[tuple[Term, ...], tuple[int, ...]] | None:
         """The larger term's operands in the order of the smaller one's, with the places of the batch axis in them."""
@@ -308,6 +308,12 @@ def _renamed(*nodes: _Node) -> Iterator[_Node]:
     for node in nodes:
         attributes = tuple((name, _mapped(value, rename)) for name, value in node.attributes)
         yield _Node(node.op, attributes, tuple(tuple(map(rename, shape)) for shape in node.shapes))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
+    """As `_slicewise`, which is asked once for all nodes that differ in the names of sizes alone."""
+    return _slicewise(*_renamed(small, large), places, place, rank)
 
 
 @functools.lru_cache(maxsize=KEPT)

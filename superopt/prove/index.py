@@ -37,7 +37,6 @@ from superopt.graph import (
 from superopt.op import operator, registry
 from superopt.prove.align import quotients
 from superopt.prove.arithmetic import afresh, valid
-from superopt.prove.batching import representatives
 from superopt.prove.compare import Comparison
 from superopt.prove.instance import conditions, is_quotient, solved_conditions
 from superopt.prove.normal import Normal, TooLongError
@@ -71,14 +70,13 @@ def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
 
 
 @afresh()
-def prove_again(rule: Rule, bounded: Sequence[str] = ()) -> Verdict:
-    """`Proved`, if the definitions prove what they are said to prove: the rule for all sizes, or for those values alone.
+def prove_again(equations: Iterable[Equation], bounded: Sequence[str] = (), *, both_ways: bool = False) -> Verdict:
+    """`Proved`, if the definitions prove the equations for all sizes, or for those values alone that `bounded` says.
 
-    `bounded` is that of the proof. No counterexample is looked for.
+    `bounded` and `both_ways` are those of the proof. No counterexample is looked for.
     """
     started = time.perf_counter()
-    both_ways = rule.statement.arrow == "=="
-    for equation in representatives(rule.equations):
+    for equation in equations:
         chosen = [atom for atom in _unknowns(equation) if _limit(atom) in bounded]
         if len(chosen) != len(bounded):
             return Unknown(f"{' and '.join(bounded)} is no limit of this rule")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +12,10 @@ import numpy as np
 from superopt.errors import UnprovedError
 from superopt.execute import in_order
 from superopt.prove.arithmetic import version
-from superopt.prove.batching import representatives
-from superopt.prove.index import prove_again, prove_axiom
-from superopt.prove.replay import replay, shortened
+from superopt.prove.index import prove_axiom
+from superopt.prove.recheck import established, rechecked, recorded
 from superopt.prove.sample import instantiations, mismatch_at
-from superopt.prove.standing import resting_on_axioms
-from superopt.prove.verify import objection_to, prove
+from superopt.prove.verify import prove
 from superopt.rule import Rule, digest, laws
 from superopt.store import Entry, entry_of, families, objection, read_family, spec_digests, write_ledger
 from superopt.verdict import Counterexample, Proved, Refuted, Unknown, Verdict
@@ -86,45 +83,35 @@ def axiom_entry(row: Row) -> Entry:
 
 
 def prove_store(
-    *, fresh: bool, shorten: bool = False, seed: int = 0, workers: int = 1, folder: Path | None = None
+    *, fresh: bool, record: bool = False, seed: int = 0, workers: int = 1, folder: Path | None = None
 ) -> Iterator[Row]:
     """Every stored rule checked, one row each: `fresh` proves it from nothing, otherwise its stored proof is replayed.
 
     Rules whose proof is stale get the verdict `Unknown`, unless `fresh`. So do those whose proof has an instance that replaying
-    does not use, unless it is to `shorten` proofs: then the verdict is without it.
+    does not use, unless it is to `record` proofs: then the verdict is without it, and has what checking it can do without.
 
     Raises:
         StoreError: the store cannot be read.
     """
     known = [(family, *pair) for family in families(folder) for pair in read_family(family, folder)]
-    verdicts = in_order(_checked, [(rule, entry, fresh, shorten, seed) for _, rule, entry in known], workers=workers)
+    verdicts = in_order(_checked, [(rule, entry, fresh, record, seed) for _, rule, entry in known], workers=workers)
     for (family, rule, entry), (verdict, how, choices) in zip(known, verdicts, strict=True):
         yield Row(rule.name, family, rule, verdict, how, choices, entry)
 
 
-def _checked(rule: Rule, entry: Entry | None, fresh: bool, shorten: bool, seed: int) -> tuple[Verdict, str, tuple[str, ...]]:
-    verdict = prove(rule, seed=seed) if fresh else _replayed(rule, entry, shorten)
-    return verdict, "replayed" if not fresh else verdict.kind if isinstance(verdict, Proved) else "", rule.choices
+def _checked(rule: Rule, entry: Entry | None, fresh: bool, record: bool, seed: int) -> tuple[Verdict, str, tuple[str, ...]]:
+    if fresh:
+        verdict = established(rule, seed=seed) if record else prove(rule, seed=seed)
+        return verdict, verdict.kind if isinstance(verdict, Proved) else "", rule.choices
+    return _replayed(rule, entry, record), "replayed", rule.choices
 
 
-def _replayed(rule: Rule, entry: Entry | None, shorten: bool) -> Verdict:
+def _replayed(rule: Rule, entry: Entry | None, record: bool) -> Verdict:
     """The stored proof of a rule, checked again without a search."""
     why = objection(rule, entry)
     if entry is None or why is not None:
         return Unknown(why or "no proof")
-    started = time.perf_counter()
-    verdict = _again(rule, entry, shorten)
-    if isinstance(verdict, Proved):
-        verdict = resting_on_axioms(verdict)
-    return replace(verdict, milliseconds=(time.perf_counter() - started) * 1e3)
-
-
-def _again(rule: Rule, entry: Entry, shorten: bool) -> Verdict:
-    if entry.kind != "index":
-        return shortened(rule, entry.instances) if shorten else replay(rule, entry.instances)
-    objections = (objection_to(equation) for equation in representatives(rule.equations))
-    why = next((why for why in objections if why is not None), None)
-    return prove_again(rule, entry.bounded) if why is None else Unknown(why)
+    return recorded(rule, entry.proof) if record else rechecked(rule, entry.proof)
 
 
 def write_proofs(rows: Sequence[Row], folder: Path | None = None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from superopt.graph import Atom, atoms
 from superopt.prove.alpha import collected
-from superopt.prove.arithmetic import afresh
+from superopt.prove.arithmetic import passing_over
 from superopt.prove.cancel import Cancellation
 from superopt.prove.domains import told
 from superopt.prove.normal import Normal
@@ -34,7 +34,7 @@ def pointwise_zero(facts: Guard, value: Sum) -> bool:
 
 
 @functools.lru_cache(maxsize=KEPT)
-@afresh()
+@passing_over()
 def _zero(facts: Guard, value: Sum) -> bool:
     notation = Normal()
     signs = told(facts, value, notation)
