@@ -21,6 +21,8 @@ from superopt.partial.layout import Coordinates, Layout, cropped, flat
 Array = npt.NDArray[Any]
 LONGEST_WINDOW = 32
 """Positions that a window spans at most along an axis."""
+SPARSE = 4
+"""How many times the elements that are read a weight has, for those to be numbered rather than the weight to be filled."""
 MOST_ELEMENTS = 1 << 26
 """Elements of a weight at most."""
 
@@ -181,6 +183,9 @@ def consistent(form: Form, sample: Sample) -> bool:
     size = math.prod(form.weight_shape)
     if size > MOST_ELEMENTS or not len(places) or places.min() < 0 or places.max() >= size:
         return False
+    if size > SPARSE * len(places):
+        places = np.unique(places, return_inverse=True)[1]
+        size = len(places)
     for wanted in (sample.of[sample.seen], sample.factor[sample.seen].astype(np.float32)):
         last = np.empty(size, dtype=wanted.dtype)
         last[places] = wanted
