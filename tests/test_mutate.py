@@ -172,6 +172,13 @@ def test_an_operator_that_is_composed_of_others_has_mutants() -> None:
     assert any("include_pads" in m.made[0] and share(pooled, m) == pytest.approx(6 / 8) for m in mutants(pooled))
 
 
+def test_an_output_may_have_fewer_axes_than_the_data() -> None:
+    program = apply("reduce_mean", image(1, 4, 6, 6), axes=(-2, -1))
+    found = list(itertools.islice(mutants(program), 4))
+    assert found
+    assert all(share(program, m) == 1.0 for m in found)
+
+
 def test_what_is_no_polynomial_has_no_mutants() -> None:
     assert not list(mutants(apply("softmax", image(4, 6), axis=-1)))
     assert not list(mutants(apply("max_pool", image(1, 2, 6, 6), kernel=(2, 2), strides=(2, 2), pads=(0, 0, 0, 0))))
