@@ -165,6 +165,20 @@ def test_an_operator_inside_a_program_is_mutated_where_it_stands() -> None:
         assert share(program, mutant) > 0.2
 
 
+def test_an_operator_that_is_composed_of_others_has_mutants() -> None:
+    program = apply("conv1d", image(1, 4, 9), weight(4, 4, 3), before=2, after=2, dilation=2)
+    assert all(share(program, m) > 0.2 for m in itertools.islice(mutants(program), 8))
+    pooled = apply("avg_pool1d", image(2, 4, 8), kernel=3, stride=1, before=1, after=1, include_pads=0)
+    assert any("include_pads" in m.made[0] and share(pooled, m) == pytest.approx(6 / 8) for m in mutants(pooled))
+
+
+def test_an_output_may_have_fewer_axes_than_the_data() -> None:
+    program = apply("reduce_mean", image(1, 4, 6, 6), axes=(-2, -1))
+    found = list(itertools.islice(mutants(program), 4))
+    assert found
+    assert all(share(program, m) == 1.0 for m in found)
+
+
 def test_what_is_no_polynomial_has_no_mutants() -> None:
     assert not list(mutants(apply("softmax", image(4, 6), axis=-1)))
     assert not list(mutants(apply("max_pool", image(1, 2, 6, 6), kernel=(2, 2), strides=(2, 2), pads=(0, 0, 0, 0))))

@@ -20,6 +20,7 @@ from superopt import index
 from superopt.errors import Undecidable
 from superopt.graph import Cond, Extent, Term
 from superopt.op import interpret
+from superopt.partial.reading import written_out
 
 Array = npt.NDArray[Any]
 Coordinates: TypeAlias = "tuple[Array, ...]"
@@ -155,7 +156,7 @@ def reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
     """
     interpretation = _Products()
     with index.interpreted(interpretation):
-        value: Sum = _tensor(program).at(*positions)
+        value: Sum = _tensor(written_out(program)).at(*positions)
     return tuple(_flattened(product, len(positions[0])) for product in value.products)
 
 

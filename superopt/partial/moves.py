@@ -18,17 +18,28 @@ def layouts(
 ) -> Iterator[tuple[Layout, Layout, tuple[Step, ...]]]:
     """Pairs of a layout of the data and one of the output, and the steps by which they were chosen; those of fewer steps first.
 
-    Every step on the data is made on the output as well, or not. `factors` are sizes of folds besides the whole axis. A step
-    that does not divide an axis has the axis grow first.
+    Every step on the data is made on the output as well, where that has the axes, or not. `factors` are sizes of folds besides
+    the whole axis. A step that does not divide an axis has the axis grow first.
     """
     x, y = tuple(x), tuple(y)
     yield Layout(x, ()), Layout(y, ()), ()
     ones = [*_exchanges(x), *_folds(x, factors), *_growths(x)] if steps else []
     for chosen in itertools.chain(((s,) for s in ones), _pairs(ones) if steps > 1 else ()):
         before = _layout(x, chosen)
-        for mirrored in itertools.product((True, False), repeat=len(chosen)):
+        for mirrored in itertools.product(*((True, False) if max(_axes(s)) < len(y) else (False,) for s in chosen)):
             steps_y = tuple(s for s, on in zip(chosen, mirrored, strict=True) if on)
             yield before, _layout(y, steps_y), chosen
+
+
+def _axes(step: Step) -> tuple[int, ...]:
+    """The axes that a step is about, counted from the front."""
+    match step:
+        case Fold():
+            return step.source, step.target
+        case Exchange():
+            return step.one, step.other
+        case Grow():
+            return (step.axis,)
 
 
 def _exchanges(x: Sequence[int]) -> Iterator[Step]:

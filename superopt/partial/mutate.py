@@ -108,7 +108,8 @@ class Recognized:
 
     def _everywhere(self, position: tuple[int, ...]) -> Sample:
         """The sample of all outputs with weights of their own, at one position of the other axes."""
-        own = np.indices([self.after.after[a] for a in self.form.own]).reshape(len(self.form.own), -1)
+        extents = [self.after.after[a] for a in self.form.own]
+        own = np.indices(extents).reshape(len(extents), math.prod(extents))
         y = [np.full(own.shape[1], c) for c in position]
         for axis, values in zip(self.form.own, own, strict=True):
             y[axis] = values
