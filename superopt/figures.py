@@ -29,11 +29,11 @@ def timing(c: Comparison) -> Timing:
     return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
 
 
-def rounding(checked: Check | None) -> Rounding | None:
-    """The errors that a check found, where there was one."""
+def rounding(checked: Check | None, tolerance: float) -> Rounding | None:
+    """The errors that a check found, where there was one, and the factor that it allowed."""
     if checked is None:
         return None
-    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs)
+    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance)
 
 
 def tuned(tuning: Tuning | None) -> SessionTuning | None:

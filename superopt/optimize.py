@@ -12,11 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
+from superopt.accuracy import admitted
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.figures import environment, reason, rounding, timing, tuned
 from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
-from superopt.model.check import Check, index_bounds
+from superopt.model.check import FACTOR, Check, index_bounds
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
 from superopt.model.islands import Chart
@@ -108,6 +109,7 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    tolerance: float = FACTOR,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
 
@@ -123,6 +125,7 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    tolerance: float = FACTOR,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
 
@@ -137,6 +140,7 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    tolerance: float = FACTOR,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -146,6 +150,8 @@ def optimize(
     the search may take (checking and comparing come on top), `seed` that of every random choice. `cache` is the file that keeps
     measured times, in the user's cache folder by default. With `tune`, sessions of the model are first measured without each of
     ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
+    `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
+    one, algorithms are tried too that are less accurate by so much.
     `progress` is told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
@@ -161,10 +167,10 @@ def optimize(
         CheckFailedError: the rewritten model is not valid, or strays further from a float64 run than the original.
     """
     path = Path(cache) if cache is not None else default_path()
-    run = _Run(Device(provider, threads), budget, seed, path, progress or silent)
+    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, tolerance)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
-            rules = load_rules()
+            rules = admitted(load_rules(), tolerance)
             loaded = load(model)
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
@@ -228,6 +234,7 @@ class _Run:
     seed: int
     cache: Path
     listener: Listener
+    tolerance: float
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
@@ -294,9 +301,8 @@ class _Run:
                 with self.phase("check"):
                     require_valid(candidate, model)
                     rewritten = loadable(candidate, folder)
-                    checked = check_everywhere(
-                        original, rewritten, self.device, self.sizings, other_sizings(model), seed=self.seed
-                    )
+                    sizings, others, factor = self.sizings, other_sizings(model), self.tolerance
+                    checked = check_everywhere(original, rewritten, self.device, sizings, others, factor=factor, seed=self.seed)
             except CheckFailedError as error:
                 failed = failed or error
                 continue
@@ -372,7 +378,7 @@ class _Run:
             segments=segment_rows(self.searched),
             timing=None if self.compared is None else timing(self.compared.least),
             shapes={str(sizing): timing(c) for sizing, c in self.compared.at if sizing.numbers} if self.compared else {},
-            rounding=rounding(self.checked),
+            rounding=rounding(self.checked, self.tolerance),
             tuning=tuned(self.tuned),
             seconds=dict(self.seconds),
             environment=environment(self.device),

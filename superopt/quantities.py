@@ -23,6 +23,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def factor(text: str) -> float:
+    """A number, at least 1."""
+    if re.fullmatch(r"\d+(\.\d+)?", text) is None or float(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return float(text)
+
+
 def extents(text: str) -> tuple[str, tuple[int, ...]]:
     """The name of a dimension and the sizes that it has, as `batch=1,8`."""
     name, equals, listed = text.partition("=")
