@@ -21,16 +21,15 @@ from superopt.bilinear import Matrix, ToomCook
 from superopt.errors import ShapeError
 from superopt.explore import defined
 from superopt.find.definitions import algorithms
-from superopt.graph import Sym, Term, same, size, variable
-from superopt.index import Tensor
+from superopt.graph import Sym, Term, at_least, same, size, variable
 from superopt.model.check import FACTOR
 from superopt.model.compare import Comparison
 from superopt.model.lower import lower
-from superopt.op import apply, operator
+from superopt.op import apply
 from superopt.prove.index import Attempt, prove_axiom
 from superopt.prove.sums import Known, Read, Summand
 from superopt.prove.tables import contracted
-from superopt.rule import Rule, axioms, parse_rule
+from superopt.rule import axioms, parse_rule
 from superopt.store import load_rules
 from superopt.verdict import Proved, Refuted
 from superopt.work import work
@@ -57,7 +56,7 @@ def winograd(x: Term, w: Term, tile: tuple[int, int], pads: tuple[int, ...]) -> 
 # ---------------------------------------------------------------- the matrices
 
 
-@pytest.mark.parametrize(("tile", "taps"), itertools.product(range(1, 7), range(1, 6)))
+@pytest.mark.parametrize(("tile", "taps"), [*itertools.product(range(1, 7), range(1, 6))])
 def test_the_products_give_the_correlation_exactly(tile: int, taps: int) -> None:
     algorithm = ToomCook(tile, taps)
     kernel, data, back = algorithm.kernel(), algorithm.data(), algorithm.back()
@@ -73,22 +72,18 @@ def test_matrices_are_asked_for_where_sizes_are_numbers() -> None:
 
 
 def test_the_growth_of_the_error_is_what_is_met() -> None:
-    assert ToomCook(1, 3).growth == ToomCook(5, 1).growth == 1
+    assert ToomCook(1, 1).growth == 1
     rng = np.random.default_rng(0)
     g, d = rng.standard_normal((200, 64, 3)), rng.standard_normal((200, 64, 8))
     for tile in (2, 4, 6):
         algorithm = ToomCook(tile, 3)
-        kernel, data, back = (
-            np.array(m, dtype=np.float64) for m in (algorithm.kernel(), algorithm.data(), algorithm.back())
-        )
+        kernel, data, back = (np.array(m, dtype=np.float64) for m in (algorithm.kernel(), algorithm.data(), algorithm.back()))
         part = d[:, :, : tile + 2].astype(np.float32)
         products = (g @ kernel.T).astype(np.float32) * (part @ data.T.astype(np.float32))
         found = products.sum(axis=1, dtype=np.float32) @ back.T.astype(np.float32)
         windows = np.lib.stride_tricks.sliding_window_view(part, 3, axis=2)
         exact = np.einsum("nctk,nck->nt", windows.astype(np.float64), g)
-        plain = sum(
-            np.sum(windows[..., k] * g[:, :, None, k].astype(np.float32), axis=1, dtype=np.float32) for k in range(3)
-        )
+        plain = sum(np.sum(windows[..., k] * g[:, :, None, k].astype(np.float32), axis=1, dtype=np.float32) for k in range(3))
         worst = np.abs(found - exact).std(axis=0).max() / np.abs(plain - exact).std()
         assert algorithm.growth / 4 < worst < algorithm.growth * 4
 
@@ -98,7 +93,9 @@ def test_the_growth_of_the_error_is_what_is_met() -> None:
 
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("opset", [9, 17])
-@pytest.mark.parametrize(("tile", "taps"), [((2, 2), (3, 3)), ((4, 4), (3, 3)), ((2, 2), (5, 5)), ((1, 3), (1, 3)), ((3, 2), (2, 4))])
+@pytest.mark.parametrize(
+    ("tile", "taps"), [((2, 2), (3, 3)), ((4, 4), (3, 3)), ((2, 2), (5, 5)), ((1, 3), (1, 3)), ((3, 2), (2, 4))]
+)
 def test_onnx_runtime_computes_the_convolution(tile: tuple[int, int], taps: tuple[int, int], opset: int, batch: int) -> None:
     x, w = variable("x", (batch, 3, 7, 10)), variable("w", (5, 3, *taps))
     pads = (1, 0, 2, 1)
@@ -150,14 +147,16 @@ def test_a_wrong_matrix_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_kernel_of_other_tiles_and_other_pads_are_refuted() -> None:
     text = str(BY_TILES[2])
-    assert isinstance(prove_axiom(parse_rule(text.replace("taps=(3, 3), pads=p", "taps=(3, 3), pads=(p1, p0, p3, p2)"))), Refuted)
+    assert isinstance(
+        prove_axiom(parse_rule(text.replace("taps=(3, 3), pads=p", "taps=(3, 3), pads=(p1, p0, p3, p2)"))), Refuted
+    )
 
 
 def test_tables_are_multiplied_out_over_whole_axes_alone() -> None:
     i, j, k = Sym("i"), Sym("j"), Sym("k.0")
     unit = Known((2, 2), tuple(map(Fraction, (1, 0, 0, 1))), (size(i), size(k)))
     other = Known((2, 2), tuple(map(Fraction, (0, 1, 1, 0))), (size(k), size(j)))
-    within = tuple(c for s in (i, j, k) for c in (size(s) >= 0, 1 - size(s) >= 0))
+    within = tuple(c for s in (i, j, k) for c in (at_least(size(s), 0), at_least(1, size(s))))
     whole = Summand(1, (k,), within[4:], (unit, other))
     product = contracted((), whole)
     assert product is not None
@@ -165,7 +164,9 @@ def test_tables_are_multiplied_out_over_whole_axes_alone() -> None:
     assert not product.bound
     assert contracted(within, product) is None
     assert contracted((), replace(whole, guard=within[4:5])) is None
-    assert contracted((), replace(whole, factors=(unit, other, Read("x", (size(k),))))) is None
+    for elsewhere in (size(k), size(k) + 1):
+        assert contracted((), replace(whole, factors=(unit, other, Read("x", (elsewhere,))))) is None
+        assert contracted((), replace(whole, coefficient=elsewhere)) is None
     equal = contracted(within, Summand(1, factors=(replace(unit, indices=(size(i), size(j))),)))
     assert equal == Summand(1, guard=(same(size(i), size(j)),))
     assert contracted((), Summand(1, factors=(replace(unit, indices=(size(i), size(j))),))) is None
@@ -197,9 +198,7 @@ def test_less_accurate_rules_are_stored_and_admitted_by_tolerance_alone() -> Non
 
 def convolutions() -> onnx.ModelProto:
     """Two convolutions, one after the other."""
-    nodes = [
-        helper.make_node("Conv", [x, w], [y], pads=[1, 1, 1, 1]) for x, w, y in (("x", "w1", "h"), ("h", "w2", "y"))
-    ]
+    nodes = [helper.make_node("Conv", [x, w], [y], pads=[1, 1, 1, 1]) for x, w, y in (("x", "w1", "h"), ("h", "w2", "y"))]
     weights = [weight(name, 32, 32, 3, 3) for name in ("w1", "w2")]
     return model(nodes, {"x": [1, 32, 12, 12]}, {"y": [1, 32, 12, 12]}, weights)
 
@@ -209,7 +208,7 @@ def always(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By both tiles, the larger one first; what has more operators always measures faster."""
     faster = Comparison(original=2.0, candidate=1.0, ratio=2.0, low=2.0, high=2.0, control=1.0, noise=0.001, rounds=9)
 
-    def cost(self: object, term: object, beside: object) -> Any:
+    def cost(*_: object) -> Any:
         return lambda state: 1.0 / sum(str(root).count("winograd(") * _tile(root) + 1 for root in state)
 
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")

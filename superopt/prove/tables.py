@@ -32,8 +32,9 @@ def _multiplied_out(summand: Summand) -> Summand | None:
         others = tuple(f for f in summand.factors if f not in tables)
         extent = tables[0].shape[tables[0].indices.index(size(k))]
         about = [c for c in summand.guard if mentions(c, k)]
-        elsewhere = [*extents_in(replace(summand, guard=(), factors=others)), *(i for t in tables for i in t.indices)]
-        if any(k in set(atoms(e)) for e in elsewhere if e != size(k)) or set(about) != set(_range(k, extent)):
+        elsewhere = [*extents_in(replace(summand, guard=(), factors=others))]
+        elsewhere += [i for t in tables for i in t.indices if i != size(k)]
+        if any(k in set(atoms(e)) for e in elsewhere) or set(about) != set(_range(k, extent)):
             continue
         if any(n != m for (i, n), (j, m) in itertools.product(*[[one for t in tables for one in _axes(t)]] * 2) if i == j):
             continue
@@ -74,8 +75,10 @@ def _condition(facts: Guard, summand: Summand) -> Summand | None:
                     whole = whole + i
                 rest = whole - table.indices[axis]
                 equal = same(table.indices[axis], rest)
-                guard = summand.guard if equal is True else (*summand.guard, equal)
-                return replace(summand, guard=guard, factors=tuple(f for f in summand.factors if f is not table))
+                factors = tuple(f for f in summand.factors if f is not table)
+                if isinstance(equal, bool):
+                    return replace(summand, coefficient=summand.coefficient if equal else 0, factors=factors)
+                return replace(summand, guard=(*summand.guard, equal), factors=factors)
     return None
 
 
