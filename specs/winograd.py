@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.bilinear import Matrix, ToomCook
-from superopt.graph import Term
+from superopt.graph import Extent, Term
 from superopt.index import Extents, Tensor, entry, inside, number, require, same, select, tensor, total
 from superopt.op import Emit, apply
 
@@ -31,31 +31,20 @@ AXIOMS = """
 
 
 def winograd(x: Tensor, u: Tensor, *, tile: Extents, taps: Extents, pads: Extents = (0, 0, 0, 0)) -> Tensor:
-    require(x.rank == 4 and u.rank == 4, "winograd takes an image batch of rank 4, and what winograd_kernel makes")
-    require(len(tile) == 2 and len(taps) == 2 and len(pads) == 4, "winograd: attributes for two axes")
-    (n, c, height, width), (products_down, products_across, f, depth) = x.shape, u.shape
-    for extent in (*tile, *taps):
-        require(extent >= 1, "winograd: tiles and kernels are not empty")
-    for amount in pads:
-        require(amount >= 0, "winograd: pads are not negative")
-    down, across = ToomCook(tile[0], taps[0]), ToomCook(tile[1], taps[1])
-    require(same(products_down, down.products), "winograd: the kernel is one for these tiles")
-    require(same(products_across, across.products), "winograd: the kernel is one for these tiles")
-    require(same(c, depth), "winograd: input channels are the kernel's")
-    rows, columns = (size + pads[a] + pads[a + 2] - taps[a] + 1 for a, size in enumerate((height, width)))
-    for extent in (rows, columns):
-        require(extent >= 1, "winograd: the kernel fits into the padded image")
+    down, across, (rows, columns) = _checked(x, u, tile, taps, pads)
+    (n, c, height, width), f = x.shape, u.shape[-2]
     tiles = (rows + tile[0] - 1) // tile[0], (columns + tile[1] - 1) // tile[1]
 
-    def pixel(b, k, row, column):
-        return select(inside(row, height) & inside(column, width), x[b, k, row, column], number(0))
+    def over(first, second, part):
+        return total(first, lambda i: total(second, lambda j: part(i, j)))
 
     def datum(r, s, k, b, i, j):
         def part(p, q):
-            at = pixel(b, k, i * tile[0] + p - pads[0], j * tile[1] + q - pads[1])
-            return entry(down.data, r, p) * entry(across.data, s, q) * at
+            row, column = i * tile[0] + p - pads[0], j * tile[1] + q - pads[1]
+            pixel = select(inside(row, height) & inside(column, width), x[b, k, row, column], number(0))
+            return entry(down.data, r, p) * entry(across.data, s, q) * pixel
 
-        return total(down.products, lambda p: total(across.products, lambda q: part(p, q)))
+        return over(down.products, across.products, part)
 
     data = tensor((down.products, across.products, c, n, *tiles), datum)
 
@@ -69,9 +58,29 @@ def winograd(x: Tensor, u: Tensor, *, tile: Extents, taps: Extents, pads: Extent
             weight = entry(down.back, i % tile[0], r) * entry(across.back, j % tile[1], s)
             return weight * product[r, s, o, b, i // tile[0], j // tile[1]]
 
-        return total(down.products, lambda r: total(across.products, lambda s: part(r, s)))
+        return over(down.products, across.products, part)
 
     return tensor((n, f, rows, columns), at)
+
+
+def _checked(
+    x: Tensor, u: Tensor, tile: Extents, taps: Extents, pads: Extents
+) -> tuple[ToomCook, ToomCook, tuple[Extent, Extent]]:
+    """The algorithms along the two axes, and the extents of the result, where all fits together."""
+    require(x.rank == 4 and u.rank == 4, "winograd takes an image batch of rank 4, and what winograd_kernel makes")
+    require(len(tile) == 2 and len(taps) == 2 and len(pads) == 4, "winograd: attributes for two axes")
+    for extent in (*tile, *taps):
+        require(extent >= 1, "winograd: tiles and kernels are not empty")
+    for amount in pads:
+        require(amount >= 0, "winograd: pads are not negative")
+    down, across = ToomCook(tile[0], taps[0]), ToomCook(tile[1], taps[1])
+    require(same(u.shape[0], down.products), "winograd: the kernel is one for these tiles")
+    require(same(u.shape[1], across.products), "winograd: the kernel is one for these tiles")
+    require(same(x.shape[1], u.shape[3]), "winograd: input channels are the kernel's")
+    rows, columns = (size + pads[a] + pads[a + 2] - taps[a] + 1 for a, size in enumerate(x.shape[2:]))
+    for extent in (rows, columns):
+        require(extent >= 1, "winograd: the kernel fits into the padded image")
+    return down, across, (rows, columns)
 
 
 def rounding(*, tile: tuple[int, int], taps: tuple[int, int], **_: object) -> float:
@@ -84,18 +93,13 @@ def lower(term: Term, emit: Emit) -> str:
     product the way back, which DepthToSpace lays out as images: of several forms the fastest in ONNX Runtime on CPUs.
     """
     x, u = term.args
-    tile, pads = term.integers("tile"), term.integers("pads")
+    tile = term.integers("tile")
     down, across = (ToomCook(m, r) for m, r in zip(tile, term.integers("taps"), strict=True))
-    (n, c, *image), (_, f, rows, columns), products = x.sizes, term.sizes, u.sizes[:2]
-    tiles = -(-rows // tile[0]), -(-columns // tile[1])
+    (n, c, *_), (_, f, *image), products = x.sizes, term.sizes, u.sizes[:2]
+    tiles = tuple(-(-extent // m) for extent, m in zip(image, tile, strict=True))
     each, count = math.prod(products), math.prod(tiles)
 
-    reach = (
-        m * k + p - m - extent - before for m, k, p, extent, before in zip(tile, tiles, products, image, pads[:2], strict=True)
-    )
-    window = np.kron(_array(down.data()), _array(across.data())).reshape(each, 1, *products)
-    alone = emit("Reshape", x, shape=(n * c, 1, *image))
-    data = emit("Conv", alone, window, kernel_shape=products, strides=tile, pads=(*pads[:2], *reach))
+    data = _tiles(x, _together(down.data(), across.data()).reshape(each, 1, *products), tile, tiles, term, emit)
     if n == 1:
         data = emit("Transpose", emit("Reshape", data, shape=(c, each, count)), perm=(1, 0, 2))
     else:
@@ -103,17 +107,30 @@ def lower(term: Term, emit: Emit) -> str:
         data = emit("Reshape", data, shape=(each, c, n * count))
 
     product = emit("MatMul", apply("reshape", u, shape=(each, f, c)), data)
-    back = np.kron(_array(down.back()), _array(across.back()))
-    result = emit("MatMul", back, emit("Reshape", product, shape=(each, f * n * count)))
+    result = emit("MatMul", _together(down.back(), across.back()), emit("Reshape", product, shape=(each, f * n * count)))
     if n != 1:
         result = emit("Transpose", emit("Reshape", result, shape=(math.prod(tile) * f, n, count)), perm=(1, 0, 2))
-    result = _laid_out(result, n, f, tile, tiles, emit)
-    whole = (tiles[0] * tile[0], tiles[1] * tile[1])
-    return result if whole == (rows, columns) else emit("Slice", result, starts=(0, 0), ends=(rows, columns), axes=(2, 3))
+
+    result = _laid_out(result, (n, f), tile, tiles, emit)
+    if all(k * m == extent for k, m, extent in zip(tiles, tile, image, strict=True)):
+        return result
+    return emit("Slice", result, starts=(0, 0), ends=tuple(image), axes=(2, 3))
 
 
-def _laid_out(blocks: str, n: int, f: int, tile: tuple[int, ...], tiles: tuple[int, int], emit: Emit) -> str:
-    """The images whose tiles are [n, tile, f, tiles]."""
+def _tiles(
+    x: Term, windows: npt.NDArray[np.float64], tile: tuple[int, ...], tiles: tuple[int, ...], term: Term, emit: Emit
+) -> str:
+    """What each of the windows makes of each tile of each channel alone, [n c, windows, tiles]."""
+    n, c, *image = x.sizes
+    before, window = term.integers("pads")[:2], windows.shape[2:]
+    after = (m * (k - 1) + p - extent - b for m, k, p, extent, b in zip(tile, tiles, window, image, before, strict=True))
+    alone = emit("Reshape", x, shape=(n * c, 1, *image))
+    return emit("Conv", alone, windows, kernel_shape=window, strides=tile, pads=(*before, *after))
+
+
+def _laid_out(blocks: str, images: tuple[int, int], tile: tuple[int, ...], tiles: tuple[int, ...], emit: Emit) -> str:
+    """The images [n, f] whose tiles are [n, tile, f, tiles]."""
+    n, f = images
     if tile[0] == tile[1]:
         mode = {"mode": "DCR"} if emit.opset >= 11 else {}
         stacked = emit("Reshape", blocks, shape=(n, math.prod(tile) * f, *tiles))
@@ -122,5 +139,6 @@ def _laid_out(blocks: str, n: int, f: int, tile: tuple[int, ...], tiles: tuple[i
     return emit("Reshape", apart, shape=(n, f, tiles[0] * tile[0], tiles[1] * tile[1]))
 
 
-def _array(matrix: Matrix) -> npt.NDArray[np.float64]:
-    return np.array(matrix, dtype=np.float64)
+def _together(down: Matrix, across: Matrix) -> npt.NDArray[np.float64]:
+    """What both do, as one matrix."""
+    return np.asarray(np.kron(*(np.array(m, dtype=np.float64) for m in (down, across))), dtype=np.float64)

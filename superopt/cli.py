@@ -22,7 +22,8 @@ from superopt.errors import StoreError, SuperoptError, UnprovedError, Unreadable
 from superopt.model.check import FACTOR
 from superopt.model.dimensions import combinations
 from superopt.model.save import save_text, writable
-from superopt.quantities import extents, factor, positive, seconds
+from superopt.optimize import GROWTH
+from superopt.quantities import extents, factor, positive, seconds, share
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
 from superopt.report.progress import Listener, Progress
@@ -30,9 +31,7 @@ from superopt.report.proof import verdicts
 from superopt.report.reading import listed, shown, told
 from superopt.store import CORE, SEARCH, load, named, selected, write_axioms
 
-INTERRUPTED = 130
-INTERNAL = 70
-CLOSED = 141
+INTERRUPTED, INTERNAL, CLOSED = 130, 70, 141
 QUIET_SECONDS = 5.0
 PIPED_WIDTH = 128
 
@@ -105,8 +104,10 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     about = "measure, first, which of ONNX Runtime's own optimizers sessions should do without, and optimize for those"
     command.add_argument("--tune", action="store_true", help=about)
-    about = "how many times the original's rounding error the result's may be; more admits less accurate algorithms (4)"
+    about = "error of rounding allowed, as a multiple of the original's (4)"
     command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
+    about = "how much larger the weights may become, as a share of what they are (0.5)"
+    command.add_argument("--growth", type=share, default=GROWTH, metavar="SHARE", help=about)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
     command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
     command.set_defaults(run=run_optimize)
@@ -210,6 +211,7 @@ def run_optimize(options: argparse.Namespace) -> int:
             cache=options.cache,
             tune=options.tune,
             tolerance=options.tolerance,
+            growth=options.growth,
             progress=listener,
         )
     optimized.save(options.target)

@@ -16,7 +16,7 @@ from superopt.report.optimization import Environment, Rounding, SessionTuning, T
 def reason(compared: Compared | None, details: str, *, accepted: bool) -> str:
     """Why the rewritten model is returned, or is not."""
     if compared is None:
-        return "nothing faster was found; the original is kept"
+        return f"nothing faster was found{details}; the original is kept"
     ratios = sorted(c.ratio for _, c in compared.at)
     if accepted:
         span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"

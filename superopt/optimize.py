@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
@@ -110,6 +111,7 @@ def optimize(
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
     tolerance: float = FACTOR,
+    growth: float = GROWTH,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
 
@@ -126,6 +128,7 @@ def optimize(
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
     tolerance: float = FACTOR,
+    growth: float = GROWTH,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
 
@@ -141,6 +144,7 @@ def optimize(
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
     tolerance: float = FACTOR,
+    growth: float = GROWTH,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -151,7 +155,8 @@ def optimize(
     measured times, in the user's cache folder by default. With `tune`, sessions of the model are first measured without each of
     ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
-    one, algorithms are tried too that are less accurate by so much.
+    one, algorithms are tried too that are less accurate by so much. `growth` is the share of what they are by which the weights
+    may become larger.
     `progress` is told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
@@ -167,7 +172,7 @@ def optimize(
         CheckFailedError: the rewritten model is not valid, or strays further from a float64 run than the original.
     """
     path = Path(cache) if cache is not None else default_path()
-    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, tolerance)
+    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, tolerance, growth)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
             rules = admitted(load_rules(), tolerance)
@@ -235,12 +240,14 @@ class _Run:
     cache: Path
     listener: Listener
     tolerance: float
+    growth: float
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
     passes: Passes = ()
     taken: Passes = ()
-    growth: float = 0.0
+    room: float = 0.0
+    too_large: int = 0
     runs: Runs = field(default_factory=dict)
     refused: str = ""
     short: bool = False
@@ -267,7 +274,7 @@ class _Run:
         times = Cache(self.cache)
         clock = Clock(self.device, times, resident=weights, together=self.short)
         search = Search(rules, clock, opset_of(model), self.sizings, self.budget)
-        self.growth = growth = GROWTH * weights + GROWTH_AT_LEAST
+        self.room = room = self.growth * weights + GROWTH_AT_LEAST
         for number, (kind, share) in enumerate(PASSES.items(), 1):
             chart = Chart(model)
             islands = chart.islands()
@@ -278,8 +285,9 @@ class _Run:
             parts = whole(chart, self.runs) if sweeping else segments(chart, self.runs, between=kind == "windows between")
             find = search_island if sweeping else windowed
             found = list(self._told(search.gains(parts, deadline, find=find), parts, f"search, pass {number}"))
-            taken = affordable(found, growth)
-            growth -= sum(gain.bytes for gain in taken)
+            taken = affordable(found, room)
+            room -= sum(gain.bytes for gain in taken)
+            self.too_large = max(self.too_large, len(affordable(found, math.inf)) - len(taken))
             self.searched += found
             self.passes = (*self.passes, tuple(taken))
             model = spliced(model, self.passes[-1:])
@@ -294,7 +302,7 @@ class _Run:
             CheckFailedError: none passes the check.
         """
         failed: CheckFailedError | None = None
-        choices = (c for c in selections(self.passes) if sum(gain.bytes for taken in c for gain in taken) <= self.growth)
+        choices = (c for c in selections(self.passes) if sum(gain.bytes for taken in c for gain in taken) <= self.room)
         for number, passes in enumerate(islice(choices, 1 + RETRIES)):
             candidate = spliced(model, passes) if number else candidate
             try:
@@ -357,7 +365,8 @@ class _Run:
         sessions = ", both in tuned sessions" if self.tuned is not None and self.tuned.disabled else ""
         found, taken = (sum(len(gains) for gains in passes) for passes in (self.passes, self.taken))
         left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if taken < found else ""
-        return sessions + left_out
+        large = f", with {self.too_large} improved segments left out for the growth of weights" if self.too_large else ""
+        return sessions + left_out + large
 
     def share(self, done: float) -> None:
         """Tells the listener how much of the comparison is done."""

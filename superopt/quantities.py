@@ -25,8 +25,17 @@ def positive(text: str) -> int:
 
 def factor(text: str) -> float:
     """A number, at least 1."""
-    if re.fullmatch(r"\d+(\.\d+)?", text) is None or float(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return _from(1, text)
+
+
+def share(text: str) -> float:
+    """A number, at least 0."""
+    return _from(0, text)
+
+
+def _from(least: int, text: str) -> float:
+    if re.fullmatch(r"\d+(\.\d+)?", text) is None or float(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} on")
     return float(text)
 
 

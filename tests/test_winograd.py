@@ -233,9 +233,18 @@ def test_optimize_takes_what_the_tolerance_admits(tolerance: float, used: str) -
     assert report.rounding.optimized <= tolerance * max(report.rounding.original, 16 * 2.0**-23)
 
 
-@pytest.mark.parametrize("given", ["0.5", "nan", "-3", "much"])
-def test_a_tolerance_that_is_none_is_one_line(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("always")
+def test_what_would_make_weights_too_large_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FLOW, "GROWTH_AT_LEAST", 0)
+    report = superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=2.9).report
+    assert not report.accepted
+    assert "improved segments left out for the growth of weights" in report.reason
+    assert superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=3.1).report.accepted
+
+
+@pytest.mark.parametrize(("option", "given"), [("tolerance", n) for n in ("0.5", "nan", "-3", "much")] + [("growth", "-1")])
+def test_a_tolerance_that_is_none_is_one_line(option: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
-        cli.main(["optimize", "in.onnx", "out.onnx", f"--tolerance={given}"])
+        cli.main(["optimize", "in.onnx", "out.onnx", f"--{option}={given}"])
     assert raised.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith(f"argument --tolerance: {given!r} is not a number from 1 on")
+    assert f"argument --{option}: {given!r} is not a number from" in capsys.readouterr().err.splitlines()[-1]
