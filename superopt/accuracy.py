@@ -9,9 +9,14 @@ from superopt.op import operator
 from superopt.rule import Rule
 
 
+def is_algorithm(rule: Rule) -> bool:
+    """Whether it says of an operator by what algorithm it is computed."""
+    return any(operator(name).rounding is not None for name in rule.operators)
+
+
 def growth(rule: Rule) -> float:
     """How many times as large the error of rounding typically becomes, at least 1."""
-    if all(operator(name).rounding is None for name in rule.operators):
+    if not is_algorithm(rule):
         return 1.0
     first = rule.equations[0]
     return max(1.0, _rounding(first.right) / _rounding(first.left))

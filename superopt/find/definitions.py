@@ -32,13 +32,14 @@ def algorithms() -> dict[str, Rule]:
 def readings(stated: str) -> Iterator[Rule]:
     """A definition or an algorithm, by its key, as nameless rules: from what the operator is made of or computes to it, always.
 
-    The other way too where what it is made of or computes is moves, sums and products alone: then writing it out loses no
-    accuracy, and what other rules say about its parts is at hand; where an algorithm was put everywhere, it can be taken back.
+    The other way too where what a composite is made of is moves, sums and products alone: then writing it out loses no
+    accuracy, and what other rules say about its parts is at hand.
     """
-    law = definitions().get(stated) or algorithms()[stated]
+    known = definitions().get(stated)
+    law = known or algorithms()[stated]
     old = law.statement
     yield Rule("", replace(old, name="", left=old.right, arrow="=>", right=old.left))
-    if all(map(_multilinear, subterms(*law.equations[0].right))):
+    if known and all(map(_multilinear, subterms(*law.equations[0].right))):
         yield Rule("", replace(old, name="", arrow="=>"))
 
 

@@ -1,9 +1,12 @@
-"""The cheapest form of a whole island: by sweeps from it, and from what it is with its unrolled recurrences as operators."""
+"""The cheapest form of a whole island: by sweeps from it, and from what it is with its unrolled recurrences as operators; then
+with operators computed by other algorithms.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from superopt.rewrite.algorithm import with_algorithms
 from superopt.rewrite.apply import State
 from superopt.rewrite.reroll import rerolled
 from superopt.rewrite.ruleset import RuleSet
@@ -15,7 +18,14 @@ FAR = 0.5
 
 
 def search_island(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
-    """The cheapest state met; `start` if nothing is cheaper. Recurrences come first, for they leave little to sweep."""
+    """The cheapest state met; `start` if nothing is cheaper."""
+    found = _swept(start, rules, estimate=estimate, measure=measure, limits=limits)
+    deadline = (limits or Limits()).deadline
+    return with_algorithms(found, rules, estimate=estimate, measure=measure, deadline=deadline)
+
+
+def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    """The cheapest state that sweeps meet. Recurrences come first, for they leave little to sweep."""
     state, steps = rerolled(start, rules)
     if not steps:
         return sweep(start, rules, estimate=estimate, measure=measure, limits=limits)
