@@ -1,4 +1,4 @@
-"""The cheapest form of a whole island: by sweeps from it, and from what it is with its unrolled recurrences as operators; and with
+"""The cheapest form of a whole island: by sweeps from it, from what it is with its unrolled recurrences as operators, and with
 operators computed by other algorithms.
 """
 
