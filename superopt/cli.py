@@ -19,9 +19,11 @@ from rich.markup import escape
 
 import superopt
 from superopt.errors import StoreError, SuperoptError, UnprovedError, UnreadableRulesError
+from superopt.model.check import FACTOR
 from superopt.model.dimensions import combinations
 from superopt.model.save import save_text, writable
-from superopt.quantities import extents, positive, seconds
+from superopt.optimize import GROWTH
+from superopt.quantities import extents, factor, positive, seconds, share
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
 from superopt.report.progress import Listener, Progress
@@ -29,9 +31,7 @@ from superopt.report.proof import verdicts
 from superopt.report.reading import listed, shown, told
 from superopt.store import CORE, SEARCH, load, named, selected, write_axioms
 
-INTERRUPTED = 130
-INTERNAL = 70
-CLOSED = 141
+INTERRUPTED, INTERNAL, CLOSED = 130, 70, 141
 QUIET_SECONDS = 5.0
 PIPED_WIDTH = 128
 
@@ -104,6 +104,10 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     about = "measure, first, which of ONNX Runtime's own optimizers sessions should do without, and optimize for those"
     command.add_argument("--tune", action="store_true", help=about)
+    about = "error of rounding allowed, as a multiple of the original's (4)"
+    command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
+    about = "how much larger the weights may become, as a share of what they are (0.5)"
+    command.add_argument("--growth", type=share, default=GROWTH, metavar="SHARE", help=about)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
     command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
     command.set_defaults(run=run_optimize)
@@ -206,6 +210,8 @@ def run_optimize(options: argparse.Namespace) -> int:
             shapes=combinations(dict(options.shape)),
             cache=options.cache,
             tune=options.tune,
+            tolerance=options.tolerance,
+            growth=options.growth,
             progress=listener,
         )
     optimized.save(options.target)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from superopt import index
+from superopt.bilinear import Matrix
 from superopt.errors import ShapeError
 from superopt.graph import Atom, Attribute, Cond, Extent, Term, substitute_attribute, subterms
 from superopt.op import defined, operator
@@ -173,8 +175,19 @@ class Grid:
     def number(self, value: Any) -> Any:
         return self.domain.number(value)
 
+    def entry(self, matrix: Callable[[], Matrix], row: Any, column: Any) -> Any:
+        whole, denominator = _over_one_denominator(matrix())
+        return self.number(np.asarray(whole[row, column])) * self.number(Fraction(1, denominator))
+
     def lowest(self) -> Any:
         return self.domain.lowest()
+
+
+@functools.lru_cache(maxsize=256)
+def _over_one_denominator(matrix: Matrix) -> tuple[Array, int]:
+    """Integers, and what they are to be divided by to give the matrix."""
+    denominator = math.lcm(*(number.denominator for row in matrix for number in row))
+    return np.array([[int(number * denominator) for number in row] for row in matrix]), denominator
 
 
 @functools.lru_cache(maxsize=4096)

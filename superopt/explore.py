@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from superopt import store
 from superopt.discovery import Counts, Discovery, Equality, Found, Known
-from superopt.find.definitions import FAMILY, readings
+from superopt.find.definitions import ALGORITHMS, FAMILY, definitions, readings
 from superopt.find.enumerate import Candidate, candidate_order, enumerate_universe, term_size
 from superopt.find.join import joins
 from superopt.find.universe import Universe
@@ -94,20 +94,21 @@ def examined(part: Slice, known: Sequence[Known], seed: int) -> Findings:
     return _findings(discovery, ())
 
 
-def defined(operator: str, seed: int) -> Findings:
-    """The definition of a composite operator as rules, each proved."""
+def defined(stated: str, seed: int) -> Findings:
+    """The definition of a composite operator, or an algorithm, as rules, each proved."""
     started = time.process_time()
-    counts = Counts(FAMILY, operator)
+    family, origin = (FAMILY, "definition of") if stated in definitions() else (ALGORITHMS, "algorithm")
+    counts = Counts(family, stated)
     found: list[Found] = []
     undecided: list[tuple[str, str]] = []
-    for rule in readings(operator):
+    for rule in readings(stated):
         counts.candidates += 1
         complete = completed(rule)
         verdict = established(complete, seed=seed) if complete is not None else Unknown("its conditions cannot be stated")
         if complete is not None and isinstance(verdict, Proved):
             counts.proved += 1
             if Pattern.of(complete.equations[0]).usable:
-                found.append(Found(FAMILY, complete, verdict, store.CORE, f"definition of {operator}"))
+                found.append(Found(family, complete, verdict, store.CORE, f"{origin} {stated}"))
         else:
             counts.unknown += 1
             undecided.append((rule.text, str(verdict)))

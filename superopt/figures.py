@@ -16,7 +16,7 @@ from superopt.report.optimization import Environment, Rounding, SessionTuning, T
 def reason(compared: Compared | None, details: str, *, accepted: bool) -> str:
     """Why the rewritten model is returned, or is not."""
     if compared is None:
-        return "nothing faster was found; the original is kept"
+        return f"nothing faster was found{details}; the original is kept"
     ratios = sorted(c.ratio for _, c in compared.at)
     if accepted:
         span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
@@ -29,11 +29,11 @@ def timing(c: Comparison) -> Timing:
     return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
 
 
-def rounding(checked: Check | None) -> Rounding | None:
-    """The errors that a check found, where there was one."""
+def rounding(checked: Check | None, tolerance: float) -> Rounding | None:
+    """The errors that a check found, where there was one, and the factor that it allowed."""
     if checked is None:
         return None
-    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs)
+    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance)
 
 
 def tuned(tuning: Tuning | None) -> SessionTuning | None:

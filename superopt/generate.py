@@ -16,6 +16,7 @@ from superopt import store
 from superopt.discovery import SAMPLES, Counts, Found
 from superopt.execute import Finished, Tasks
 from superopt.explore import peak_bytes
+from superopt.find.definitions import ALGORITHMS
 from superopt.find.definitions import FAMILY as DEFINITIONS
 from superopt.find.families import ABOUT, FAMILIES, UNIVERSES
 from superopt.find.names import named
@@ -23,7 +24,7 @@ from superopt.job import code_version, define_all, explore_all, merged, tallied
 from superopt.minimal import minimal
 from superopt.prove.arithmetic import version
 
-EVERY = (*FAMILIES, DEFINITIONS)
+EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def generate(
     finished = Finished(resume)
     with Tasks(workers=workers, scheduler=scheduler, finished=finished) as tasks:
         found = explore_all(universes, tasks, seed, progress)
-        composites = define_all(tasks, seed) if DEFINITIONS in families else ()
+        composites = define_all(tasks, seed) if {DEFINITIONS, ALGORITHMS} & set(families) else ()
         pruning = time.process_time()
         equalities, elsewhere = minimal(merged(found), tasks, code_version())
         processes = tasks.processes

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias
 
+from superopt.bilinear import Matrix
 from superopt.errors import ShapeError
 from superopt.graph import Cond, Extent, same
 
@@ -29,6 +30,7 @@ __all__ = [
     "Tensor",
     "Value",
     "call",
+    "entry",
     "inside",
     "interpreted",
     "larger",
@@ -90,6 +92,8 @@ class Interpretation(Protocol):
 
     def number(self, value: Real | Index) -> Value: ...
 
+    def entry(self, matrix: Callable[[], Matrix], row: Index, column: Index) -> Value: ...
+
     def lowest(self) -> Value: ...
 
 
@@ -123,6 +127,9 @@ class Shapes:
         raise NotImplementedError
 
     def number(self, value: Real | Index) -> Value:
+        raise NotImplementedError
+
+    def entry(self, matrix: Callable[[], Matrix], row: Index, column: Index) -> Value:
         raise NotImplementedError
 
     def lowest(self) -> Value:
@@ -191,6 +198,11 @@ def smaller(a: Value, b: Value) -> Value:
 def number(value: Real | Index) -> Value:
     """The value that is this number everywhere, or that an index is at its position."""
     return _current.get().number(value)
+
+
+def entry(matrix: Callable[[], Matrix], row: Index, column: Index) -> Value:
+    """The exact number that stands there in a matrix of constants, which is asked for where values are."""
+    return _current.get().entry(matrix, row, column)
 
 
 def lowest() -> Value:

@@ -13,7 +13,7 @@ from superopt import store
 from superopt.discovery import Counts, Equality
 from superopt.execute import Tasks, digest_of
 from superopt.explore import Findings, Slice, defined, examined, explored
-from superopt.find.definitions import definitions
+from superopt.find.definitions import algorithms, definitions
 from superopt.find.order import foundations
 from superopt.find.prune import Kept
 from superopt.find.universe import Universe
@@ -75,9 +75,9 @@ def explore_all(
 
 
 def define_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
-    """The definitions of composite operators as rules, in alphabetical order."""
-    for operator in definitions():
-        tasks.start(operator, digest_of(code_version(), seed, operator), defined, operator, seed)
+    """The definitions of composite operators and the algorithms as rules, in alphabetical order."""
+    for stated in (*definitions(), *algorithms()):
+        tasks.start(stated, digest_of(code_version(), seed, stated), defined, stated, seed)
     return tuple(findings for _, findings in sorted(tasks.results()))
 
 

@@ -75,6 +75,9 @@ class _Degrees:
     def number(self, value: Extent) -> Any:
         return Monomials(frozenset()) if value == 0 else self.constant
 
+    def entry(self, matrix: object, row: Any, column: Any) -> Any:
+        return self.constant
+
     def lowest(self) -> Any:
         return Monomials(frozenset())
 

@@ -142,7 +142,8 @@ class Operator:
     it says what an ONNX operator lifts to, and the algebra knows no such operator. One that adds a bias to a host (a
     convolution, say) may have the functions `bias_axis`, the axis of a host along which it takes a bias or None, and
     `lower_biased`, which writes host and bias as one ONNX node. `domain` says which inputs show what the operator does: real
-    ones, or positive ones where it is not a number for others.
+    ones, or positive ones where it is not a number for others. `rounding`, of an algorithm, says of its attributes by how much
+    the error of rounding exceeds that of what it computes, typically.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Operator:
     unrolled: Callable[..., Term] | None = field(compare=False)
     exact: str
     domain: str
+    rounding: Callable[..., float] | None = field(compare=False)
     digest: str
     module: ModuleType = field(compare=False, repr=False)
 
@@ -237,6 +239,7 @@ def _load(path: Path) -> Operator:
         unrolled=getattr(module, "unrolled", None),
         exact=getattr(module, "EXACT", "ring"),
         domain=getattr(module, "DOMAIN", REAL),
+        rounding=getattr(module, "rounding", None),
         digest=hashlib.sha256(path.read_bytes()).hexdigest()[:16],
         module=module,
     )

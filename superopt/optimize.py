@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
@@ -12,11 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
+from superopt.accuracy import admitted
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.figures import environment, reason, rounding, timing, tuned
 from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
-from superopt.model.check import Check, index_bounds
+from superopt.model.check import FACTOR, Check, index_bounds
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
 from superopt.model.islands import Chart
@@ -110,6 +112,8 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    tolerance: float = FACTOR,
+    growth: float = GROWTH,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
 
@@ -125,6 +129,8 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    tolerance: float = FACTOR,
+    growth: float = GROWTH,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
 
@@ -139,6 +145,8 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    tolerance: float = FACTOR,
+    growth: float = GROWTH,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -148,6 +156,9 @@ def optimize(
     the search may take (checking and comparing come on top), `seed` that of every random choice. `cache` is the file that keeps
     measured times, in the user's cache folder by default. With `tune`, sessions of the model are first measured without each of
     ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
+    `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
+    one, algorithms are tried too that are less accurate by so much. `growth` is the share of what they are by which the weights
+    may become larger.
     `progress` is told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
@@ -163,10 +174,10 @@ def optimize(
         CheckFailedError: the rewritten model is not valid, or strays further from a float64 run than the original.
     """
     path = Path(cache) if cache is not None else default_path()
-    run = _Run(Device(provider, threads), budget, seed, path, progress or silent)
+    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, tolerance, growth)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
-            rules = load_rules()
+            rules = admitted(load_rules(), tolerance)
             loaded = load(model)
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
@@ -230,12 +241,15 @@ class _Run:
     seed: int
     cache: Path
     listener: Listener
+    tolerance: float
+    growth: float
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
     passes: Passes = ()
     taken: Passes = ()
-    growth: float = 0.0
+    room: float = 0.0
+    too_large: int = 0
     runs: Runs = field(default_factory=dict)
     refused: str = ""
     short: bool = False
@@ -262,7 +276,7 @@ class _Run:
         times = Cache(self.cache)
         clock = Clock(self.device, times, resident=weights, together=self.short)
         search = Search(rules, clock, opset_of(model), self.sizings, self.budget)
-        self.growth = growth = GROWTH * weights + GROWTH_AT_LEAST
+        self.room = room = self.growth * weights + GROWTH_AT_LEAST
         for number, (kind, share) in enumerate(PASSES.items(), 1):
             chart = Chart(model)
             islands = chart.islands()
@@ -273,8 +287,9 @@ class _Run:
             between = kind == "windows between"
             parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
             found = list(self._told(search.gains(parts, deadline, find=find), parts, f"search, pass {number}"))
-            taken = affordable(found, growth)
-            growth -= sum(gain.bytes for gain in taken)
+            taken = affordable(found, room)
+            room -= sum(gain.bytes for gain in taken)
+            self.too_large = max(self.too_large, len(affordable(found, math.inf)) - len(taken))
             self.searched += found
             self.passes = (*self.passes, tuple(taken))
             model = spliced(model, self.passes[-1:])
@@ -289,16 +304,15 @@ class _Run:
             CheckFailedError: none passes the check.
         """
         failed: CheckFailedError | None = None
-        choices = (c for c in selections(self.passes) if sum(gain.bytes for taken in c for gain in taken) <= self.growth)
+        choices = (c for c in selections(self.passes) if sum(gain.bytes for taken in c for gain in taken) <= self.room)
         for number, passes in enumerate(islice(choices, 1 + RETRIES)):
             candidate = spliced(model, passes) if number else candidate
             try:
                 with self.phase("check"):
                     require_valid(candidate, model)
                     rewritten = loadable(candidate, folder)
-                    checked = check_everywhere(
-                        original, rewritten, self.device, self.sizings, other_sizings(model), seed=self.seed
-                    )
+                    sizings, others, factor = self.sizings, other_sizings(model), self.tolerance
+                    checked = check_everywhere(original, rewritten, self.device, sizings, others, factor=factor, seed=self.seed)
             except CheckFailedError as error:
                 failed = failed or error
                 continue
@@ -353,7 +367,8 @@ class _Run:
         sessions = ", both in tuned sessions" if self.tuned is not None and self.tuned.disabled else ""
         found, taken = (sum(len(gains) for gains in passes) for passes in (self.passes, self.taken))
         left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if taken < found else ""
-        return sessions + left_out
+        large = f", with {self.too_large} improved segments left out for the growth of weights" if self.too_large else ""
+        return sessions + left_out + large
 
     def share(self, done: float) -> None:
         """Tells the listener how much of the comparison is done."""
@@ -374,7 +389,7 @@ class _Run:
             segments=segment_rows(self.searched),
             timing=None if self.compared is None else timing(self.compared.least),
             shapes={str(sizing): timing(c) for sizing, c in self.compared.at if sizing.numbers} if self.compared else {},
-            rounding=rounding(self.checked),
+            rounding=rounding(self.checked, self.tolerance),
             tuning=tuned(self.tuned),
             seconds=dict(self.seconds),
             environment=environment(self.device),

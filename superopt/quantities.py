@@ -23,6 +23,22 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def factor(text: str) -> float:
+    """A number, at least 1."""
+    return _from(1, text)
+
+
+def share(text: str) -> float:
+    """A number, at least 0."""
+    return _from(0, text)
+
+
+def _from(least: int, text: str) -> float:
+    if re.fullmatch(r"\d+(\.\d+)?", text) is None or float(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} on")
+    return float(text)
+
+
 def extents(text: str) -> tuple[str, tuple[int, ...]]:
     """The name of a dimension and the sizes that it has, as `batch=1,8`."""
     name, equals, listed = text.partition("=")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from superopt.accuracy import is_algorithm
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.graph import subterms
 from superopt.model.bodies import Scope
@@ -116,7 +117,8 @@ class Search:
     """
 
     def __init__(self, rules: Sequence[Rule], clock: Clock, opset: int, sizings: Sequence[Sizing], budget: float) -> None:
-        self.rules = RuleSet(rules)
+        apart = [rule for rule in rules if is_algorithm(rule)]
+        self.rules = RuleSet([rule for rule in rules if rule not in apart], apart)
         self.clock = clock
         self.opset = opset
         self.sizings = sizings

@@ -67,9 +67,18 @@ class _Costs:
 
     def __init__(self, operands: int) -> None:
         self.free = _Cost(0, (0,) * operands)
+        self.flops = 0
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
-        return index.Tensor(shape, at)
+        """Its elements are worked out once each, which is counted when one is asked for; what takes one only reads it."""
+
+        @functools.cache
+        def element() -> _Cost:
+            cost: _Cost = at(*(0,) * len(shape))
+            self.flops += math.prod(n for n in shape if isinstance(n, int)) * cost.flops
+            return _Cost(0, cost.reads)
+
+        return index.Tensor(shape, lambda *_: element())
 
     def require(self, condition: Cond, message: str) -> None:
         """Terms are well typed already."""
@@ -99,6 +108,9 @@ class _Costs:
     def number(self, value: Extent) -> Any:
         return self.free
 
+    def entry(self, matrix: object, row: Any, column: Any) -> Any:
+        return self.free
+
     def lowest(self) -> Any:
         return self.free
 
@@ -126,12 +138,13 @@ def _of_operands(term: Term, itemsize: int) -> Work:
     if body is not None:
         return Work(sum(work(t, itemsize).flops for t in subterms(body)), _moved(term) * itemsize)
     operands = [index.Tensor(arg.shape, _read(position, len(term.args))) for position, arg in enumerate(term.args)]
-    with index.interpreted(_Costs(len(term.args))):
+    costs = _Costs(len(term.args))
+    with index.interpreted(costs):
         result = interpret(term, operands)
         cost: _Cost = result.at(*(0,) * result.rank)
     elements = math.prod(term.sizes)
     read = sum(min(math.prod(arg.sizes), elements * r) for arg, r in zip(term.args, cost.reads, strict=True))
-    return Work(elements * cost.flops, (read + elements) * itemsize)
+    return Work(costs.flops, (read + elements) * itemsize)
 
 
 def _moved(term: Term) -> int:

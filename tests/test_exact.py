@@ -115,6 +115,9 @@ class _Words:
         divided = isinstance(value, Size) and any(isinstance(a, Inverse) for a in value.atoms())
         return _Means({"quotient"} if divided or isinstance(value, Fraction) else set())
 
+    def entry(self, matrix: Any, row: Any, column: Any) -> Any:
+        return _Means({"quotient"})
+
     def picked(self, value: Any, extent: Any, body: Any) -> Any:
         return value + body(0) + _Means({"order"})
 

@@ -1,4 +1,7 @@
-"""What composite operators are, as rules: a search may always fold a term into a composite, and sometimes write one out."""
+"""What composite operators are, as rules: a search may always fold a term into a composite, and sometimes write one out.
+
+And by what algorithms operators can be computed, which are operators too: a search may put one in an operator's place.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from superopt.rule import Rule, axioms
 
 FAMILY = "definitions"
 DEFINITION = "definition"
+ALGORITHMS = "algorithms"
+ALGORITHM = "algorithm"
 
 
 def definitions() -> dict[str, Rule]:
@@ -19,16 +24,22 @@ def definitions() -> dict[str, Rule]:
     return {operator: law for (operator, _, axiom), law in parts if axiom == DEFINITION}
 
 
-def readings(operator: str) -> Iterator[Rule]:
-    """The definition as nameless rules: from what the composite is made of to the composite, always.
+def algorithms() -> dict[str, Rule]:
+    """The axioms that say what is computed by an algorithm, `operator.algorithm-...`, by their full names."""
+    return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
-    The other way too where it is made of moves, sums and products alone: then writing it out loses no accuracy, and what other
-    rules say about its parts is at hand.
+
+def readings(stated: str) -> Iterator[Rule]:
+    """A definition or an algorithm, by its key, as nameless rules: from what the operator is made of or computes to it, always.
+
+    The other way too where what a composite is made of is moves, sums and products alone: then writing it out loses no
+    accuracy, and what other rules say about its parts is at hand.
     """
-    stated = definitions()[operator]
-    old = stated.statement
+    known = definitions().get(stated)
+    law = known or algorithms()[stated]
+    old = law.statement
     yield Rule("", replace(old, name="", left=old.right, arrow="=>", right=old.left))
-    if all(map(_multilinear, subterms(*stated.equations[0].right))):
+    if known and all(map(_multilinear, subterms(*law.equations[0].right))):
         yield Rule("", replace(old, name="", arrow="=>"))
 
 

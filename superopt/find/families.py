@@ -66,5 +66,6 @@ ABOUT: Mapping[str, str] = {
     "lookups": "Rules about rows of tables at positions that are known at run time alone: what is done to the table before.",
     "padding": "Rules about channels that are zero: how they move through images and kernels, and where they cancel.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
+    "algorithms": "By what other algorithms operators can be computed: fewer multiplications, and another rounding error.",
 }
 """What the rules of each family are about, as the first lines of its file say."""

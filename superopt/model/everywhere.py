@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from superopt.errors import InvalidModelError
-from superopt.model.check import Check, check
+from superopt.model.check import FACTOR, Check, check
 from superopt.model.compare import MARGIN, Comparison, compare
 from superopt.model.dimensions import Sizing
 from superopt.model.session import Device, Loadable
@@ -56,6 +56,7 @@ def check_everywhere(
     sizings: Sequence[Sizing],
     others: Iterable[Sizing],
     *,
+    factor: float = FACTOR,
     seed: int = 0,
 ) -> Check:
     """`check` at every sizing, and at those of the `others` at which the original runs.
@@ -65,14 +66,15 @@ def check_everywhere(
     """
     checks: list[tuple[Sizing, Check]] = []
     for sizing in sizings:
-        seconds = CHECKING / len(sizings)
-        checks.append((sizing, check(original, candidate, device, seed=seed, seconds=seconds, sizes=sizing.numbers)))
+        how: dict[str, Any] = {"factor": factor, "seed": seed, "sizes": sizing.numbers}
+        checks.append((sizing, check(original, candidate, device, seconds=CHECKING / len(sizings), **how)))
     for sizing in others:
         try:
-            check(original, original, device, seed=seed, seconds=0.0, sizes=sizing.numbers)
+            how = {"factor": factor, "seed": seed, "sizes": sizing.numbers}
+            check(original, original, device, seconds=0.0, **how)
         except InvalidModelError:
             continue
-        checks.append((sizing, check(original, candidate, device, seed=seed, seconds=0.0, sizes=sizing.numbers)))
+        checks.append((sizing, check(original, candidate, device, seconds=0.0, **how)))
     worst = max((c for _, c in checks), key=lambda c: c.candidate_error)
     named = [f"{name} ({sizing})" if sizing.numbers else name for sizing, c in checks for name in c.inputs]
     before = max(c.original_error for _, c in checks)

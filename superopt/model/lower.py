@@ -375,7 +375,8 @@ class _Lowering:
             case int() | float() | Fraction():
                 return self._initializer(np.asarray(float(given), dtype=self.dtype))
             case _:
-                return self._initializer(np.asarray(given))
+                array = np.asarray(given)
+                return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
 
     def _initializer(self, array: Array) -> str:
         small = array.size <= SMALL

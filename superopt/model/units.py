@@ -132,6 +132,9 @@ class _Positions:
     def number(self, value: Any) -> Any:
         return ANYTHING
 
+    def entry(self, matrix: object, row: Any, column: Any) -> Any:
+        raise _Elsewhere
+
     def lowest(self) -> Any:
         return ANYTHING
 

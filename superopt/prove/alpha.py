@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from superopt.graph import Extent, Size, Sym, atoms, integral, size, substitute, substitute_cond
-from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Lookup, Power, Read, Sum, Summand, bound_in
+from superopt.prove.sums import Call, Candidate, Factor, Guard, Known, Largest, Lookup, Power, Read, Sum, Summand, bound_in
 from superopt.substitution import sides
 
 KEPT = 100_000
@@ -135,6 +135,9 @@ def _factor(factor: Factor, names: object) -> str:
     match factor:
         case Read(name, indices):
             return f"{name}[{', '.join(_extent(i, own) for i in indices)}]"
+        case Known(shape, numbers, indices):
+            table = f"{'x'.join(map(str, shape))}: {' '.join(map(str, numbers))}"
+            return f"({table})[{', '.join(_extent(i, own) for i in indices)}]"
         case Call(function, arguments):
             return f"{function}({'; '.join(_sum(a, names) for a in arguments)})"
         case Power(base, exponent):
@@ -154,7 +157,7 @@ def _in_order(summand: Summand, blind: _Names) -> Iterator[Extent]:
 
 def _extents(factor: Factor, blind: _Names) -> Iterator[Extent]:
     match factor:
-        case Read(_, indices):
+        case Read(_, indices) | Known(_, _, indices):
             yield from indices
         case Call(_, arguments):
             for argument in arguments:

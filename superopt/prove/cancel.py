@@ -26,6 +26,7 @@ from superopt.prove.sums import (
     Candidate,
     Factor,
     Guard,
+    Known,
     Largest,
     Power,
     Read,
@@ -213,7 +214,7 @@ class Cancellation:
     def same_factor(self, facts: Guard, a: Factor, b: Factor) -> bool:
         """Whether the factors are equal under the facts."""
         match a, b:
-            case Read(_, here), Read(_, there):
+            case (Read(_, here), Read(_, there)) | (Known(_, _, here), Known(_, _, there)):
                 return all(valid(facts, same(i, j), Effort.PRODUCTS) for i, j in zip(here, there, strict=True))
             case Call(_, here), Call(_, there):
                 return all(self._quietly(facts, h + times(t, -1)) for h, t in zip(here, there, strict=True))

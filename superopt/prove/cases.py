@@ -13,6 +13,7 @@ from superopt.prove.sums import (
     Call,
     Candidate,
     Factor,
+    Known,
     Largest,
     Power,
     Read,
@@ -118,6 +119,8 @@ def _mentions(factor: Factor, read: Read) -> bool:
     match factor:
         case Read(name, _):
             return name == read.name
+        case Known():
+            return False
         case Call(_, arguments):
             return any(_reads(s, read) for a in arguments for s in a)
         case Power(base):
@@ -147,6 +150,8 @@ def _factor(factor: Factor, read: Read, by: Sum, notation: Normal) -> Sum:
     match factor:
         case Read():
             return by if factor_key(factor) == factor_key(read) else single(factor)
+        case Known():
+            return single(factor)
         case Call(function, arguments):
             return single(Call(function, tuple(replaced(a, read, by, notation) for a in arguments)))
         case Power(base, exponent):

@@ -15,6 +15,7 @@ from math import isfinite
 from typing import Any, TypeAlias
 
 from superopt import index
+from superopt.bilinear import Matrix
 from superopt.errors import ShapeError
 from superopt.extent import Entry, parts_of
 from superopt.graph import Atom, Cond, Extent, Size, Sym, at_least, integral, negation, size
@@ -25,6 +26,7 @@ from superopt.prove.sums import (
     Candidate,
     Factor,
     Guard,
+    Known,
     Largest,
     Lookup,
     Read,
@@ -250,6 +252,11 @@ class Normal:
     def number(self, value: Extent) -> Value:
         exact = _exact(value)
         return Value((Summand(split_inverses(exact)),) if exact != 0 else ZERO, self)
+
+    def entry(self, matrix: Callable[[], Matrix], row: Extent, column: Extent) -> Value:
+        rows = matrix()
+        shape, numbers = (len(rows), len(rows[0])), tuple(number for one in rows for number in one)
+        return Value((Summand(1, factors=(Known(shape, numbers, (row, column)),)),), self)
 
     def lowest(self) -> Value:
         return Value((Summand(1, factors=(Largest(()),)),), self)

@@ -12,7 +12,7 @@ from superopt.prove.arithmetic import passing_over
 from superopt.prove.cancel import Cancellation
 from superopt.prove.domains import told
 from superopt.prove.normal import Normal
-from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, Read, Sum, Summand, bound_in
+from superopt.prove.sums import Call, Candidate, Factor, Guard, Known, Largest, Power, Read, Sum, Summand, bound_in
 from superopt.substitution import atoms_of
 
 KEPT = 20_000
@@ -76,6 +76,9 @@ class _Elements:
         match factor:
             case Read():
                 return self.known.setdefault(factor, Read(f"e{len(self.known)}", ()))
+            case Known(_, _, indices):
+                self.spoken.update(a for i in indices for a in atoms(i))
+                return factor
             case Call(function, arguments):
                 return Call(function, tuple(map(self.sum, arguments)))
             case Power(base, exponent):

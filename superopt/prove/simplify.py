@@ -32,6 +32,7 @@ from superopt.prove.sums import (
     single,
     substitute_summand,
 )
+from superopt.prove.tables import contracted
 
 ROUNDS = 8
 
@@ -48,7 +49,7 @@ def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Sum
     for _ in range(ROUNDS):
         if current.guard and contradictory((*facts, *current.guard)):
             return
-        smaller = _quotients_known(facts, current) or _bound_split(facts, current, notation)
+        smaller = contracted(facts, current) or _quotients_known(facts, current) or _bound_split(facts, current, notation)
         if smaller is None:
             break
         current = _equalities_solved(smaller)

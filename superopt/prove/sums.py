@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TypeAlias
 
 from superopt.extent import parts_of
@@ -38,6 +39,15 @@ class Read:
     """The element of variable `name` at `indices`."""
 
     name: str
+    indices: tuple[Extent, ...]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The number that stands at `indices` in a table, which has all numbers in row-major order."""
+
+    shape: tuple[int, ...]
+    numbers: tuple[Fraction, ...]
     indices: tuple[Extent, ...]
 
 
@@ -73,7 +83,7 @@ class Largest:
     candidates: tuple[Candidate, ...]
 
 
-Factor: TypeAlias = "Read | Call | Power | Largest"
+Factor: TypeAlias = "Read | Known | Call | Power | Largest"
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,8 @@ def substitute_factor(factor: Factor, value: Lookup) -> Factor:
     match factor:
         case Read(name, indices):
             return Read(name, tuple(substitute(i, value) for i in indices))
+        case Known(shape, numbers, indices):
+            return Known(shape, numbers, tuple(substitute(i, value) for i in indices))
         case Call(function, arguments):
             return Call(function, tuple(substitute_sum(a, value) for a in arguments))
         case Power(base, exponent):
@@ -149,7 +161,7 @@ def _symbol(extent: Extent | None) -> Atom | None:
 def extents_of(factor: Factor) -> Iterator[Extent]:
     """Every index and every side of a condition inside the factor."""
     match factor:
-        case Read(_, indices):
+        case Read(_, indices) | Known(_, _, indices):
             yield from indices
         case Call(_, arguments):
             yield from (e for a in arguments for s in a for e in extents_in(s))

@@ -62,12 +62,16 @@ class Timing:
 
 @dataclass(frozen=True)
 class Rounding:
-    """Largest errors met, relative to the output's largest magnitude, against `reference`: a float64 run where possible."""
+    """Largest errors met, relative to the output's largest magnitude, against `reference`: a float64 run where possible.
+
+    `tolerance` is how many times the original's error was allowed.
+    """
 
     original: float
     optimized: float
     reference: str
     inputs: tuple[str, ...]
+    tolerance: float
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def _run(report: Report) -> Table:
     if report.rounding is not None:
         r = report.rounding
         errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
-        table.add_row("error", f"{errors}, against {escape(r.reference)}")
+        table.add_row("error", f"{errors}, against {escape(r.reference)} (tolerance {r.tolerance:g})")
     if report.tuning is not None:
         table.add_row("session", _session(report.tuning))
     nodes = f"{report.nodes}, {report.nodes_in_islands} of them in {report.islands} islands, {report.nodes_after} afterwards"

@@ -68,10 +68,14 @@ def nowhere(_: str) -> tuple[Term, ...]:
 
 
 class RuleSet:
-    """Rules to match terms with; rules whose first output is a bare variable are left out."""
+    """Rules to match terms with; rules whose first output is a bare variable are left out.
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    `algorithms` are rules that put an algorithm in an operator's place; they are matched by themselves.
+    """
+
+    def __init__(self, rules: Iterable[Rule], algorithms: Iterable[Rule] = ()) -> None:
         self._rules = tuple(rules)
+        self._apart = tuple(algorithms)
         prepared = [Prepared(rule, outlines(rule.statement.left)) for rule in self._rules]
         self._by_operator: dict[str, list[Prepared]] = {}
         for one in prepared:
@@ -80,6 +84,11 @@ class RuleSet:
         self._views: dict[Term, View] = {}
         self._candidates: dict[View, tuple[tuple[Prepared, ...], tuple[Prepared, ...]]] = {}
         self._alone: dict[Term, tuple[tuple[str, Match], ...]] = {}
+
+    @functools.cached_property
+    def algorithms(self) -> RuleSet:
+        """The rules that are matched by themselves."""
+        return RuleSet(self._apart)
 
     def within(self, operators: Collection[str]) -> RuleSet:
         """The rules in which no other operators stand."""

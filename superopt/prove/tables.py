@@ -1,0 +1,104 @@
+"""Tables of constants in a product: multiplied out over an index that nothing else depends on, and read as conditions.
+
+This is how a bilinear algorithm is proved. The three matrices of Toom-Cook's, multiplied out over the products that it takes,
+are the table that is 1 where the position of the data is that of the result plus that of the weight, and 0 elsewhere: a
+condition, with which what is left is the correlation. The table is made in exact arithmetic, and every number of it looked at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from superopt.graph import Cond, Extent, Sym, at_least, atoms, same, size
+from superopt.prove.arithmetic import valid
+from superopt.prove.sums import Guard, Known, Summand, extents_in, mentions
+
+
+def contracted(facts: Guard, summand: Summand) -> Summand | None:
+    """The summand with one table fewer to sum over, or one that is a condition in its guard; None where there is neither."""
+    return _condition(facts, summand) or _multiplied_out(summand)
+
+
+def _multiplied_out(summand: Summand) -> Summand | None:
+    """The tables that an index stands in as one table, if it runs over one whole axis of each and stands nowhere else."""
+    for k in summand.bound:
+        tables = [f for f in summand.factors if isinstance(f, Known) and size(k) in f.indices]
+        if not tables:
+            continue
+        others = tuple(f for f in summand.factors if f not in tables)
+        extent = tables[0].shape[tables[0].indices.index(size(k))]
+        about = [c for c in summand.guard if mentions(c, k)]
+        elsewhere = [*extents_in(replace(summand, guard=(), factors=others))]
+        elsewhere += [i for t in tables for i in t.indices if i != size(k)]
+        if any(k in set(atoms(e)) for e in elsewhere) or set(about) != set(_range(k, extent)):
+            continue
+        if any(n != m for (i, n), (j, m) in itertools.product(*[[one for t in tables for one in _axes(t)]] * 2) if i == j):
+            continue
+        guard = tuple(c for c in summand.guard if c not in about)
+        bound = tuple(b for b in summand.bound if b != k)
+        return replace(summand, bound=bound, guard=guard, factors=(*others, _product(tables, size(k), extent)))
+    return None
+
+
+def _range(k: Sym, extent: int) -> tuple[Cond, ...]:
+    """What says that the index runs over a whole axis."""
+    return tuple(c for c in (at_least(size(k), 0), at_least(extent - 1, size(k))) if c is not True)
+
+
+def _product(tables: Sequence[Known], k: Extent, extent: int) -> Known:
+    """The table of the sums over `k`, which stands in all of them, of the tables' products."""
+    axes = {i: n for table in tables for i, n in zip(table.indices, table.shape, strict=True) if i != k}
+    numbers: list[Fraction] = []
+    for position in _positions(tuple(axes.values())):
+        at: dict[Extent, int] = dict(zip(axes, position, strict=True))
+        terms = (
+            math.prod((_number(t, [{**at, k: n}[i] for i in t.indices]) for t in tables), start=Fraction(1))
+            for n in range(extent)
+        )
+        numbers.append(sum(terms, Fraction()))
+    return Known(tuple(axes.values()), tuple(numbers), tuple(axes))
+
+
+def _condition(facts: Guard, summand: Summand) -> Summand | None:
+    """A table that is 1 where one index is the sum of the others and 0 elsewhere, as that condition; its indices within it."""
+    for table in summand.factors:
+        if not isinstance(table, Known) or not all(_within(facts, summand, i, n) for i, n in _axes(table)):
+            continue
+        for axis in range(len(table.shape)):
+            if all(_number(table, p) == (2 * p[axis] == sum(p)) for p in _positions(table.shape)):
+                whole: Extent = 0
+                for i in table.indices:
+                    whole = whole + i
+                rest = whole - table.indices[axis]
+                equal = same(table.indices[axis], rest)
+                factors = tuple(f for f in summand.factors if f is not table)
+                if isinstance(equal, bool):
+                    return replace(summand, coefficient=summand.coefficient if equal else 0, factors=factors)
+                return replace(summand, guard=(*summand.guard, equal), factors=factors)
+    return None
+
+
+def _within(facts: Guard, summand: Summand, index: Extent, extent: int) -> bool:
+    """Whether the index is one of an axis of this extent."""
+    known = (*facts, *summand.guard)
+    return all(valid(known, c) for c in (at_least(index, 0), at_least(extent - 1, index)) if c is not True)
+
+
+def _axes(table: Known) -> Iterator[tuple[Extent, int]]:
+    return zip(table.indices, table.shape, strict=True)
+
+
+def _positions(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*map(range, shape))
+
+
+def _number(table: Known, position: Sequence[int]) -> Fraction:
+    """What stands at the position."""
+    place = 0
+    for n, i in zip(table.shape, position, strict=True):
+        place = place * n + i
+    return table.numbers[place]

@@ -1,0 +1,250 @@
+"""Bilinear algorithms: that they are exact, what they cost, how they are proved, and who admits them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import superopt
+from superopt import bilinear, cli
+from superopt.accuracy import admitted, growth
+from superopt.bilinear import Matrix, ToomCook
+from superopt.errors import ShapeError
+from superopt.explore import defined
+from superopt.find.definitions import algorithms
+from superopt.graph import Sym, Term, at_least, same, size, variable
+from superopt.model.check import FACTOR
+from superopt.model.compare import Comparison
+from superopt.model.lower import lower
+from superopt.op import apply
+from superopt.prove.index import Attempt, prove_axiom
+from superopt.prove.sums import Known, Read, Summand
+from superopt.prove.tables import contracted
+from superopt.rule import axioms, parse_rule
+from superopt.store import load_rules
+from superopt.verdict import Proved, Refuted
+from superopt.work import work
+from tests.models import model, weight
+from tests.operator_cases import arrays_for, evaluated, ran
+
+FLOW = sys.modules["superopt.optimize"]
+LAWS = sorted(algorithms())
+WHERE = "for x[4], w[4], p[4] where w.shape[-2] == 3, w.shape[-1] == 3"
+BY_TILES = {
+    tile: parse_rule(
+        f"by-{tile}: conv(x, w, pads=p) => winograd(x, winograd_kernel(w, tile=({tile}, {tile})), tile=({tile}, {tile}), "
+        f"taps=(3, 3), pads=p) {WHERE}"
+    )
+    for tile in (2, 4)
+}
+
+
+def winograd(x: Term, w: Term, tile: tuple[int, int], pads: tuple[int, ...]) -> Term:
+    kernel = apply("winograd_kernel", w, tile=tile)
+    return apply("winograd", x, kernel, tile=tile, taps=w.sizes[-2:], pads=pads)
+
+
+# ---------------------------------------------------------------- the matrices
+
+
+@pytest.mark.parametrize(("tile", "taps"), [*itertools.product(range(1, 7), range(1, 6))])
+def test_the_products_give_the_correlation_exactly(tile: int, taps: int) -> None:
+    algorithm = ToomCook(tile, taps)
+    kernel, data, back = algorithm.kernel(), algorithm.data(), algorithm.back()
+    assert len(kernel) == len(data) == algorithm.products
+    for i, k, j in itertools.product(range(tile), range(taps), range(tile + taps - 1)):
+        found = sum((a * g[k] * d[j] for a, g, d in zip(back[i], kernel, data, strict=True)), start=Fraction())
+        assert found == (j == i + k)
+
+
+def test_matrices_are_asked_for_where_sizes_are_numbers() -> None:
+    with pytest.raises(ShapeError, match="where both are numbers"):
+        ToomCook(size(Sym("m")), 3).kernel()
+
+
+def test_the_growth_of_the_error_is_what_is_met() -> None:
+    assert ToomCook(1, 1).growth == 1
+    rng = np.random.default_rng(0)
+    g, d = rng.standard_normal((200, 64, 3)), rng.standard_normal((200, 64, 8))
+    for tile in (2, 4, 6):
+        algorithm = ToomCook(tile, 3)
+        kernel, data, back = (np.array(m, dtype=np.float64) for m in (algorithm.kernel(), algorithm.data(), algorithm.back()))
+        part = d[:, :, : tile + 2].astype(np.float32)
+        products = (g @ kernel.T).astype(np.float32) * (part @ data.T.astype(np.float32))
+        found = products.sum(axis=1, dtype=np.float32) @ back.T.astype(np.float32)
+        windows = np.lib.stride_tricks.sliding_window_view(part, 3, axis=2)
+        exact = np.einsum("nctk,nck->nt", windows.astype(np.float64), g)
+        plain = sum(np.sum(windows[..., k] * g[:, :, None, k].astype(np.float32), axis=1, dtype=np.float32) for k in range(3))
+        worst = np.abs(found - exact).std(axis=0).max() / np.abs(plain - exact).std()
+        assert algorithm.growth / 4 < worst < algorithm.growth * 4
+
+
+# ---------------------------------------------------------------- the operator
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("opset", [9, 17])
+@pytest.mark.parametrize(
+    ("tile", "taps"), [((2, 2), (3, 3)), ((4, 4), (3, 3)), ((2, 2), (5, 5)), ((1, 3), (1, 3)), ((3, 2), (2, 4))]
+)
+def test_onnx_runtime_computes_the_convolution(tile: tuple[int, int], taps: tuple[int, int], opset: int, batch: int) -> None:
+    x, w = variable("x", (batch, 3, 7, 10)), variable("w", (5, 3, *taps))
+    pads = (1, 0, 2, 1)
+    term = winograd(x, w, tile, pads)
+    arrays = arrays_for(term)
+    (expected,) = evaluated(arrays, apply("conv", x, w, pads=pads))
+    np.testing.assert_allclose(evaluated(arrays, term)[0], expected, rtol=1e-9, atol=1e-9)
+    (found,) = ran(lower({"y": term}, opset), {"y": term}, arrays, opset)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_kernel_for_other_tiles_is_refused() -> None:
+    x, u = variable("x", (1, 3, 8, 8)), variable("u", (4, 4, 5, 3))
+    apply("winograd", x, u, tile=(2, 2), taps=(3, 3))
+    with pytest.raises(ShapeError, match="for these tiles"):
+        apply("winograd", x, u, tile=(4, 4), taps=(3, 3))
+
+
+def test_of_many_channels_fewer_operations_are_counted() -> None:
+    x, w = variable("x", (1, 256, 32, 32)), variable("w", (256, 256, 3, 3), constant=True)
+    plain = work(apply("conv", x, w, pads=(1, 1, 1, 1))).flops
+    products = {m: 2 * (m + 2) ** 2 * 256 * 256 * (32 // m) ** 2 for m in (2, 4)}
+    for m, flops in products.items():
+        found = work(winograd(x, w, (m, m), (1, 1, 1, 1))).flops
+        assert flops < found < 1.25 * flops < plain
+
+
+# ---------------------------------------------------------------- the proofs
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_the_algorithms_are_proved_for_all_sizes(name: str) -> None:
+    verdict = prove_axiom(axioms()[name])
+    assert isinstance(verdict, Proved), verdict
+    assert not verdict.bounded
+
+
+def test_a_wrong_matrix_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
+        kernel, data, back = right(tile, taps)
+        return kernel, (*data[:-1], (*data[-1][:-1], data[-1][-1] + Fraction(1, 1000))), back
+
+    right = bilinear._matrices
+    monkeypatch.setattr(bilinear, "_matrices", wrong)
+    (equation,) = axioms()["winograd.algorithm-two-three"].equations
+    assert not Attempt(equation, {}).proved
+    assert isinstance(prove_axiom(axioms()["winograd.algorithm-two-three"]), Refuted)
+
+
+def test_a_kernel_of_other_tiles_and_other_pads_are_refuted() -> None:
+    text = str(BY_TILES[2])
+    assert isinstance(
+        prove_axiom(parse_rule(text.replace("taps=(3, 3), pads=p", "taps=(3, 3), pads=(p1, p0, p3, p2)"))), Refuted
+    )
+
+
+def test_tables_are_multiplied_out_over_whole_axes_alone() -> None:
+    i, j, k = Sym("i"), Sym("j"), Sym("k.0")
+    unit = Known((2, 2), tuple(map(Fraction, (1, 0, 0, 1))), (size(i), size(k)))
+    other = Known((2, 2), tuple(map(Fraction, (0, 1, 1, 0))), (size(k), size(j)))
+    within = tuple(c for s in (i, j, k) for c in (at_least(size(s), 0), at_least(1, size(s))))
+    whole = Summand(1, (k,), within[4:], (unit, other))
+    product = contracted((), whole)
+    assert product is not None
+    assert product.factors == (Known((2, 2), other.numbers, (size(i), size(j))),)
+    assert not product.bound
+    assert contracted(within, product) is None
+    assert contracted((), replace(whole, guard=within[4:5])) is None
+    for elsewhere in (size(k), size(k) + 1):
+        assert contracted((), replace(whole, factors=(unit, other, Read("x", (elsewhere,))))) is None
+        assert contracted((), replace(whole, coefficient=elsewhere)) is None
+    equal = contracted(within, Summand(1, factors=(replace(unit, indices=(size(i), size(j))),)))
+    assert equal == Summand(1, guard=(same(size(i), size(j)),))
+    assert contracted((), Summand(1, factors=(replace(unit, indices=(size(i), size(j))),))) is None
+
+
+# ---------------------------------------------------------------- rules, and who admits them
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_each_algorithm_gives_the_rule_from_what_it_computes(name: str) -> None:
+    found = defined(name, 0)
+    assert not found.undecided
+    (rule,) = found.definitions
+    assert rule.family == "algorithms"
+    assert rule.rule.statement.left == "conv(x, w, pads=p)"
+    assert rule.proof.axioms == (name,)
+
+
+def test_less_accurate_rules_are_stored_and_admitted_by_tolerance_alone() -> None:
+    stored = [rule for rule in load_rules() if "winograd" in rule.operators]
+    assert {rule.statement.right for rule in BY_TILES.values()} <= {rule.statement.right for rule in stored}
+    assert growth(BY_TILES[2]) < FACTOR < growth(BY_TILES[4]) < 100
+    assert growth(parse_rule("twice: relu(relu(x)) => relu(x) for x[2]")) == 1
+    rules = [*BY_TILES.values()]
+    assert admitted(rules, FACTOR) == [BY_TILES[2]]
+    assert admitted(rules, 100) == rules
+    assert admitted(rules, 0.5) == []
+
+
+def convolutions() -> onnx.ModelProto:
+    """Two convolutions, one after the other."""
+    nodes = [helper.make_node("Conv", [x, w], [y], pads=[1, 1, 1, 1]) for x, w, y in (("x", "w1", "h"), ("h", "w2", "y"))]
+    weights = [weight(name, 32, 32, 3, 3) for name in ("w1", "w2")]
+    return model(nodes, {"x": [1, 32, 12, 12]}, {"y": [1, 32, 12, 12]}, weights)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By both tiles, the larger one first; what has more operators always measures faster."""
+    faster = Comparison(original=2.0, candidate=1.0, ratio=2.0, low=2.0, high=2.0, control=1.0, noise=0.001, rounds=9)
+
+    def cost(*_: object) -> Any:
+        return lambda state: 1.0 / sum(str(root).count("winograd(") * _tile(root) + 1 for root in state)
+
+    monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
+    monkeypatch.setattr(FLOW, "load_rules", lambda: [BY_TILES[4], BY_TILES[2]])
+    monkeypatch.setattr("superopt.segments.Search._measure", cost)
+    monkeypatch.setattr("superopt.segments.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.model.everywhere.compare", lambda *_, **__: faster)
+
+
+def _tile(root: Term) -> int:
+    return 4 if "(4, 4)" in str(root) else 1
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("tolerance", "used"), [(FACTOR, "by-2"), (100.0, "by-4")])
+def test_optimize_takes_what_the_tolerance_admits(tolerance: float, used: str) -> None:
+    report = superopt.optimize(convolutions(), budget=10.0, tolerance=tolerance).report
+    assert report.accepted, report.reason
+    assert {rule.name for rule in report.rules} == {used}
+    assert report.rounding is not None
+    assert report.rounding.tolerance == tolerance
+    assert report.rounding.optimized <= tolerance * max(report.rounding.original, 16 * 2.0**-23)
+
+
+@pytest.mark.usefixtures("always")
+def test_what_would_make_weights_too_large_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FLOW, "GROWTH_AT_LEAST", 0)
+    report = superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=2.9).report
+    assert not report.accepted
+    assert "improved segments left out for the growth of weights" in report.reason
+    assert superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=3.1).report.accepted
+
+
+@pytest.mark.parametrize(("option", "given"), [("tolerance", n) for n in ("0.5", "nan", "-3", "much")] + [("growth", "-1")])
+def test_a_tolerance_that_is_none_is_one_line(option: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["optimize", "in.onnx", "out.onnx", f"--{option}={given}"])
+    assert raised.value.code == 2
+    assert f"argument --{option}: {given!r} is not a number from" in capsys.readouterr().err.splitlines()[-1]
