@@ -117,6 +117,9 @@ class _Products:
         coefficient = value.astype(np.float64) if isinstance(value, np.ndarray) else float(value)
         return Sum(() if isinstance(coefficient, float) and not coefficient else (Product(coefficient),))
 
+    def entry(self, matrix: object, row: Any, column: Any) -> Any:
+        raise Undecidable("an entry of a table is read at a position that varies")
+
     def lowest(self) -> Any:
         raise Undecidable("minus infinity is no number")
 

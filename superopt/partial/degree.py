@@ -86,6 +86,9 @@ class _Bounds:
     def picked(self, value: Extremes, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
         raise Undecidable("positions that are read at run time depend on values")
 
+    def entry(self, matrix: object, row: Any, column: Any) -> Extremes:
+        raise Undecidable("an entry of a table is read at a position that varies")
+
     def lowest(self) -> Extremes:
         raise Undecidable("minus infinity is in no field")
 

@@ -135,6 +135,9 @@ class Reading:
     def picked(self, value: Parts, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
         raise Undecidable("positions that are read at run time depend on values")
 
+    def entry(self, matrix: object, row: Any, column: Any) -> Parts:
+        raise Undecidable("an entry of a table is read at a position that varies")
+
     def lowest(self) -> Parts:
         raise Undecidable("minus infinity is in no field")
 
