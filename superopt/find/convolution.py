@@ -270,4 +270,5 @@ PADDED_DEPTHWISE = Universe(
         convolution(PADS, group=M, **SLIDING),
     ),
     ranges=_BROAD,
+    limit=3,
 )
