@@ -110,16 +110,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_order(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, workers: int = 1) -> Iterator[Any]:
+def in_order(
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, workers: int = 1, chunk: int = CHUNK
+) -> Iterator[Any]:
     """What a function that other processes can import makes of each tuple of arguments, in their order.
 
-    `workers` processes of this machine work on them, or this process where it is 1.
+    `workers` processes of this machine work on them, `chunk` at a time, or this process where it is 1.
     """
-    if workers == 1 or len(arguments) <= CHUNK:
+    if workers == 1 or len(arguments) <= chunk:
         yield from itertools.starmap(function, arguments)
         return
     with _pool(workers) as pool:
-        yield from pool.map(function, *zip(*arguments, strict=True), chunksize=CHUNK)
+        yield from pool.map(function, *zip(*arguments, strict=True), chunksize=chunk)
 
 
 class Tasks:

@@ -20,6 +20,9 @@ from superopt.rule import Rule, digest, laws
 from superopt.store import Entry, entry_of, families, objection, read_family, spec_digests, write_ledger
 from superopt.verdict import Counterexample, Proved, Refuted, Unknown, Verdict
 
+ALIKE = 32
+"""Rules that one process replays one after the other: those beside each other in a file ask for much that is the same."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -94,7 +97,7 @@ def prove_store(
         StoreError: the store cannot be read.
     """
     known = [(family, *pair) for family in families(folder) for pair in read_family(family, folder)]
-    verdicts = in_order(_checked, [(rule, entry, fresh, record, seed) for _, rule, entry in known], workers=workers)
+    verdicts = in_order(_checked, [(rule, entry, fresh, record, seed) for _, rule, entry in known], workers=workers, chunk=ALIKE)
     for (family, rule, entry), (verdict, how, choices) in zip(known, verdicts, strict=True):
         yield Row(rule.name, family, rule, verdict, how, choices, entry)
 
