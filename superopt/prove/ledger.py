@@ -97,7 +97,8 @@ def prove_store(
         StoreError: the store cannot be read.
     """
     known = [(family, *pair) for family in families(folder) for pair in read_family(family, folder)]
-    verdicts = in_order(_checked, [(rule, entry, fresh, record, seed) for _, rule, entry in known], workers=workers, chunk=ALIKE)
+    arguments = [(rule, entry, fresh, record, seed) for _, rule, entry in known]
+    verdicts = in_order(_checked, arguments, workers=workers, chunk=ALIKE)
     for (family, rule, entry), (verdict, how, choices) in zip(known, verdicts, strict=True):
         yield Row(rule.name, family, rule, verdict, how, choices, entry)
 
