@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt.errors import InvalidModelError, ShapeError
-from superopt.graph import subterms
+from superopt.graph import Size, subterms
 from superopt.model.bodies import Scope
 from superopt.model.cache import digest_of
 from superopt.model.dimensions import Sizing
@@ -167,10 +167,9 @@ class Search:
         """What finds as `find` does, and what that found before without looking again; where extents are open, it looks."""
 
         def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-            try:
-                key = ["found", getattr(find, "__name__", ""), dtype, *self.settings, nodes_of(start)[0]]
-            except ValueError:
+            if any(isinstance(n, Size) for term in subterms(*start) for n in term.shape):
                 return find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            key = ["found", getattr(find, "__name__", ""), dtype, *self.settings, nodes_of(start)[0]]
             record = self.clock.cache.get(key)
             if record is None:
                 record = recorded(find(start, rules, estimate=estimate, measure=measure, limits=limits))
