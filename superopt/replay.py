@@ -1,6 +1,6 @@
 """Replaying steps: each is shown to be right anew, by the strongest means there is for it, or refused.
 
-- proved: every root is exchanged for what a stored rule, or an operator's definition, says it equals;
+- proved: every root is exchanged for what a stored rule says it equals;
 - judged: a corrected mutant equals its program at every position, by values over prime fields, up to the error bound;
 - tested: the same of whole tensors with oracles in place of nonlinear functions, where no single match shows the step.
 """
@@ -12,17 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from superopt.composite import unfolded
-from superopt.errors import CertificateError, ShapeError, Undecidable
+from superopt.errors import CertificateError, Undecidable
 from superopt.graph import Term, subterms, variables
 from superopt.model.dimensions import FIXED, Sizing
-from superopt.op import apply, operator
 from superopt.partial.judge import judge
 from superopt.partial.oracle import agreement
 from superopt.recurrence import recurrences
 from superopt.rewrite.apply import PARTLY, State, Step
 from superopt.rewrite.instance import after, is_instance
-from superopt.rewrite.linear import LinearForms
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rule import Rule, digest
 
@@ -30,8 +27,7 @@ from superopt.rule import Rule, digest
 class Means(Enum):
     """How a step was shown to be right."""
 
-    RULE = "instances of proved rules"
-    DEFINITION = "by an operator's definition and proved rules"
+    PROVED = "proved"
     JUDGED = "judged"
     TESTED = "tested"
 
@@ -62,10 +58,6 @@ class Replay:
     @functools.cached_property
     def _stored(self) -> Mapping[str, Rule]:
         return {rule.name: rule for rule in self.rules}
-
-    @functools.cached_property
-    def _linear(self) -> LinearForms:
-        return LinearForms(RuleSet(self.rules))
 
     def followed(self, state: State, steps: Sequence[Step], sizings: Sequence[Sizing] = FIXED) -> tuple[State, list[Shown]]:
         """Where the steps lead from the state, and how each was shown to be right.
@@ -103,9 +95,9 @@ class Replay:
             raise CertificateError(f"step {step.rule!r} has not one replacement for each of its roots")
         for root, new in zip(step.roots, step.replacements, strict=True):
             if root not in there:
-                raise CertificateError(f"step {step.rule!r} replaces a {root.op} that is not there")
+                raise CertificateError(f"step {step.rule!r} replaces {root.op}, which is not there")
             if root.shape != new.shape:
-                raise CertificateError(f"step {step.rule!r} replaces a {root.op} by a term of another shape")
+                raise CertificateError(f"step {step.rule!r} replaces {root.op} by a term of another shape")
             if root.constant:
                 raise CertificateError(f"step {step.rule!r} replaces a weight")
         if not there.issuperset(variables(*step.replacements)):
@@ -118,9 +110,7 @@ class Replay:
         if step.rule in self._stored:
             rules = self._alone.setdefault(step.rule, RuleSet([self._stored[step.rule]]))
             if is_instance(step, state, rules):
-                return Shown(step.rule, Means.RULE, count)
-        elif self._is_defined(step):
-            return Shown(step.rule, Means.DEFINITION, count)
+                return Shown(step.rule, Means.PROVED, count)
         return Shown(step.rule, Means.TESTED, count, self._tested(step, sizings))
 
     def _judged(self, step: Step) -> list[float]:
@@ -128,7 +118,7 @@ class Replay:
         bounds: list[float] = []
         for root, new in zip(step.roots, step.replacements, strict=True):
             if _reads_others(new, root.args):
-                raise CertificateError(f"step {step.rule!r} reads more than the operands of a {root.op}")
+                raise CertificateError(f"step {step.rule!r} reads more than the operands of {root.op}")
             programs = Step(step.rule, (root,), (new,)).programs
             if programs not in self._errors:
                 try:
@@ -136,21 +126,10 @@ class Replay:
                 except Undecidable as error:
                     raise CertificateError(f"step {step.rule!r} cannot be judged: {error}") from error
                 if found.unequal:
-                    raise CertificateError(f"step {step.rule!r} is wrong at {1 - found.share} of the positions of a {root.op}")
+                    raise CertificateError(f"step {step.rule!r} is wrong at {1 - found.share} of the positions of {root.op}")
                 self._errors[programs] = found.log2_error
             bounds.append(self._errors[programs])
         return bounds
-
-    def _is_defined(self, step: Step) -> bool:
-        """Whether roots and replacements, recurrences written out in these, have one form by rules of linear operators."""
-        cache: dict[Term, Term] = {}
-        try:
-            return all(
-                self._linear.form(_written_out(new, cache)) is self._linear.form(root)
-                for root, new in zip(step.roots, step.replacements, strict=True)
-            )
-        except ShapeError:
-            return False
 
     def _tested(self, step: Step, sizings: Sequence[Sizing]) -> float:
         """The error bound of tests over prime fields at each of the sizings."""
@@ -160,11 +139,9 @@ class Replay:
             try:
                 found = agreement(*sides, seed=self.seed)
             except Undecidable as error:
-                raise CertificateError(
-                    f"step {step.rule!r} is no instance of the rule and cannot be tested: {error}"
-                ) from error
+                raise CertificateError(f"step {step.rule!r} matches no rule and cannot be tested: {error}") from error
             if not found.equal:
-                raise CertificateError(f"step {step.rule!r} is no instance of the rule, and values differ")
+                raise CertificateError(f"step {step.rule!r} is not right: values differ")
             bounds.append(found.log2_error)
         return max(bounds)
 
@@ -180,14 +157,3 @@ def _reads_others(term: Term, operands: Sequence[Term]) -> bool:
             done.add(one)
             stack += one.args
     return False
-
-
-def _written_out(root: Term, done: dict[Term, Term]) -> Term:
-    """The term with every recurrence in it as its steps one by one."""
-    for term in subterms(root):
-        if term not in done:
-            args = tuple(done[a] for a in term.args)
-            here = term if args == term.args else apply(term.op, *args, **dict(term.attributes))
-            recurrent = bool(term.args) and operator(term.op).unrolled is not None
-            done[term] = (unfolded(here) if recurrent else None) or here
-    return done[root]
