@@ -17,7 +17,7 @@ from superopt.certificate import Evidence
 from superopt.errors import CertificateError
 from superopt.graph import Term, subterms, variable
 from superopt.model.content import content_digest, require_same
-from superopt.model.dimensions import dimension
+from superopt.model.dimensions import Sizing, dimension
 from superopt.model.islands import Chart
 from superopt.model.known import with_known_stored
 from superopt.model.load import as_model, load
@@ -33,7 +33,7 @@ from superopt.rewrite.record import steps_recorded, steps_restored
 from superopt.rewrite.roofline import CPU, seconds
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find
-from superopt.rewrite.search import Limits
+from superopt.rewrite.search import Limits, search
 from superopt.rewrite.sweep import rebuilt
 from superopt.rule import Rule, parse_rule
 from superopt.segments import Gain, Segment, spliced, whole
@@ -167,6 +167,19 @@ def test_a_recurrence_is_tested(rules: list[Rule], tmp_path: Path) -> None:
     assert "rnn.definition" in tested.rules
     assert tested.log2_error is not None
     assert tested.log2_error < -60
+
+
+def test_steps_hold_at_every_size(rules: list[Rule], tmp_path: Path) -> None:
+    sizing = Sizing({"batch": 5})
+
+    def at_a_size(state: State) -> float:
+        return estimate(tuple(map(sizing.at, state)))
+
+    nodes = [helper.make_node("MatMul", ["x", name], [f"{name}x"]) for name in "wv"]
+    nodes += [helper.make_node("Add", ["wx", "vx"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    proto = model(nodes, {"x": ["batch", 64]}, {"y": ["batch", 64]}, [weight("w", 64, 64), weight("v", 64, 64)])
+    found = Certified(proto, search, at_a_size, rules, tmp_path).verified()
+    assert [kind.how for kind in found.kinds] == ["proved"]
 
 
 def test_the_command_says_how_each_step_was_shown(capsys: pytest.CaptureFixture[str], swept: Certified) -> None:
