@@ -327,6 +327,15 @@ def test_where_tensors_lie_does_not_matter(tmp_path: Path) -> None:
     assert content_digest(load(apart).model) == content_digest(as_model(proto))
 
 
+def test_looking_at_a_model_does_not_change_what_it_holds() -> None:
+    number = numpy_helper.from_array(np.array([2.0], np.float32))
+    nodes = [helper.make_node("Constant", [], ["c"], value=number), helper.make_node("Mul", ["x", "c"], ["y"])]
+    given = as_model(model(nodes, {"x": [4]}, {"y": [4]}))
+    before = content_digest(given)
+    Chart(with_known_stored(given))
+    assert content_digest(given) == before
+
+
 def test_weights_may_differ_in_their_last_places_alone() -> None:
     def with_weight(change: float) -> onnx.ModelProto:
         proto = steps_of_a_sequence()

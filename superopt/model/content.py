@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import onnx_ir as ir
+from onnx import NodeProto
 
 from superopt.errors import CertificateError
 from superopt.model.load import Model, as_model, as_proto
@@ -71,5 +72,19 @@ def _hollow(model: Model, mark: Callable[[ir.TensorProtocol], bytes]) -> bytes:
                 array = np.frombuffer(text + mark(tensor), dtype=np.uint8)
                 value.const_value = ir.tensor(array, name=value.name)
                 value.shape, value.type = ir.Shape(array.shape), ir.TensorType(ir.DataType.UINT8)
-    content: bytes = as_proto(as_model(as_proto(copy))).SerializeToString(deterministic=True)
+    proto = as_proto(as_model(as_proto(copy)))
+    _forget_names(proto.graph.node)
+    for function in proto.functions:
+        _forget_names(function.node)
+    content: bytes = proto.SerializeToString(deterministic=True)
     return content
+
+
+def _forget_names(nodes: Iterable[NodeProto]) -> None:
+    """Takes the names of tensors out of attributes, graphs in these included: they name nothing, and reading adds them."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for tensor in (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors:
+                tensor.ClearField("name")
+            for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                _forget_names(graph.node)
