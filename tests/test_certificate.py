@@ -24,7 +24,7 @@ from superopt.model.load import as_model, load
 from superopt.model.save import save
 from superopt.mutation import search_mutants
 from superopt.op import apply
-from superopt.replay import Replay
+from superopt.replay import Means, Replay
 from superopt.report.verification import Verification
 from superopt.rewrite.apply import State, Step
 from superopt.rewrite.instance import is_instance
@@ -35,7 +35,8 @@ from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find
 from superopt.rewrite.search import Limits, search
 from superopt.rewrite.sweep import rebuilt
-from superopt.rule import Rule, parse_rule
+from superopt.rewrite.widen import widened
+from superopt.rule import Rule, digest, parse_rule
 from superopt.segments import Gain, Segment, spliced, whole
 from superopt.store import load_rules
 from superopt.verify import verify
@@ -167,6 +168,21 @@ def test_a_recurrence_is_tested(rules: list[Rule], tmp_path: Path) -> None:
     assert "rnn.definition" in tested.rules
     assert tested.log2_error is not None
     assert tested.log2_error < -60
+
+
+def test_a_widened_island_is_tested(rules: list[Rule]) -> None:
+    x = variable("x", (1, 8, 6, 6))
+    w, v = (variable(n, (44, count, 1, 1), constant=True) for n, count in (("w", 8), ("v", 44)))
+    start = (apply("conv", relu(apply("conv", x, w, pads=(0, 0, 0, 0))), v, pads=(0, 0, 0, 0)),)
+    replay = Replay(rules, {rule.name: digest(rule) for rule in rules})
+    ways = list(widened(start, RuleSet(rules)))
+    assert ways
+    for state, steps in ways:
+        end, (shown,) = replay.followed(start, steps)
+        assert end == state
+        assert shown.means is Means.TESTED
+        assert shown.log2_error is not None
+        assert shown.log2_error < -60
 
 
 def test_steps_hold_at_every_size(rules: list[Rule], tmp_path: Path) -> None:
