@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,28 +59,29 @@ def steps_of_a_sequence() -> onnx.ModelProto:
         nodes.append(helper.make_node("Relu", [f"made{n}"], [f"y{n}"]))
     numbers = {"axis": 0} | {f"from{n}": 8 * n for n in range(4)} | {f"to{n}": 8 * n + 8 for n in range(4)}
     stored = [numpy_helper.from_array(np.array([value]), name) for name, value in numbers.items()]
-    outputs = {f"y{n}": [8, 64] for n in range(4)}
+    outputs: dict[str, Sequence[int | str]] = {f"y{n}": [8, 64] for n in range(4)}
     return model(nodes, {"x": [32, 64]}, outputs, [weight("w", 64, 64), *stored])
 
 
 def pooled() -> onnx.ModelProto:
     """Pooling that leaves pads out, of channels that no kernel likes."""
-    sides = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 0}
+    sides: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 0}
     nodes = [helper.make_node("AveragePool", ["x"], ["p"], **sides), helper.make_node("Relu", ["p"], ["y"])]
     return model(nodes, {"x": [1, 44, 8, 8]}, {"y": [1, 44, 8, 8]})
 
 
 def recurrent() -> onnx.ModelProto:
     """A simple recurrent network, unrolled."""
-    nodes, state = [], "h"
+    nodes, state = list[onnx.NodeProto](), "h"
     for n in range(3):
         nodes.append(helper.make_node("MatMul", [f"x{n}", "w"], [f"in{n}"]))
         nodes.append(helper.make_node("MatMul", [state, "r"], [f"on{n}"]))
         nodes.append(helper.make_node("Add", [f"in{n}", f"on{n}"], [f"sum{n}"]))
         nodes.append(helper.make_node("Add", [f"sum{n}", "b"], [f"all{n}"]))
         nodes.append(helper.make_node("Tanh", [f"all{n}"], [state := f"y{n}"]))
-    inputs = {"h": [2, 8]} | {f"x{n}": [2, 4] for n in range(3)}
-    return model(nodes, inputs, {f"y{n}": [2, 8] for n in range(3)}, [weight("w", 4, 8), weight("r", 8, 8), weight("b", 8)])
+    inputs: dict[str, Sequence[int | str]] = {"h": [2, 8], **{f"x{n}": [2, 4] for n in range(3)}}
+    outputs: dict[str, Sequence[int | str]] = {f"y{n}": [2, 8] for n in range(3)}
+    return model(nodes, inputs, outputs, [weight("w", 4, 8), weight("r", 8, 8), weight("b", 8)])
 
 
 def estimate(state: State) -> float:
