@@ -101,3 +101,9 @@ class Undecidable(SuperoptError):  # noqa: N818 (a verdict, as much as an error)
     """Two programs that no test over a finite field compares: no polynomials, or of more boxes than the budget allows."""
 
     exit_code = 27
+
+
+class CertificateError(SuperoptError):
+    """A certificate that cannot be read, is of other models, or says of a step what is not shown to be right."""
+
+    exit_code = 28

@@ -46,12 +46,13 @@ def tuned(tuning: Tuning | None) -> SessionTuning | None:
 
 def environment(device: Device) -> Environment:
     """The hardware and the versions that the measurements hold for."""
-    versions = {name: _version(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
+    versions = {name: version_of(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
     versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
     return Environment(device.name, device.provider, device.threads, versions)
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """The version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -83,7 +83,11 @@ def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
 
 
 def _program(term: Term) -> Term | None:
-    """The term's operator on variables; None where it is no polynomial in them, or adds up too little to be worth a look."""
+    """The term's operator on variables; None where it is no polynomial in them, adds up too little to be worth a look, or is of
+    open extents.
+    """
+    if not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
+        return None
     if operator(term.op).commutative or work(term).flops <= 2 * math.prod(term.sizes):
         return None
     names = (f"{'w' if arg.constant else 'x'}{place}" for place, arg in enumerate(term.args))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, overload
 
 from superopt.accuracy import admitted
+from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.figures import environment, reason, rounding, timing, tuned
 from superopt.model.bodies import runs
@@ -76,11 +78,12 @@ class Optimized(Generic[M]):
 
     `session_entries` are configuration entries with which ONNX Runtime's sessions of it should be made, where that was asked
     for: the model was measured in such sessions. `source` is the file that already holds exactly this model, if one does;
-    `external` whether the model that was given kept tensors in other files.
+    `external` whether the model that was given kept tensors in other files. `evidence` is what its certificate is made of.
     """
 
     model: M
     report: Report
+    evidence: Evidence
     source: Path | None = None
     external: bool = False
 
@@ -88,6 +91,13 @@ class Optimized(Generic[M]):
     def session_entries(self) -> dict[str, str]:
         """For `onnxruntime.SessionOptions.add_session_config_entry`; empty where nothing beats the defaults."""
         return dict(self.report.tuning.entries) if self.report.tuning is not None else {}
+
+    @functools.cached_property
+    def certificate(self) -> str:
+        """What was done, step by step, as a JSON object with which `superopt verify` checks the model; it is of the model as it
+        is when this is first asked for.
+        """
+        return self.evidence.certificate(as_model(self.model))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """The file at `path` holds the model; tensors that are too large for it, or were external, in `<file name>.data`.
@@ -193,10 +203,11 @@ def optimize(
                 candidate = run.improved(start, rules)
             candidate = run.accepted(start, candidate, original, Path(folder))
     report = run.report(loaded, candidate, rules)
+    evidence = run.evidence(loaded.model, rules, accepted=report.accepted)
     if isinstance(model, ModelProto):
-        return Optimized(as_proto(candidate) if report.accepted else model, report, external=loaded.external)
+        return Optimized(as_proto(candidate) if report.accepted else model, report, evidence, external=loaded.external)
     unchanged = None if report.accepted or loaded.external else loaded.path
-    return Optimized(candidate if report.accepted else loaded.model, report, unchanged, loaded.external)
+    return Optimized(candidate if report.accepted else loaded.model, report, evidence, unchanged, loaded.external)
 
 
 def _first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing]) -> tuple[str, bool]:
@@ -369,6 +380,11 @@ class _Run:
         left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if taken < found else ""
         large = f", with {self.too_large} improved segments left out for the growth of weights" if self.too_large else ""
         return sessions + left_out + large
+
+    def evidence(self, original: Model, rules: list[Rule], *, accepted: bool) -> Evidence:
+        """What a certificate is made of."""
+        sizes = [sizing.numbers for sizing in self.sizings if sizing.numbers]
+        return Evidence(original, accepted, self.taken if accepted else (), rules, sizes)
 
     def share(self, done: float) -> None:
         """Tells the listener how much of the comparison is done."""

@@ -25,7 +25,7 @@ from superopt.rewrite import roofline
 from superopt.rewrite.apply import PARTLY, State, computed
 from superopt.rewrite.canonical import Canonical, canonical
 from superopt.rewrite.partition import windows
-from superopt.rewrite.record import code_version, nodes_of, recorded, restored
+from superopt.rewrite.record import code_version, is_open, nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find, gains, search_all, weight_elements
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
@@ -169,10 +169,9 @@ class Search:
         """What finds as `find` does, and what that found before without looking again; where extents are open, it looks."""
 
         def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-            try:
-                key = ["found", getattr(find, "__name__", ""), dtype, *self.settings, nodes_of(start)[0]]
-            except ValueError:
+            if is_open(start):
                 return find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            key = ["found", getattr(find, "__name__", ""), dtype, *self.settings, nodes_of(start)[0]]
             record = self.clock.cache.get(key)
             if record is None:
                 record = recorded(find(start, rules, estimate=estimate, measure=measure, limits=limits))

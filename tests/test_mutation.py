@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from superopt.graph import Term, subterms, variable
+from superopt.model.dimensions import dimension
 from superopt.mutation import search_mutants
 from superopt.op import apply
 from superopt.partial.judge import compared
@@ -89,3 +90,9 @@ def test_nothing_is_exchanged_where_nothing_is_cheaper() -> None:
 def test_the_deadline_is_kept() -> None:
     found = searched(Limits(deadline=time.monotonic()))
     assert (found.outputs, found.steps, found.stopped) == ((TWICE,), (), OUT_OF_TIME)
+
+
+def test_operators_of_open_extents_are_left_as_they_are() -> None:
+    start = (apply("relu", pooled(variable("x", (dimension("batch"), 6, 12, 12)))),)
+    found = search_mutants(start, RuleSet([]), estimate=lambda _: 1.0, measure=lambda _: 1.0)
+    assert (found.outputs, found.steps) == (start, ())

@@ -13,7 +13,7 @@ from superopt.model.dimensions import Sizing, dimension
 from superopt.op import apply
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State
-from superopt.rewrite.record import nodes_of, recorded, restored
+from superopt.rewrite.record import is_open, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import gains
 from superopt.rewrite.search import OUT_OF_TIME, Limits
@@ -153,9 +153,9 @@ def test_what_was_found_is_what_is_restored(state: State) -> None:
     assert restored(json.loads(json.dumps(recorded(found)))) == found
 
 
-def test_open_extents_are_not_recorded() -> None:
-    with pytest.raises(ValueError, match="open extent"):
-        nodes_of([variable("x", (dimension("batch"), 4))])
+def test_open_extents_are_known() -> None:
+    assert is_open([apply("relu", variable("x", (dimension("batch"), 4)))])
+    assert not is_open([apply("relu", variable("x", (3, 4)))])
 
 
 def test_parts_whose_ends_are_open_are_joined() -> None:

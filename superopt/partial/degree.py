@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -47,7 +47,7 @@ def _sum(a: float, b: float) -> float:
     return high if low == -math.inf else high + math.log2(1 + 2 ** (low - high))
 
 
-class _Bounds:
+class Bounds:
     """The interpretation of index notation in which a value is `Extremes`, conditions and indices being ignored."""
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
@@ -103,14 +103,19 @@ def extremes(program: Term) -> Extremes:
     root = written_out(program)
     known: dict[Term, Extremes] = {}
     for term in subterms(root):
-        known[term] = Extremes(1, 0.0) if term.is_variable else _bounds(term, known)
+        known[term] = Extremes(1, 0.0) if term.is_variable else bounds(term, known, Bounds())
     return known[root]
 
 
-def _bounds(term: Term, known: dict[Term, Extremes]) -> Extremes:
+def bounds(term: Term, known: Mapping[Term, Extremes], meaning: Bounds) -> Extremes:
+    """What the term's root makes of what is known of its operands, under an interpretation whose values are `Extremes`.
+
+    Raises:
+        Undecidable: it is no polynomial in them, or a number in it is in no field.
+    """
     operands = [index.Tensor(a.shape, functools.partial(_constant, known[a])) for a in term.args]
     try:
-        with index.interpreted(_Bounds()):
+        with index.interpreted(meaning):
             result = interpret(term, operands)
             value: Extremes = result.at(*(n - 1 for n in term.sizes))
     except Undecidable as error:

@@ -28,12 +28,21 @@ class Step:
     replacements: tuple[Term, ...]
 
     @property
+    def programs(self) -> tuple[Term, Term]:
+        """What is exchanged for what at the first root, whose operands are variables."""
+        (root, *_), (replacement, *_) = self.roots, self.replacements
+        names = {
+            arg: variable(f"{'w' if arg.constant else 'x'}{n}", arg.shape, constant=arg.constant)
+            for n, arg in enumerate(root.args)
+        }
+        program = apply(root.op, *(names[arg] for arg in root.args), **dict(root.attributes))
+        return program, rebuild(replacement, names)
+
+    @property
     def text(self) -> str:
         """What is exchanged for what, the first root's operands being variables."""
-        (root, *_), (replacement, *_) = self.roots, self.replacements
-        names = {arg: variable(f"{'w' if arg.constant else 'x'}{n}", arg.shape) for n, arg in enumerate(root.args)}
-        program = apply(root.op, *(names[arg] for arg in root.args), **dict(root.attributes))
-        return f"{show(program)}  {PARTLY}  {show(rebuild(replacement, names))}"
+        program, replacement = self.programs
+        return f"{show(program)}  {PARTLY}  {show(replacement)}"
 
 
 def computed(state: State) -> list[Term]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from superopt.graph import Term, subterms, variable
+from superopt.extent import Dim, Entry, Sym, floor_divide, inverse
+from superopt.graph import Atom, Extent, Size, Term, size, subterms, variable
 from superopt.op import apply
 from superopt.rewrite.apply import State, Step
 from superopt.rewrite.search import Found
 
 Json: TypeAlias = "Any"
+ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry}
+"""Atoms of extents that are not simplified, by the names of their kinds."""
 
 
 @functools.cache
@@ -28,42 +33,62 @@ def code_version() -> str:
 
 
 def nodes_of(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
-    """Every term in these, operands first, as an operator, the places of its operands and its attributes; and its place.
-
-    Raises:
-        ValueError: an attribute is no number, text or tuple of these: an extent is open.
-    """
+    """Every term in these, operands first, as an operator, the places of its operands and its attributes; and its place."""
     order = subterms(*terms)
     place = {term: position for position, term in enumerate(order)}
     return [_node(term, place.__getitem__) for term in order], place.__getitem__
 
 
-def recorded(found: Found) -> Json:
-    """What was found, as JSON values.
+def is_open(terms: Sequence[Term]) -> bool:
+    """Whether an extent in the terms is open: then what is found for them depends on the sizes that it was measured at."""
+    return any(isinstance(n, Size) for term in subterms(*terms) for n in term.shape)
 
-    Raises:
-        ValueError: an extent is open.
-    """
-    terms = [*found.outputs, *(term for step in found.steps for term in (*step.roots, *step.replacements))]
-    nodes, place = nodes_of(terms)
-    steps = [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in found.steps]
+
+def recorded(found: Found) -> Json:
+    """What was found, as JSON values."""
+    nodes, place, steps = _steps(found.steps, found.outputs)
     numbers = [found.before, found.after, found.expanded, found.stopped]
     return {"nodes": nodes, "outputs": [*map(place, found.outputs)], "steps": steps, "numbers": numbers}
 
 
 def restored(record: Json) -> Found:
     """What was recorded."""
+    terms = _terms(record["nodes"])
+    steps = _restored(record["steps"], terms)
+    before, after, expanded, stopped = record["numbers"]
+    return Found(tuple(terms[n] for n in record["outputs"]), steps, before, after, expanded, stopped)
+
+
+def steps_recorded(steps: Sequence[Step]) -> Json:
+    """The steps alone, as JSON values."""
+    nodes, _, recorded_steps = _steps(steps, ())
+    return {"nodes": nodes, "steps": recorded_steps}
+
+
+def steps_restored(record: Json) -> tuple[Step, ...]:
+    """The steps that were recorded."""
+    return _restored(record["steps"], _terms(record["nodes"]))
+
+
+def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
+    """The terms of the steps and outputs, the place of each, and the steps by these places."""
+    nodes, place = nodes_of([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
+    return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]
+
+
+def _terms(nodes: Sequence[Json]) -> list[Term]:
     terms: list[Term] = []
-    for op, operands, attributes in record["nodes"]:
+    for op, operands, attributes in nodes:
         values = {name: _value(value) for name, value in attributes.items()}
         terms.append(_variable(values) if op == "" else apply(op, *(terms[n] for n in operands), **values))
+    return terms
 
+
+def _restored(steps: Sequence[Json], terms: Sequence[Term]) -> tuple[Step, ...]:
     def taken(places: Sequence[int]) -> State:
         return tuple(terms[n] for n in places)
 
-    steps = tuple(Step(rule, taken(roots), taken(replacements)) for rule, roots, replacements in record["steps"])
-    before, after, expanded, stopped = record["numbers"]
-    return Found(taken(record["outputs"]), steps, before, after, expanded, stopped)
+    return tuple(Step(rule, taken(roots), taken(replacements)) for rule, roots, replacements in steps)
 
 
 def _node(term: Term, place: Callable[[Term], int]) -> Json:
@@ -86,15 +111,37 @@ def _json(value: object) -> Json:
             return {"fraction": [value.numerator, value.denominator]}
         case tuple():
             return [_json(v) for v in value]
+        case Size():
+            return {"sum": [[_json(coefficient), *map(_atom, monomial)] for monomial, coefficient in value.terms]}
         case _:
-            raise ValueError(f"an open extent: {value}")
+            raise ValueError(f"no number, text or extent: {value}")
+
+
+def _atom(atom: Atom) -> Json:
+    """What an open extent is made of: the kind of atom, and its parts."""
+    return [type(atom).__name__, *(_json(getattr(atom, f.name)) for f in fields(atom))]
 
 
 def _value(value: Json) -> Any:
     match value:
         case {"fraction": [numerator, denominator]}:
             return Fraction(numerator, denominator)
+        case {"sum": terms}:
+            return sum(math.prod((_made(a) for a in atoms), start=_value(coefficient)) for coefficient, *atoms in terms)
         case list():
             return tuple(map(_value, value))
         case _:
             return value
+
+
+def _made(atom: Json) -> Extent:
+    """The extent that is the atom, simplified as it would have been."""
+    match atom:
+        case ["Floor", numerator, denominator]:
+            return floor_divide(_value(numerator), _value(denominator))
+        case ["Inverse", of]:
+            return inverse(_value(of))
+        case [kind, *parts]:
+            return size(ATOMS[kind](*map(_value, parts)))
+        case _:
+            raise ValueError(f"no atom of an extent: {atom}")

@@ -1,0 +1,179 @@
+"""Whether programs of any operators are equal, tested on whole tensors over prime fields: nonlinear functions become oracles.
+
+An oracle gives for each combination of residues others that look random, the same wherever it is asked (Bellare and Rogaway,
+Random oracles are practical, 1993), and a maximum is a sum of what an oracle says of each value. So programs that agree are
+equal whatever the functions are, but for the chance that values meet which differ as polynomials (Schwartz and Zippel); those
+that are equal by a law of some function alone may be found to differ, but no unequal ones to agree. See docs/certificates.md.
+"""
+
+# ruff: noqa: ARG002 (the methods are those of every interpretation)
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.errors import ShapeError, Undecidable
+from superopt.evaluate import evaluate
+from superopt.graph import Extent, Term, subterms, variables
+from superopt.partial.degree import Bounds, Extremes, bounds
+from superopt.partial.field import BITS, Array, PrimeFields, Residues, TooLarge, drawn, primes
+from superopt.partial.reading import written_out
+from superopt.work import total_work
+
+LOG2_ERROR = -60.0
+MOST_QUESTIONS = 26
+"""The logarithm to base 2 of how often oracles are asked, by which the number of fields is chosen."""
+STATE = 128
+"""Bits by which an oracle tells combinations of residues apart."""
+MOST_FLOPS = 1 << 34
+"""Operations of both programs, beyond which whole tensors take too long."""
+
+Words = npt.NDArray[np.uint64]
+_FIRST, _SECOND, _STEP = (np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Whether programs had the same values at every position, in `fields` prime fields.
+
+    Where they had, the probability that they differ is at most 2 ** `log2_error`; where not, some function tells them apart.
+    """
+
+    equal: bool
+    fields: int
+    log2_error: float
+
+
+def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0) -> Agreement:
+    """Whether each program equals the one in its place among the others, at all positions, on one random input.
+
+    Raises:
+        Undecidable: shapes differ, an extent is no number, a number is in no field, or the programs are too large.
+    """
+    both = (*programs, *others)
+    if not all(isinstance(n, int) for term in subterms(*both) for n in term.shape):
+        raise Undecidable("a size is not a number")
+    if [t.shape for t in programs] != [t.shape for t in others]:
+        raise Undecidable("the shapes differ")
+    if total_work(both).flops > MOST_FLOPS:
+        raise Undecidable(f"more than {MOST_FLOPS} operations would have to be done in prime fields")
+    roots = tuple(map(written_out, both))
+    worst = _worst(roots)
+    lost = int(max(2 * worst.numerators + 2 * worst.denominator, 0.0) / (BITS - 0.01))
+    per_field = BITS - 0.01 - math.log2(max(worst.degree, 1))
+    if per_field <= 0:
+        raise Undecidable(f"degree {worst.degree} is too high for the fields")
+    count = math.ceil((2 * MOST_QUESTIONS - LOG2_ERROR) / per_field) + lost
+    domain = Oracles(primes(count), seed)
+    arrays = {v.name: _inputs(v, domain, seed) for v in variables(*roots)}
+    try:
+        values = evaluate(roots, arrays, lambda _: None, domain)
+    except (TooLarge, MemoryError) as error:
+        raise Undecidable("the tensors are too large for prime fields") from error
+    except (ShapeError, NotImplementedError) as error:
+        raise Undecidable(f"an operator has no values in prime fields ({error})") from error
+    half = len(programs)
+    equal = all(np.array_equal(a, b) for a, b in zip(values[:half], values[half:], strict=True))
+    asked = math.log2(domain.asked + sum(math.prod(t.sizes) for t in programs) + 1)
+    log2_error = max(2 * asked - (count - lost) * per_field, 2 * asked - STATE)
+    if log2_error > LOG2_ERROR:
+        raise Undecidable(f"oracles are asked too often: 2 ** {asked:.0f} times")
+    return Agreement(equal, count, log2_error)
+
+
+def _inputs(v: Term, domain: PrimeFields, seed: int) -> Array:
+    flat = drawn(f"{v.name}{v.sizes}", np.arange(math.prod(v.sizes)), seed, domain.moduli)
+    return flat.reshape(*v.sizes, -1)
+
+
+class Oracles(PrimeFields):
+    """Prime fields in which functions that are no polynomials are oracles; `asked` counts for how many values, at most."""
+
+    def __init__(self, moduli: Sequence[int], seed: int) -> None:
+        super().__init__(moduli)
+        self.seed = seed
+        self.asked = 0
+
+    def lowest(self) -> Residues:
+        """Values that no other expression has: what a maximum leaves out."""
+        return self.read(drawn("minus infinity", np.zeros(1, np.int64), self.seed, self.moduli)[0])
+
+    def max(self, value: Residues) -> Residues:
+        array = value.array
+        left_out = (array == self.lowest().array).all(axis=-1, keepdims=True)
+        found = np.where(left_out, 0, self._asked("maximum", [array]))
+        return self.read(found.sum(axis=0) % self.moduli)
+
+    def call(self, function: str, *values: Residues) -> Residues:
+        arrays = [v.array for v in values]
+        if function == "larger":
+            return self.max(self.read(np.stack(np.broadcast_arrays(*arrays))))
+        return self.read(self._asked(function, arrays))
+
+    def _asked(self, function: str, arrays: Sequence[Array]) -> Array:
+        """What the function's oracle says of each combination of residues: others in every field."""
+        name = hashlib.blake2b(f"{self.seed}:{function}".encode(), digest_size=16).digest()
+        keys = np.frombuffer(name, dtype=np.uint64)
+        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        one, other = (np.full(shape[:-1], key, np.uint64) for key in keys)
+        for array in arrays:
+            for field in range(shape[-1]):
+                word = array[..., field].astype(np.uint64)
+                one, other = _mixed(one * _STEP + word), _mixed((other ^ word) * _FIRST + _STEP)
+        self.asked += math.prod(shape[:-1])
+        fields = np.arange(1, shape[-1] + 1, dtype=np.uint64) * _SECOND
+        state = _mixed(_mixed(one[..., None] + fields) ^ other[..., None])
+        return np.asarray((state % self.moduli.astype(np.uint64)).astype(np.int64))
+
+
+def _mixed(state: Words) -> Words:
+    for shift, factor in ((30, _FIRST), (27, _SECOND)):
+        state = (state ^ (state >> np.uint64(shift))) * factor
+    return state ^ (state >> np.uint64(31))
+
+
+# ---------------------------------------------------------------- degrees between oracles
+
+
+FRESH = Extremes(1, 0.0)
+"""What an oracle says: as good as a variable."""
+
+
+class _Between(Bounds):
+    """The interpretation of `Bounds` in which oracles give fresh variables; `met` has what they were asked."""
+
+    def __init__(self) -> None:
+        self.met: list[Extremes] = []
+
+    def maximum(self, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
+        self.met.append(body(0))
+        return Extremes(1, math.log2(max(int(extent), 1)))  # type: ignore[arg-type]
+
+    def call(self, function: str, *arguments: Extremes) -> Extremes:
+        self.met += arguments
+        return FRESH
+
+    def picked(self, value: Extremes, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
+        self.met += [value + Extremes(0, math.log2(max(int(extent), 1))), body(0)]  # type: ignore[arg-type]
+        return FRESH
+
+    def lowest(self) -> Extremes:
+        return FRESH
+
+
+def _worst(roots: Sequence[Term]) -> Extremes:
+    """The highest degree and the largest coefficients of what is a polynomial between oracles, and of the programs."""
+    known: dict[Term, Extremes] = {}
+    meaning = _Between()
+    for term in subterms(*roots):
+        known[term] = FRESH if term.is_variable else bounds(term, known, meaning)
+    every = [*meaning.met, *(known[root] for root in roots)]
+    degree = max(e.degree for e in every)
+    return Extremes(degree, max(e.numerators for e in every), max(e.denominator for e in every))
