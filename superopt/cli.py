@@ -21,7 +21,7 @@ import superopt
 from superopt.errors import StoreError, SuperoptError, UnprovedError, UnreadableRulesError
 from superopt.model.dimensions import combinations
 from superopt.model.save import save_text, writable
-from superopt.quantities import extents, positive, seconds
+from superopt.quantities import choices, extents, positive, seconds
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
 from superopt.report.progress import Listener, Progress
@@ -104,6 +104,8 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     about = "measure, first, which of ONNX Runtime's own optimizers sessions should do without, and optimize for those"
     command.add_argument("--tune", action="store_true", help=about)
+    about = "what the search may do: rules, mutants, or rules,mutants (default)"
+    command.add_argument("--moves", type=choices("rules", "mutants"), default=("rules", "mutants"), metavar="M,M", help=about)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
     command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
     command.set_defaults(run=run_optimize)
@@ -206,6 +208,7 @@ def run_optimize(options: argparse.Namespace) -> int:
             shapes=combinations(dict(options.shape)),
             cache=options.cache,
             tune=options.tune,
+            moves=options.moves,
             progress=listener,
         )
     optimized.save(options.target)

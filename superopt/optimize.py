@@ -56,6 +56,8 @@ lie between: a seam of the others is inside.
 
 The share of the budget that is spent when a pass ends at the latest.
 """
+MOVES = ("rules", "mutants")
+"""What a search may do: rewrite by rules, exchange operators for corrected mutants."""
 GROWTH = 0.5
 """How much larger the weights may become, as a share of those of the original."""
 GROWTH_AT_LEAST = 2**20
@@ -110,6 +112,7 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    moves: Sequence[str] = MOVES,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
 
@@ -125,6 +128,7 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    moves: Sequence[str] = MOVES,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
 
@@ -139,6 +143,7 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    moves: Sequence[str] = MOVES,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -148,7 +153,8 @@ def optimize(
     the search may take (checking and comparing come on top), `seed` that of every random choice. `cache` is the file that keeps
     measured times, in the user's cache folder by default. With `tune`, sessions of the model are first measured without each of
     ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
-    `progress` is told where the work stands.
+    `moves` are what the search may do, of `MOVES`; with none of them the model stays as it is. `progress` is told where the
+    work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
@@ -161,9 +167,12 @@ def optimize(
         ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
         StoreError: the stored rules are not proved as they stand.
         CheckFailedError: the rewritten model is not valid, or strays further from a float64 run than the original.
+        ValueError: there is no such move.
     """
+    if unknown := set(moves) - {*MOVES}:
+        raise ValueError(f"no move {min(unknown)!r}: they are {' and '.join(MOVES)}")
     path = Path(cache) if cache is not None else default_path()
-    run = _Run(Device(provider, threads), budget, seed, path, progress or silent)
+    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, moves)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
             rules = load_rules()
@@ -217,6 +226,12 @@ def _first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequ
     return "", seconds < SHORT * len(sizings) * len(loaded.model.graph)
 
 
+def chosen(moves: Sequence[str]) -> dict[str, float]:
+    """The passes that make these moves, and the share of the budget that is spent when each ends: the last has all of it."""
+    passes = {kind: share for kind, share in PASSES.items() if ("mutants" if kind == "mutants" else "rules") in moves}
+    return {kind: share / max(passes.values()) for kind, share in passes.items()}
+
+
 def _count(model: Model) -> int:
     return sum(1 for _ in nodes_of(model))
 
@@ -230,6 +245,7 @@ class _Run:
     seed: int
     cache: Path
     listener: Listener
+    moves: Sequence[str] = MOVES
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
@@ -263,7 +279,8 @@ class _Run:
         clock = Clock(self.device, times, resident=weights, together=self.short)
         search = Search(rules, clock, opset_of(model), self.sizings, self.budget)
         self.growth = growth = GROWTH * weights + GROWTH_AT_LEAST
-        for number, (kind, share) in enumerate(PASSES.items(), 1):
+        passes = chosen(self.moves)
+        for number, (kind, share) in enumerate(passes.items(), 1):
             chart = Chart(model)
             islands = chart.islands()
             if number == 1:

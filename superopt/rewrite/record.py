@@ -51,12 +51,18 @@ def recorded(found: Found) -> Json:
     return {"nodes": nodes, "outputs": [*map(place, found.outputs)], "steps": steps, "numbers": numbers}
 
 
-def restored(record: Json) -> Found:
-    """What was recorded."""
+def terms_of(nodes: Sequence[Json]) -> list[Term]:
+    """The terms that `nodes_of` wrote down, each in its place."""
     terms: list[Term] = []
-    for op, operands, attributes in record["nodes"]:
+    for op, operands, attributes in nodes:
         values = {name: _value(value) for name, value in attributes.items()}
         terms.append(_variable(values) if op == "" else apply(op, *(terms[n] for n in operands), **values))
+    return terms
+
+
+def restored(record: Json) -> Found:
+    """What was recorded."""
+    terms = terms_of(record["nodes"])
 
     def taken(places: Sequence[int]) -> State:
         return tuple(terms[n] for n in places)
