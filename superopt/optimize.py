@@ -279,8 +279,7 @@ class _Run:
         clock = Clock(self.device, times, resident=weights, together=self.short)
         search = Search(rules, clock, opset_of(model), self.sizings, self.budget)
         self.growth = growth = GROWTH * weights + GROWTH_AT_LEAST
-        passes = chosen(self.moves)
-        for number, (kind, share) in enumerate(passes.items(), 1):
+        for number, (kind, share) in enumerate(chosen(self.moves).items(), 1):
             chart = Chart(model)
             islands = chart.islands()
             if number == 1:
