@@ -89,6 +89,7 @@ def run_optimize(options: argparse.Namespace) -> int:
             tune=options.tune,
             tolerance=options.tolerance,
             growth=options.growth,
+            moves=options.moves,
             progress=listener,
         )
     optimized.save(options.target)

@@ -391,20 +391,3 @@ def disjunction(*parts: Cond) -> Cond:
 def parts_of(condition: Cond) -> tuple[Cond, ...]:
     """The conditions that together make this one; none for True."""
     return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
-
-
-def negation(condition: Cond) -> Cond:
-    """The condition does not hold."""
-    match condition:
-        case bool():
-            return not condition
-        case Compare(">=", left):
-            return at_least(-1, left)
-        case Compare("==", left):
-            return Compare("!=", left)
-        case Compare(_, left):
-            return Compare("==", left)
-        case AllOf(parts):
-            return disjunction(*(negation(p) for p in parts))
-        case AnyOf(parts):
-            return conjunction(*(negation(p) for p in parts))

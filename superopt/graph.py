@@ -31,12 +31,11 @@ from superopt.extent import (
     integral,
     inverse,
     magnitude_of,
-    negation,
     same,
     show_extent,
     size,
 )
-from superopt.substitution import substitute, substitute_cond
+from superopt.substitution import negation, substitute, substitute_cond
 
 __all__ = [
     "VARIABLE",

@@ -1,7 +1,9 @@
 """Mutants in the search: operators of an island exchanged for cheaper programs that are right nearly everywhere, corrected.
 
-Each operator application that is a polynomial in its operands is a program, looked at once however often it occurs. Mutants
-that measure cheaper before anything is corrected are judged, corrected, and measured again with the correction included.
+Each operator application that is a polynomial in its operands is a program, looked at once however often it occurs, and once
+on a device. What a mutant costs does not depend on its weights' values, so mutants are timed with variables in their place:
+first what calculates in them, at a glance, then all of them. Weights are solved for where that is cheaper than the best so far;
+what comes of it is judged, corrected, and measured again with the correction. What is left is tried in the program's place.
 """
 
 from __future__ import annotations
@@ -9,18 +11,21 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any, Protocol, TypeAlias
 
 from superopt.errors import Undecidable
 from superopt.graph import Term, subterms, variable
 from superopt.linearity import degrees
 from superopt.op import apply, operator, rebuild
-from superopt.partial.correct import corrections
-from superopt.partial.judge import judge
-from superopt.partial.mutate import Mutant, Program, mutants
+from superopt.partial.correct import Corrected, corrections
+from superopt.partial.judge import Judgement, judge
+from superopt.partial.mutate import Mutant, Program, Sketch, sketches
 from superopt.rewrite.apply import PARTLY, State, Step, computed
+from superopt.rewrite.record import nodes_of, terms_of
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
 from superopt.work import work
@@ -32,30 +37,87 @@ MOST_MUTANTS = 24
 MOST_DEARER = 3.0
 """How many times what the operator costs by estimate a mutant may, for it to be measured."""
 MOST_CORRECTIONS = 3
+ROUGH = 0.05
+"""The relative error of a glance."""
+WORTH = 0.03
+"""The part of a program's time that a mutant must save for its weights to be solved for, by a glance and by measurement."""
+MOST_REPAIRS = 8
+"""Corrected mutants of one operator that are tried in its place, those first that take the least time by themselves."""
+
+Json: TypeAlias = "Any"
+
+
+class Memory(Protocol):
+    """Where JSON values are kept under keys."""
+
+    def get(self, key: Sequence[Json]) -> Json | None: ...
+
+    def put(self, key: Sequence[Json], value: Json) -> None: ...
+
+
+@dataclass
+class Tally:
+    """What a search for mutants did: how many of what, and processor seconds by stage.
+
+    Judgements of mutants compared `positions` of the `total` positions of programs. `remembered` counts programs of which
+    everything was known.
+    """
+
+    programs: int = 0
+    remembered: int = 0
+    enumerated: int = 0
+    measured: int = 0
+    solved: int = 0
+    judged: int = 0
+    corrected: int = 0
+    positions: int = 0
+    total: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Adds the time taken inside to that of the stage."""
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - start
 
 
 class _OutOfTimeError(Exception):
-    """The deadline is reached while mutants are being priced."""
+    """The deadline is reached while mutants are being looked at."""
 
 
 @dataclass(frozen=True)
-class Repaired:
-    """A term that equals a program, what it was made of, and what the island costs with it, in seconds."""
+class Repair:
+    """A term that equals a program, what it was made of, and the seconds that it takes by itself."""
 
     term: Term
     name: str
-    cost: float
+    seconds: float
 
 
-def search_mutants(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
+def search_mutants(
+    start: State,
+    rules: RuleSet,
+    *,
+    estimate: Cost,
+    measure: Cost,
+    limits: Limits | None = None,
+    glance: Cost | None = None,
+    memory: Memory | None = None,
+    tally: Tally | None = None,
+) -> Found:
     """The state with each program exchanged for the cheapest corrected mutant met, where that is cheaper; `start` if none is.
 
     Programs come first that take the most times what arithmetic and traffic alone would take: where a kernel is near that, no
     other form gains much. Each may take a share of the time that is left: half of it by that ratio, half equally. `rules` are
-    left to the other passes.
+    left to the other passes. `glance` measures roughly, and faster. All that there is to find of a program is kept in `memory`,
+    which has nothing of other devices in it, and taken from there. `tally` counts.
     """
     del rules
     deadline = (limits or Limits()).deadline
+    bench = _Bench(estimate, measure, glance or measure, memory, tally or Tally())
     state, steps, looked = start, list[Step](), 0
     before = cost = measure(start)
     ratios = _programs(start, estimate, measure)
@@ -65,12 +127,14 @@ def search_mutants(start: State, rules: RuleSet, *, estimate: Cost, measure: Cos
         share = (ratios[waiting[0]] / sum(ratios[p] for p in waiting) + 1 / len(waiting)) / 2
         program = waiting.pop(0)
         looked += 1
-        repaired = _repaired(program, state, cost, estimate, measure, now + share * (deadline - now))
-        if repaired is not None:
-            state, more = _exchanged(state, program, repaired.term, repaired.name)
+        repairs = bench.repairs(program, now + share * (deadline - now))
+        placed = {r: measure(_exchanged(state, program, r.term, r.name)[0]) for r in repairs[:MOST_REPAIRS]}
+        best = min(placed, key=placed.__getitem__, default=None)
+        if best is not None and placed[best] < cost * (1 - NOISE):
+            cost = placed[best]
+            state, more = _exchanged(state, program, best.term, best.name)
             steps += more
-            cost = repaired.cost
-    stopped = OUT_OF_TIME if waiting else "every operator was looked at"
+    stopped = OUT_OF_TIME if waiting or bench.cut_short else "every operator was looked at"
     return Found(state, tuple(steps), before, cost, looked, stopped)
 
 
@@ -96,52 +160,142 @@ def _program(term: Term) -> Term | None:
     return program if all(math.isfinite(d) for monomial in degrees(program) for d in monomial) else None
 
 
-def _repaired(program: Term, state: State, cost: float, estimate: Cost, measure: Cost, deadline: float) -> Repaired | None:
-    """The cheapest corrected mutant met with which the state costs less than it does; None where there is none."""
-    best: Repaired | None = None
+class _Bench:
+    """Where programs get their mutants: each is sketched, measured, solved for, judged, corrected, and measured again.
 
-    def cheaper(term: Term) -> float | None:
-        least = cost if best is None else best.cost
-        seconds = measure(_exchanged(state, program, term, "")[0])
-        return seconds if seconds < least * (1 - NOISE) else None
+    `cut_short` says whether a deadline ended that for any of them.
+    """
 
-    for mutant in _mutants(program, estimate, deadline):
-        term = mutant.term
-        if not isinstance(term, Term) or cheaper(term) is None:
-            continue
-        for corrected, kind in _corrected(program, term, lambda t: estimate((t,))):
-            seconds = cheaper(corrected)
-            if seconds is not None:
-                best = Repaired(corrected, f"{PARTLY} {', '.join(mutant.made)}; {kind}", seconds)
-    return best
+    def __init__(self, estimate: Cost, measure: Cost, glance: Cost, memory: Memory | None, tally: Tally) -> None:
+        self.estimate, self.measure, self.glance, self.memory, self.tally = estimate, measure, glance, memory, tally
+        self.cut_short = False
+
+    def repairs(self, program: Term, deadline: float) -> list[Repair]:
+        """Corrected mutants that are cheaper than the program by themselves, the cheapest first, each cheaper than any of those
+        that were met before it.
+        """
+        self.tally.programs += 1
+        key = _key(program)
+        record = self.memory.get(key) if self.memory is not None and key is not None else None
+        if record is not None:
+            self.tally.remembered += 1
+            return _restored(record)
+        found: list[Repair] = []
+        try:
+            for repair in self._found(program, deadline):
+                found.append(repair)  # noqa: PERF402 (what was found before a deadline stays)
+        except _OutOfTimeError:
+            self.cut_short = True
+            return sorted(found, key=lambda r: r.seconds)
+        found.sort(key=lambda r: r.seconds)
+        if self.memory is not None and key is not None:
+            self.memory.put(key, _recorded(found))
+        return found
+
+    def _found(self, program: Term, deadline: float) -> Iterator[Repair]:
+        bound = self._seconds(program) * (1 - WORTH)
+        done: set[Program] = set()
+        for sketch in self._sketches(program, deadline):
+            if time.monotonic() >= deadline:
+                raise _OutOfTimeError
+            if sketch.term in done or not self._promises(program, sketch) or self._seconds(sketch.term) >= bound:
+                continue
+            mutant = self._solved(sketch)
+            if mutant is None or not isinstance(mutant.term, Term):
+                continue
+            done |= {sketch.term, mutant.term}
+            for corrected in self._corrected(program, mutant.term):
+                seconds = self._seconds(corrected.term)
+                if seconds < bound:
+                    bound = seconds * (1 - NOISE)
+                    yield Repair(corrected.term, f"{PARTLY} {', '.join(mutant.made)}; {corrected.kind}", seconds)
+
+    def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
+        """The distinct sketches of the lowest estimates; none of a program that cannot be sketched.
+
+        Raises:
+            _OutOfTimeError: the deadline is reached.
+        """
+
+        def price(term: Program) -> float:
+            if time.monotonic() >= deadline:
+                raise _OutOfTimeError
+            return self.estimate(_state(term))
+
+        with self.tally.stage("enumerate"):
+            try:
+                found = sketches(program, cost=price)
+            except Undecidable:
+                return []
+            self.tally.enumerated += len(found)
+            most = MOST_DEARER * price(program)
+            return list(islice((s for s in found if s.cost <= most), MOST_MUTANTS))
+
+    def _promises(self, program: Term, sketch: Sketch) -> bool:
+        """Whether the sketch takes less time than the program at a glance: what calculates in it first, then all of it."""
+        self.tally.measured += 1
+        with self.tally.stage("glance"):
+            whole = self.glance((program,))
+            left = whole * (1 + ROUGH)
+            for cut in filter(None, map(_program, computed(_state(sketch.term)))):
+                left -= self.glance((cut,))
+                if left <= 0:
+                    return False
+            return self.glance(_state(sketch.term)) < whole * (1 - WORTH)
+
+    def _seconds(self, term: Program) -> float:
+        with self.tally.stage("measure"):
+            return self.measure(_state(term))
+
+    def _solved(self, sketch: Sketch) -> Mutant | None:
+        with self.tally.stage("solve"):
+            try:
+                mutant = sketch.solved()
+            except Undecidable:
+                return None
+        self.tally.solved += mutant is not None
+        return mutant
+
+    def _corrected(self, program: Term, mutant: Term) -> list[Corrected]:
+        """The cheapest corrections by estimate."""
+        try:
+            with self.tally.stage("judge"):
+                judgement = judge(program, mutant)
+            self._count(judgement)
+            with self.tally.stage("correct"):
+                every = corrections(program, mutant, judgement, cost=lambda t: self.estimate((t,)))
+                found = list(islice(every, MOST_CORRECTIONS))
+        except Undecidable:
+            return []
+        self.tally.corrected += len(found)
+        return found
+
+    def _count(self, judgement: Judgement) -> None:
+        self.tally.judged += 1
+        self.tally.positions += judgement.positions
+        self.tally.total += judgement.total
 
 
-def _mutants(program: Term, estimate: Cost, deadline: float) -> Iterator[Mutant]:
-    """The mutants of the lowest estimates, until the deadline."""
+def _state(program: Program) -> State:
+    return program if isinstance(program, tuple) else (program,)
 
-    def price(term: Program) -> float:
-        if time.monotonic() >= deadline:
-            raise _OutOfTimeError
-        return estimate(term if isinstance(term, tuple) else (term,))
 
+def _key(program: Term) -> list[Json] | None:
+    """What a program is kept under; None where an extent is open."""
     try:
-        most = MOST_DEARER * price(program)
-        for mutant in islice(mutants(program, cost=price), MOST_MUTANTS):
-            if price(mutant.term) > most:
-                return
-            yield mutant
-    except (Undecidable, _OutOfTimeError):
-        return
+        return ["mutants", nodes_of((program,))[0]]
+    except ValueError:
+        return None
 
 
-def _corrected(program: Term, mutant: Term, cost: Callable[[Term], float]) -> Iterator[tuple[Term, str]]:
-    """The cheapest corrections by estimate, each with its kind."""
-    try:
-        judgement = judge(program, mutant)
-        for corrected in islice(corrections(program, mutant, judgement, cost=cost), MOST_CORRECTIONS):
-            yield corrected.term, corrected.kind
-    except Undecidable:
-        return
+def _recorded(repairs: Sequence[Repair]) -> Json:
+    nodes, place = nodes_of([r.term for r in repairs])
+    return {"nodes": nodes, "repairs": [[place(r.term), r.name, r.seconds] for r in repairs]}
+
+
+def _restored(record: Json) -> list[Repair]:
+    terms = terms_of(record["nodes"])
+    return [Repair(terms[place], name, seconds) for place, name, seconds in record["repairs"]]
 
 
 def _exchanged(state: State, program: Term, term: Term, name: str) -> tuple[State, list[Step]]:

@@ -16,19 +16,20 @@ from typing import Generic, TypeVar, overload
 
 from superopt.accuracy import admitted
 from superopt.certificate import Evidence
-from superopt.errors import CheckFailedError, InvalidModelError
+from superopt.errors import CheckFailedError
 from superopt.figures import environment, reason, rounding, timing, tuned
 from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check, index_bounds
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
+from superopt.model.first import first_run
 from superopt.model.islands import Chart
 from superopt.model.known import with_known_stored
-from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, load, nodes_of, opset_of, tensors
-from superopt.model.measure import SHORT, Clock
+from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, count, load, opset_of, tensors
+from superopt.model.measure import Clock
 from superopt.model.save import copy, identity, loadable, parsed, save
-from superopt.model.session import Device, Loadable, Session, random_inputs
+from superopt.model.session import Device, Loadable
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
 from superopt.mutation import search_mutants
@@ -60,6 +61,8 @@ lie between: a seam of the others is inside.
 
 The share of the budget that is spent when a pass ends at the latest.
 """
+MOVES = ("rules", "mutants")
+"""What a search may do: rewrite by rules, exchange operators for corrected mutants."""
 GROWTH = 0.5
 """How much larger the weights may become, as a share of those of the original."""
 GROWTH_AT_LEAST = 2**20
@@ -124,6 +127,7 @@ def optimize(
     tune: bool = False,
     tolerance: float = FACTOR,
     growth: float = GROWTH,
+    moves: Sequence[str] = MOVES,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
 
@@ -141,6 +145,7 @@ def optimize(
     tune: bool = False,
     tolerance: float = FACTOR,
     growth: float = GROWTH,
+    moves: Sequence[str] = MOVES,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
 
@@ -157,6 +162,7 @@ def optimize(
     tune: bool = False,
     tolerance: float = FACTOR,
     growth: float = GROWTH,
+    moves: Sequence[str] = MOVES,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -168,8 +174,8 @@ def optimize(
     ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate by so much. `growth` is the share of what they are by which the weights
-    may become larger.
-    `progress` is told where the work stands.
+    may become larger. `moves` are what the search may do, of `MOVES`; with none of them the model stays as it is. `progress` is
+    told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
@@ -182,16 +188,19 @@ def optimize(
         ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
         StoreError: the stored rules are not proved as they stand.
         CheckFailedError: the rewritten model is not valid, or strays further from a float64 run than the original.
+        ValueError: there is no such move.
     """
+    if unknown := set(moves) - {*MOVES}:
+        raise ValueError(f"no move {min(unknown)!r}: they are {' and '.join(MOVES)}")
     path = Path(cache) if cache is not None else default_path()
-    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, tolerance, growth)
+    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, tolerance, growth, moves)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
             rules = admitted(load_rules(), tolerance)
             loaded = load(model)
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
-            run.refused, run.short = _first_run(original, loaded, run.device, run.sizings)
+            run.refused, run.short = first_run(original, loaded, run.device, run.sizings)
             run.runs = {} if run.refused else runs(original, run.device, seed=seed, sizes=run.sizings[0].numbers)
         candidate = loaded.model
         if not run.refused:
@@ -210,37 +219,10 @@ def optimize(
     return Optimized(candidate if report.accepted else loaded.model, report, evidence, unchanged, loaded.external)
 
 
-def _first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing]) -> tuple[str, bool]:
-    """Why the model cannot be run on inputs that are drawn, where it cannot (then nothing could be checked); and whether its
-    nodes are short.
-
-    Raises:
-        InvalidModelError: ONNX Runtime cannot load it, or run it at sizes that can be chosen; with the model's name.
-    """
-    bounds = index_bounds(parsed(original, external=False))
-    try:
-        session = Session(original, device)
-    except InvalidModelError as error:
-        raise InvalidModelError(f"{loaded.label}: {error}") from error
-    seconds = 0.0
-    for sizing in sizings:
-        try:
-            feeds = random_inputs(session.inputs, sizes=sizing.numbers, high=bounds)
-        except InvalidModelError as error:
-            return str(error), False
-        try:
-            run = session.ready(feeds)
-            seconds += min(run.seconds(1) for _ in range(3))
-        except InvalidModelError as error:
-            if not sizing.numbers:
-                return str(error), False
-            why = f"it does not run at {sizing}, so other sizes are needed ({error})"
-            raise InvalidModelError(f"{loaded.label}: {why}") from error
-    return "", seconds < SHORT * len(sizings) * len(loaded.model.graph)
-
-
-def _count(model: Model) -> int:
-    return sum(1 for _ in nodes_of(model))
+def chosen(moves: Sequence[str]) -> dict[str, float]:
+    """The passes that make these moves, and the share of the budget that is spent when each ends: the last has all of it."""
+    passes = {kind: share for kind, share in PASSES.items() if ("mutants" if kind == "mutants" else "rules") in moves}
+    return {kind: share / max(passes.values()) for kind, share in passes.items()}
 
 
 @dataclass
@@ -254,6 +236,7 @@ class _Run:
     listener: Listener
     tolerance: float
     growth: float
+    moves: Sequence[str] = MOVES
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
@@ -288,7 +271,7 @@ class _Run:
         clock = Clock(self.device, times, resident=weights, together=self.short)
         search = Search(rules, clock, opset_of(model), self.sizings, self.budget)
         self.room = room = self.growth * weights + GROWTH_AT_LEAST
-        for number, (kind, share) in enumerate(PASSES.items(), 1):
+        for number, (kind, share) in enumerate(chosen(self.moves).items(), 1):
             chart = Chart(model)
             islands = chart.islands()
             if number == 1:
@@ -397,10 +380,10 @@ class _Run:
             model=loaded.label,
             accepted=accepted,
             reason=self.refused or reason(self.compared, self._details(), accepted=accepted),
-            nodes=_count(loaded.model),
+            nodes=count(loaded.model),
             nodes_in_islands=self.islands[1],
             islands=self.islands[0],
-            nodes_after=_count(candidate if accepted else loaded.model),
+            nodes_after=count(candidate if accepted else loaded.model),
             rules=applied_rules([gain for taken in self.taken for gain in taken], rules),
             segments=segment_rows(self.searched),
             timing=None if self.compared is None else timing(self.compared.least),

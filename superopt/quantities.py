@@ -1,9 +1,10 @@
-"""Numbers with units and names, as options of commands give them."""
+"""Numbers with units, names and choices, as options of commands give them."""
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 
 UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -45,3 +46,15 @@ def extents(text: str) -> tuple[str, tuple[int, ...]]:
     if not (name.strip() and equals and listed):
         raise argparse.ArgumentTypeError(f"{text!r} does not give sizes to a dimension, as batch=1,8 does")
     return name.strip(), tuple(positive(n.strip()) for n in listed.split(","))
+
+
+def choices(*words: str) -> Callable[[str], tuple[str, ...]]:
+    """What reads some of these words, separated by commas, in the order in which the words are given here."""
+
+    def chosen(text: str) -> tuple[str, ...]:
+        listed = {word.strip() for word in text.split(",")}
+        if not listed <= {*words}:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {' or '.join((*words, ','.join(words)))}")
+        return tuple(word for word in words if word in listed)
+
+    return chosen

@@ -13,12 +13,13 @@ from superopt.accuracy import is_algorithm
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.graph import subterms
 from superopt.model.bodies import Scope
-from superopt.model.cache import digest_of
+from superopt.model.cache import Cache, Json, digest_of
 from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
 from superopt.model.load import Model
 from superopt.model.measure import Clock, Measured
 from superopt.model.splice import Replacement, splice
+from superopt.mutation import Tally, search_mutants
 from superopt.recurrence import recurrences
 from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite import roofline
@@ -114,6 +115,7 @@ class Search:
     """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
 
     What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
+    `tally` says what searches for mutants did.
     """
 
     def __init__(self, rules: Sequence[Rule], clock: Clock, opset: int, sizings: Sequence[Sizing], budget: float) -> None:
@@ -124,6 +126,7 @@ class Search:
         self.sizings = sizings
         self.machine = MACHINES[clock.device.provider]
         self.settings = [code_version(), digest_of([rule.text for rule in rules]), *clock.settings, opset, budget]
+        self.tally = Tally()
 
     def gains(self, parts: Sequence[Segment], deadline: float, *, find: Find = search) -> Iterator[Gain]:
         """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper."""
@@ -138,13 +141,35 @@ class Search:
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
-            known = self._remembered(self._believed(find, measured), island.dtype.name)
+            finding = self._with_mutants(island) if find is search_mutants else find
+            known = self._remembered(self._believed(finding, measured), island.dtype.name)
             for state, found in search_all(
                 runs, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, find=known
             ):
                 saved = self._saved(state, found, measure(state)) if found.steps else ()
                 more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
                 yield Gain(tuple(copies[state]), found, tuple(saved), more * len(copies[state]) * island.dtype.itemsize)
+
+    def _with_mutants(self, island: Island) -> Find:
+        """`search_mutants` that glances at times with weights in the caches, and keeps what it finds beside the times."""
+        warm = Clock(self.clock.device, self.clock.cache, together=self.clock.together)
+        glanced = Measured(warm, self.opset, dtype=island.dtype.numpy())
+        memory = _Memory(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
+
+        @functools.wraps(search_mutants)
+        def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            return search_mutants(
+                start,
+                rules,
+                estimate=estimate,
+                measure=measure,
+                glance=self._measure(glanced, island.sizings, start),
+                limits=limits,
+                memory=memory,
+                tally=self.tally,
+            )
+
+        return found
 
     def _saved(self, state: State, found: Found, measure: Cost) -> list[float]:
         """The seconds that each step saves; of a large state, the shares by estimate of what all of them save."""
@@ -221,6 +246,20 @@ class Search:
                 return math.inf
 
         return seconds
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """The part of a cache that belongs to these settings."""
+
+    cache: Cache
+    settings: list[Json]
+
+    def get(self, key: Sequence[Json]) -> Json | None:
+        return self.cache.get([*key, *self.settings])
+
+    def put(self, key: Sequence[Json], value: Json) -> None:
+        self.cache.put([*key, *self.settings], value)
 
 
 def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:

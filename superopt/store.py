@@ -21,15 +21,10 @@ from superopt.op import registry, substitutions_folder
 from superopt.rule import Rule, digest, laws, parse_rules, stated_rules
 from superopt.verdict import Counterexample, Proved
 
-AXIOMS = "axioms"
-REFUTED = "refuted.jsonl"
-WIDTH = 128
-SHOWN = 5
-
-ALL_SIZES = "all sizes"
-BOUNDED = "bounded"
-CORE = "core"
-SEARCH = "search"
+AXIOMS, REFUTED = "axioms", "refuted.jsonl"
+WIDTH, SHOWN = 128, 5
+ALL_SIZES, BOUNDED = "all sizes", "bounded"
+CORE, SEARCH = "core", "search"
 
 
 @dataclass(frozen=True)
@@ -346,16 +341,14 @@ def _rule_lines(rule: Rule, width: int) -> str:
     line = f"{head} {stated.left}  {stated.arrow}  {stated.right}  {clauses}".rstrip()
     if len(line) <= WIDTH:
         return line + "\n"
-    indent = " " * 4
-    pieces = [stated.left, f"{stated.arrow} {stated.right}", clauses]
-    return f"{rule.name}:\n" + "".join(_wrapped(text, indent) for text in pieces if text)
+    pieces = stated.left, f"{stated.arrow} {stated.right}", clauses
+    return f"{rule.name}:\n" + "".join(map(_wrapped, filter(None, pieces)))
 
 
-def _wrapped(text: str, indent: str) -> str:
+def _wrapped(text: str) -> str:
     """The text on as many lines as it needs, broken at spaces, which reading puts back."""
-    wrap = TextWrapper(
-        WIDTH, initial_indent=indent, subsequent_indent=indent * 2, break_long_words=False, break_on_hyphens=False
-    )
+    indent, kept = " " * 4, {"break_long_words": False, "break_on_hyphens": False}
+    wrap = TextWrapper(WIDTH, initial_indent=indent, subsequent_indent=indent * 2, **kept)
     return wrap.fill(text) + "\n"
 
 
@@ -386,8 +379,7 @@ def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> N
 
 
 def _line(record: Entry | Rejected) -> str:
-    said = {name: value for name, value in asdict(record).items() if value or name != "unasked"}
-    return json.dumps(said, ensure_ascii=False) + "\n"
+    return json.dumps({k: v for k, v in asdict(record).items() if v or k != "unasked"}, ensure_ascii=False) + "\n"
 
 
 def _replace(path: Path, text: str) -> None:

@@ -16,6 +16,7 @@ from superopt.extent import (
     Inverse,
     Size,
     Term,
+    at_least,
     collect,
     conjunction,
     disjunction,
@@ -107,3 +108,20 @@ def atoms_of(condition: Cond) -> Iterator[Atom]:
     """Every atom of a condition, those inside quotients included."""
     for side in sides(condition):
         yield from side.atoms()
+
+
+def negation(condition: Cond) -> Cond:
+    """The condition does not hold."""
+    match condition:
+        case bool():
+            return not condition
+        case Compare(">=", left):
+            return at_least(-1, left)
+        case Compare("==", left):
+            return Compare("!=", left)
+        case Compare(_, left):
+            return Compare("==", left)
+        case AllOf(parts):
+            return disjunction(*(negation(p) for p in parts))
+        case AnyOf(parts):
+            return conjunction(*(negation(p) for p in parts))

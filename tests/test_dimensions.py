@@ -14,7 +14,7 @@ import superopt
 from superopt.certain import certain
 from superopt.cli import main
 from superopt.errors import DimensionError, InvalidModelError, ShapeError
-from superopt.extent import Dim, at_least, floor_divide, negation, same, size
+from superopt.extent import Dim, at_least, floor_divide, same, size
 from superopt.graph import Term, subterms, variable
 from superopt.match import Pattern
 from superopt.model.dimensions import COARSE, Sizing, combinations, dimension, open_dimensions, representative, views
@@ -24,6 +24,7 @@ from superopt.model.session import Device, Session
 from superopt.model.views import Views
 from superopt.op import apply
 from superopt.rule import parse_rule
+from superopt.substitution import negation
 
 N, K = dimension("n"), dimension("k")
 SIZINGS = [Sizing({"n": n, "k": k}) for n, k in ((5, 13), (7, 17), (11, 19))]

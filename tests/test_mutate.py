@@ -15,7 +15,7 @@ from superopt.partial.access import Reads, reads
 from superopt.partial.arrange import NOTHING, NUMBER, Elements, arranged
 from superopt.partial.judge import judge
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
-from superopt.partial.mutate import Mutant, Program, mutants
+from superopt.partial.mutate import Mutant, Program, mutants, sketches
 from superopt.rule import parse_rule
 
 
@@ -94,6 +94,15 @@ def test_the_order_is_the_same_every_time_and_by_cost() -> None:
     drafted = [cost(term) for term in first]
     assert drafted[0] == 0
     assert max(drafted) > 0
+
+
+def test_a_sketch_costs_what_the_mutant_does_before_its_weights_are_solved_for() -> None:
+    solved = [(sketch, mutant) for sketch in sketches(STRIDED)[:12] if (mutant := sketch.solved()) is not None]
+    assert len(solved) > 5
+    for sketch, mutant in solved:
+        (before,), (after,) = outputs(sketch.term), outputs(mutant.term)
+        assert [t.op for t in subterms(before) if not t.constant] == [t.op for t in subterms(after) if not t.constant]
+        assert before.shape == after.shape
 
 
 def test_a_dilated_convolution_is_dense_on_images_of_every_second_row_and_column() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
+import pytest
+
 from superopt.graph import Term, subterms, variable
+from superopt.model.cache import Cache
 from superopt.model.dimensions import dimension
-from superopt.mutation import search_mutants
+from superopt.mutation import Tally, search_mutants
 from superopt.op import apply
 from superopt.partial.judge import compared
 from superopt.rewrite.apply import State
@@ -96,3 +100,51 @@ def test_operators_of_open_extents_are_left_as_they_are() -> None:
     start = (apply("relu", pooled(variable("x", (dimension("batch"), 6, 12, 12)))),)
     found = search_mutants(start, RuleSet([]), estimate=lambda _: 1.0, measure=lambda _: 1.0)
     assert (found.outputs, found.steps) == (start, ())
+
+
+def test_what_was_found_of_a_program_is_taken_from_memory_in_another_island() -> None:
+    memory, first, again = Cache(), Tally(), Tally()
+    found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=first)
+    other = apply("relu", pooled(apply("exp", X)))
+    later = search_mutants((other,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=again)
+    assert first.remembered == 0 < first.judged
+    assert (again.remembered, again.enumerated, again.judged) == (1, 0, 0)
+    assert later.steps[0].text == found.steps[0].text
+    assert later.after == slow_pools(later.outputs) < later.before
+
+
+def test_a_search_that_is_cut_short_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, clock = Cache(), itertools.chain([0.0, 0.0], itertools.repeat(2.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    cut = search_mutants(
+        (TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, limits=Limits(deadline=1.0)
+    )
+    monkeypatch.undo()
+    assert (cut.steps, cut.stopped) == ((), OUT_OF_TIME)
+    tally = Tally()
+    whole = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=tally)
+    assert tally.remembered == 0
+    assert whole.outputs == searched().outputs
+
+
+def test_weights_are_solved_for_only_where_that_can_pay() -> None:
+    """Where a glance says that everything but the program is dear, nothing is measured, solved for or judged."""
+    tally = Tally()
+    found = search_mutants(
+        (TWICE,),
+        RuleSet([]),
+        estimate=estimate,
+        measure=slow_pools,
+        glance=lambda state: float(not any(t.op == "avg_pool" and t.sizes == X.sizes for t in subterms(*state))),
+        tally=tally,
+    )
+    assert found.steps == ()
+    assert tally.measured > 5
+    assert (tally.solved, tally.judged) == (0, 0)
+
+
+def test_judgements_compare_few_of_all_positions() -> None:
+    tally = Tally()
+    search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally)
+    assert 0 < tally.positions < tally.total
+    assert {"enumerate", "glance", "measure", "solve", "judge", "correct"} == tally.seconds.keys()

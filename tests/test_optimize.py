@@ -272,6 +272,25 @@ def test_without_time_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> No
     assert optimized.report.stopped == "the budget is spent"
 
 
+@pytest.mark.parametrize(("moves", "found"), [(("rules",), True), (("mutants",), False), ((), False)])
+def test_the_search_makes_the_moves_that_are_chosen(
+    monkeypatch: pytest.MonkeyPatch, moves: tuple[str, ...], found: bool
+) -> None:
+    use(monkeypatch, FACTOR)
+    monkeypatch.setattr(EVERYWHERE + ".compare", lambda *_, **__: measured(1.0))
+    report = superopt.optimize(branches(), budget=3.0, moves=moves).report
+    assert any("factor" in segment.rules for segment in report.segments) == found
+    assert bool(report.segments) == bool(moves)
+
+
+def test_passes_of_chosen_moves_have_the_whole_budget() -> None:
+    assert list(FLOW.chosen(("rules",)).values()) == [0.6, 0.85, 1.0]
+    assert FLOW.chosen(("mutants",)) == {"mutants": 1.0}
+    assert FLOW.chosen(FLOW.MOVES) == FLOW.PASSES
+    with pytest.raises(ValueError, match="no move 'luck'"):
+        superopt.optimize(branches(), moves=("luck",))
+
+
 def test_an_unknown_provider_and_a_model_that_does_not_load_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
     with pytest.raises(ProviderError, match="unknown provider 'tpu'"):

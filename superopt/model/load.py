@@ -121,6 +121,11 @@ def nodes_of(model: Model) -> Iterator[ir.Node]:
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
+def count(model: Model) -> int:
+    """How many nodes there are."""
+    return sum(1 for _ in nodes_of(model))
+
+
 def first_line(error: BaseException, limit: int = 160) -> str:
     """The first line of an error's text, shortened to `limit` characters; its type where it has no text."""
     text = str(error).strip().splitlines()

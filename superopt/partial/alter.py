@@ -16,7 +16,7 @@ from superopt.partial.field import PrimeFields, primes
 from superopt.partial.points import Points
 from superopt.rule import Rule
 
-POSITIONS, FIELDS, SEED = 64, 2, 0
+POSITIONS, FIELDS, SEED = 64, 1, 0
 LEAST_SHARE = 0.3
 """The share of drawn positions at which a changed term must be right, to be a mutant."""
 Change = tuple[Term, tuple[str, ...]]
@@ -84,9 +84,16 @@ def likely(program: Term, mutant: Term) -> bool:
     """Whether two terms agree over prime fields at enough of some drawn positions for the mutant to be worth a judgement."""
     rng = np.random.default_rng(SEED)
     at = np.stack([rng.integers(0, n, POSITIONS) for n in program.sizes], axis=-1)
-    points = Points(program, PrimeFields(primes(FIELDS)), SEED)
+    points = _points(program)
     try:
         same = (points.values(program, at) == points.values(mutant, at)).all(axis=-1)
     except Undecidable:
         return False
+    points.forget()
     return bool(same.mean() >= LEAST_SHARE)
+
+
+@functools.lru_cache(maxsize=1)
+def _points(program: Term) -> Points:
+    """Random inputs, and what the program makes of them, for all its mutants."""
+    return Points(program, PrimeFields(primes(FIELDS)), SEED)

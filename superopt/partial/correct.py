@@ -69,7 +69,7 @@ def corrections(
     drafts.pop(program, None)
     for draft in sorted(drafts.values(), key=lambda d: cost(d.term)):
         try:
-            found = judge(program, draft.term, seed=seed)
+            found = judgement if draft.term is mutant else judge(program, draft.term, seed=seed)
         except Undecidable:
             continue
         if not found.unequal:

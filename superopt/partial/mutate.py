@@ -34,8 +34,11 @@ MOST_ARITHMETIC = 4.5
 """How many times the program's arithmetic a mutant may take: unrolled windows of two by two take 4 and some more at borders."""
 MOST_STEPS = 2
 """Steps of one layout, each of which is made on data and output."""
-ENOUGH = 128
-"""Products of every position by which layouts are tried first."""
+ENOUGH, AMPLE = 128, 1024
+"""Products of every position by which layouts are tried first, and by which operators are recognized at most.
+
+All are looked at when a weight is solved for.
+"""
 NAMES = ("images", "channels", "rows", "columns")
 SEED = 0
 
@@ -84,7 +87,8 @@ class Recognized:
     @property
     def drafted(self) -> tuple[Term, ...]:
         constant = all(w.constant for w in self.source.weights)
-        return self._built(variable("weight", self.form.weight_shape, constant=constant))
+        name = "x".join(("weight", *map(str, self.form.weight_shape)))
+        return self._built(variable(name, self.form.weight_shape, constant=constant))
 
     def _built(self, weight: Term) -> tuple[Term, ...]:
         result = self.form.term(self.before.term(self.source.x), weight)
@@ -153,10 +157,10 @@ class Split:
 def recognized(source: Source, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
     """Every operator in a layout that reads what the source reads where the most is read, and takes not too much arithmetic.
 
-    Layouts are tried on some of what is read before all of it is looked at.
+    Layouts are tried on little of what is read before more of it is looked at.
     """
     try:
-        probe = source.probe(SEED)
+        probe = source.probe(SEED).thinned(AMPLE)
     except Undecidable:
         return
     few = probe.thinned(ENOUGH)
@@ -196,6 +200,23 @@ def splits(source: Source, most: float) -> Iterator[Split]:
 # ---------------------------------------------------------------- programs
 
 
+@dataclass(frozen=True)
+class Sketch:
+    """A mutant whose weights are not solved for: `term` has variables in their place, and `cost` is what that costs."""
+
+    term: Program
+    cost: float
+    place: Place
+    draft: Draft
+    outputs: tuple[Term, ...]
+
+    def solved(self) -> Mutant | None:
+        """The mutant; None where no weights make the program of it."""
+        built = self.draft.solved()
+        whole = self.outputs if built is None else self.place.put(self.outputs, built)
+        return None if whole == self.outputs else Mutant(_like(self.term, whole), self.draft.made)
+
+
 def mutants(
     program: Program,
     *,
@@ -209,20 +230,29 @@ def mutants(
     the program come last. `depth` says how many moves are composed, `rules` which laws are tried with their conditions left
     out. A mutant may be equal everywhere.
     """
+    known: set[Program] = set()
+    for sketch in sketches(program, cost=cost, depth=depth, rules=rules):
+        mutant = sketch.solved()
+        if mutant is not None and mutant.term not in known:
+            known.add(mutant.term)
+            yield mutant
+
+
+def sketches(
+    program: Program,
+    *,
+    cost: Callable[[Program], float] | None = None,
+    depth: int = 4,
+    rules: Sequence[Rule] = (),
+) -> list[Sketch]:
+    """What `mutants` solves, in that order: enumerated, and priced with variables for the weights."""
     outputs = program if isinstance(program, tuple) else (program,)
     price = cost or _work
-    drafts: list[tuple[float, int, Place, Draft]] = []
+    found: list[Sketch] = []
     for here, draft in _every_draft(outputs, depth, rules):
-        whole = here.put(outputs, draft.drafted)
-        drafts.append((price(_like(program, whole)), len(drafts), here, draft))
-    drafts.sort(key=lambda d: d[:2])
-    known: set[tuple[Term, ...]] = {outputs}
-    for _, _, here, draft in drafts:
-        built = draft.solved()
-        whole = outputs if built is None else here.put(outputs, built)
-        if whole not in known:
-            known.add(whole)
-            yield Mutant(_like(program, whole), draft.made)
+        term = _like(program, here.put(outputs, draft.drafted))
+        found.append(Sketch(term, price(term), here, draft, outputs))
+    return sorted(found, key=lambda sketch: sketch.cost)
 
 
 def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -> Iterator[tuple[Place, Draft]]:

@@ -53,7 +53,7 @@ def recorded(found: Found) -> Json:
 
 def restored(record: Json) -> Found:
     """What was recorded."""
-    terms = _terms(record["nodes"])
+    terms = terms_of(record["nodes"])
     steps = _restored(record["steps"], terms)
     before, after, expanded, stopped = record["numbers"]
     return Found(tuple(terms[n] for n in record["outputs"]), steps, before, after, expanded, stopped)
@@ -67,7 +67,7 @@ def steps_recorded(steps: Sequence[Step]) -> Json:
 
 def steps_restored(record: Json) -> tuple[Step, ...]:
     """The steps that were recorded."""
-    return _restored(record["steps"], _terms(record["nodes"]))
+    return _restored(record["steps"], terms_of(record["nodes"]))
 
 
 def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
@@ -76,7 +76,8 @@ def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[
     return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]
 
 
-def _terms(nodes: Sequence[Json]) -> list[Term]:
+def terms_of(nodes: Sequence[Json]) -> list[Term]:
+    """The terms that `nodes_of` wrote down, each in its place."""
     terms: list[Term] = []
     for op, operands, attributes in nodes:
         values = {name: _value(value) for name, value in attributes.items()}
