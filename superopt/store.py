@@ -347,8 +347,7 @@ def _rule_lines(rule: Rule, width: int) -> str:
 
 def _wrapped(text: str) -> str:
     """The text on as many lines as it needs, broken at spaces, which reading puts back."""
-    indent, kept = " " * 4, {"break_long_words": False, "break_on_hyphens": False}
-    wrap = TextWrapper(WIDTH, initial_indent=indent, subsequent_indent=indent * 2, **kept)
+    wrap = TextWrapper(WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
     return wrap.fill(text) + "\n"
 
 
