@@ -38,7 +38,7 @@ T = TypeVar("T")
 VARIABLES = {name: variable(name, rank) for name, rank in (("x", 2), ("y", 2), ("b", 1), ("c", 3), ("u", 4), ("w", 4))}
 RECURRENT = {name for r in recurrences() for name in (r.every, *r.last)}  # their weights are of shapes that VARIABLES have not
 OPERATORS = sorted(name for name, spec in registry().items() if spec.definition is not None and name not in RECURRENT)
-PAIRS = ("strides", "dilations", "kernel", "at", "output_pads")
+PAIRS = ("strides", "dilations", "kernel", "at", "output_pads", "tile", "taps")
 LENGTHS = {**dict.fromkeys(PAIRS, (2,)), "pads": (4,), "shape": (1, 2, 3, 4)}
 
 dims: st.SearchStrategy[Atom] = st.sampled_from([Dim("x", -1), Dim("x", -2), Dim("u", -3), Dim("b", -1)])
