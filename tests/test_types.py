@@ -66,7 +66,7 @@ def model(
 
 def optimized(proto: onnx.ModelProto) -> Optimized[onnx.ModelProto]:
     """What becomes of the model, which is right by a check of its own and has one product where there were six."""
-    found = superopt.optimize(proto, budget=5.0)
+    found = superopt.optimize(proto, budget=10.0, moves=("rules",))
     assert found.report.accepted, found.report.reason
     assert [n.op_type for n in found.model.graph.node].count("MatMul") == 1
     assert found.model.opset_import == proto.opset_import
@@ -113,7 +113,9 @@ def test_two_types_in_one_model_are_islands_of_their_own() -> None:
         node("Add", ["u.p", "v.p"], ["z"]),
     ]
     weights = {name: random.standard_normal((96, 512)).astype(np.float32) for name in ("u", "v")}
-    found = superopt.optimize(model(*more, kind=FLOAT16, outputs=[info("z", FLOAT, [64, 512])], weights=weights), budget=5.0)
+    found = superopt.optimize(
+        model(*more, kind=FLOAT16, outputs=[info("z", FLOAT, [64, 512])], weights=weights), budget=10.0, moves=("rules",)
+    )
     assert found.report.islands == 2
     assert found.report.accepted, found.report.reason
     assert [n.op_type for n in found.model.graph.node].count("MatMul") < 4
@@ -134,7 +136,7 @@ def test_quantized_parts_stay_and_the_rest_is_rewritten(opset: int) -> None:
         "stored": np.random.default_rng(0).integers(-99, 99, (96, 96)).astype(np.int8),
     }
     proto = model(*more, opset=opset, outputs=[info("z", TensorProto.INT8, [64, 96])], weights=weights)
-    found = superopt.optimize(proto, budget=5.0)
+    found = superopt.optimize(proto, budget=10.0, moves=("rules",))
     assert found.report.accepted, found.report.reason
     assert found.report.rounding is not None
     assert found.report.rounding.reference == "float64"
@@ -193,7 +195,7 @@ def test_inputs_that_cannot_be_drawn_are_told(kind: str) -> None:
 def test_an_operator_that_nobody_knows_is_one_clear_error() -> None:
     proto = model(node("Nothing", ["y"], ["z"], domain="my.own"), outputs=[info("z", FLOAT, [64, 96])], domains=["my.own"])
     with pytest.raises(InvalidModelError, match=r"my\.own:Nothing"):
-        superopt.optimize(proto, budget=5.0)
+        superopt.optimize(proto, budget=10.0, moves=("rules",))
 
 
 def test_what_reduces_to_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +206,7 @@ def test_what_reduces_to_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     nodes += [node("Transpose", ["a"], ["b"], perm=[1, 0]), node("Transpose", ["b"], ["y"], perm=[1, 0])]
     graph = helper.make_graph(nodes, "g", [info("x", FLOAT, [4, 8])], [info("y", FLOAT, [4, 8])])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    report = superopt.optimize(proto, budget=5.0).report
+    report = superopt.optimize(proto, budget=10.0, moves=("rules",)).report
     assert report.rounding is not None, "a state without nodes is a candidate"
 
 
