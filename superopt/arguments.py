@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import superopt
 from superopt.model.check import FACTOR
-from superopt.optimize import GROWTH
+from superopt.optimize import GROWTH, MOVES
 from superopt.quantities import choices, extents, factor, positive, seconds, share
 from superopt.store import CORE, SEARCH
 
@@ -42,8 +42,8 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     about = "measure, first, which of ONNX Runtime's own optimizers sessions should do without, and optimize for those"
     command.add_argument("--tune", action="store_true", help=about)
-    about = "what the search may do: rules, mutants, or rules,mutants (default)"
-    command.add_argument("--moves", type=choices("rules", "mutants"), default=("rules", "mutants"), metavar="M,M", help=about)
+    about = f"what the search may do: {', '.join(MOVES)}, or {','.join(MOVES)} (default)"
+    command.add_argument("--moves", type=choices(*MOVES), default=MOVES, metavar="M,M", help=about)
     about = "error of rounding allowed, as a multiple of the original's (4)"
     command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
     about = "how much larger the weights may become, as a share of what they are (0.5)"
