@@ -96,6 +96,7 @@ def _add_prove(commands: Commands) -> None:
     which.add_argument("--fresh", action="store_true", help="prove every stored rule from nothing, stored proofs unused")
     which.add_argument("--samples", type=positive, metavar="N", help="try every stored rule on N random instantiations instead")
     command.add_argument("--write", action="store_true", help="store the proofs; of axioms, every verdict")
+    command.add_argument("--each", action="store_true", help="a line for each axiom or rule, with its milliseconds")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     _add_workers(command)
     command.set_defaults(run="prove")

@@ -18,6 +18,7 @@ from rich.markup import escape
 import superopt
 from superopt.arguments import parser
 from superopt.errors import StoreError, SuperoptError, UnprovedError, UnreadableRulesError
+from superopt.execute import collecting_rarely
 from superopt.model.dimensions import combinations
 from superopt.model.save import save_text, writable
 from superopt.report.generation import counts_table, generation_json
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code (docs/exit-codes.md)."""
     options = parser().parse_args(arguments)
     try:
-        code = COMMANDS[options.run](options)
+        with collecting_rarely():
+            code = COMMANDS[options.run](options)
         sys.stdout.flush()
     except SuperoptError as error:
         return _failed(str(error), error.exit_code)
@@ -157,7 +159,7 @@ def run_generate(options: argparse.Namespace) -> int:
 
 
 def run_prove(options: argparse.Namespace) -> int:
-    """`superopt prove`: a table with a line for each axiom or stored rule.
+    """`superopt prove`: axioms or stored rules counted by family; a line for each that is not proved for all sizes.
 
     Raises:
         UnprovedError: one of them is not proved.
@@ -177,7 +179,7 @@ def run_prove(options: argparse.Namespace) -> int:
             listener(Progress(what, len(rows), detail=row.name))
     if options.axioms and options.write:
         write_axioms([axiom_entry(row) for row in rows])
-    out.print(verdicts(what.capitalize(), rows))
+    out.print(verdicts(what.capitalize(), rows, each=options.each))
     missing = [row.name for row in rows if not row.proved]
     if options.write and not options.axioms and not missing:
         write_proofs(rows)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,12 +14,15 @@ from superopt.errors import UnprovedError
 from superopt.execute import in_order
 from superopt.prove.arithmetic import version
 from superopt.prove.index import prove_axiom
-from superopt.prove.recheck import established, rechecked, recorded
+from superopt.prove.recheck import are_converse, established, rechecked, rechecked_together, recorded
 from superopt.prove.sample import instantiations, mismatch_at
 from superopt.prove.verify import prove
 from superopt.rule import Rule, digest, laws
 from superopt.store import Entry, entry_of, families, objection, read_family, spec_digests, write_ledger
 from superopt.verdict import Counterexample, Proved, Refuted, Unknown, Verdict
+
+Stored: TypeAlias = "tuple[Rule, Entry | None]"
+Checked: TypeAlias = "tuple[Verdict, tuple[str, ...]]"
 
 ALIKE = 32
 """Rules that one process replays one after the other: those beside each other in a file ask for much that is the same."""
@@ -96,26 +100,53 @@ def prove_store(
     Raises:
         StoreError: the store cannot be read.
     """
-    known = [(family, *pair) for family in families(folder) for pair in read_family(family, folder)]
-    arguments = [(rule, entry, fresh, record, seed) for _, rule, entry in known]
-    verdicts = in_order(_checked, arguments, workers=workers, chunk=ALIKE)
-    for (family, rule, entry), (verdict, how, choices) in zip(known, verdicts, strict=True):
+    known: list[tuple[str, Rule, Entry | None]] = []
+
+    def stored() -> Iterator[Stored]:
+        for family in families(folder):
+            for rule, entry in read_family(family, folder):
+                known.append((family, rule, entry))
+                yield rule, entry
+
+    if fresh:
+        checked = in_order(_proved, ((rule, record, seed) for rule, _ in stored()), workers=workers, chunk=ALIKE)
+    else:
+        groups = in_order(_replayed, ((group, record) for group in _together(stored())), workers=workers, chunk=ALIKE)
+        checked = itertools.chain.from_iterable(groups)
+    for place, (verdict, choices) in enumerate(checked):
+        family, rule, entry = known[place]
+        how = "replayed" if not fresh else verdict.kind if isinstance(verdict, Proved) else ""
         yield Row(rule.name, family, rule, verdict, how, choices, entry)
 
 
-def _checked(rule: Rule, entry: Entry | None, fresh: bool, record: bool, seed: int) -> tuple[Verdict, str, tuple[str, ...]]:
-    if fresh:
-        verdict = established(rule, seed=seed) if record else prove(rule, seed=seed)
-        return verdict, verdict.kind if isinstance(verdict, Proved) else "", rule.choices
-    return _replayed(rule, entry, record), "replayed", rule.choices
+def _proved(rule: Rule, record: bool, seed: int) -> Checked:
+    return established(rule, seed=seed) if record else prove(rule, seed=seed), rule.choices
 
 
-def _replayed(rule: Rule, entry: Entry | None, record: bool) -> Verdict:
-    """The stored proof of a rule, checked again without a search."""
-    why = objection(rule, entry)
-    if entry is None or why is not None:
-        return Unknown(why or "no proof")
-    return recorded(rule, entry.proof) if record else rechecked(rule, entry.proof)
+def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
+    """The rules in their order, those that are converse and stand beside each other together."""
+    waiting: Stored | None = None
+    for pair in stored:
+        if waiting is not None and are_converse(waiting[0], pair[0]):
+            yield waiting, pair
+            waiting = None
+            continue
+        if waiting is not None:
+            yield (waiting,)
+        waiting = pair
+    if waiting is not None:
+        yield (waiting,)
+
+
+def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
+    """The stored proofs of one rule, or of two converse ones, checked again, without a search."""
+    known = [(rule, entry.proof) for rule, entry in stored if entry is not None and objection(rule, entry) is None]
+    if record:
+        verdicts = [recorded(rule, proof) for rule, proof in known]
+    else:
+        verdicts = rechecked_together(*known) if len(known) == 2 else [rechecked(rule, proof) for rule, proof in known]
+    found = dict(zip([rule.name for rule, _ in known], verdicts, strict=True))
+    return [(found.get(rule.name) or Unknown(objection(rule, entry) or ""), rule.choices) for rule, entry in stored]
 
 
 def write_proofs(rows: Sequence[Row], folder: Path | None = None) -> None:

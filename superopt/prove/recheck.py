@@ -2,6 +2,10 @@
 
 From the ledger come the ground instances of axioms, what a proof from the definitions is bounded by, and questions of
 arithmetic that it can do without. Each instance is shown to hold, and to pass a question over proves nothing.
+
+A proof of a rule is one of its converse as well, as far as equality goes: where the converse's right side is well typed, the
+rule applies. So of two converse rules with one proof the second is asked only whether its right side is well typed, and
+defined, wherever its left side is.
 """
 
 from __future__ import annotations
@@ -9,13 +13,17 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from superopt.graph import at_least, subterms
 from superopt.prove.arithmetic import passing_over
+from superopt.prove.assumptions import Assumptions
 from superopt.prove.batching import representatives
+from superopt.prove.definedness import undefined_somewhere
 from superopt.prove.index import prove_again
 from superopt.prove.replay import replay, shortened
 from superopt.prove.standing import resting_on_axioms
 from superopt.prove.verify import objection_to, prove
 from superopt.rule import Rule
+from superopt.text import Equation
 from superopt.verdict import Proved, Unknown, Verdict
 
 
@@ -27,24 +35,69 @@ def established(rule: Rule, *, seed: int = 0) -> Verdict:
 
 def rechecked(rule: Rule, proof: Proved) -> Verdict:
     """Whether the proof is one of the rule: all its instances hold where they are looked at, and prove it at all its ranks."""
+    return _rechecked(rule, proof, both_ways=False)
+
+
+def are_converse(rule: Rule, other: Rule) -> bool:
+    """Whether each is the other read from right to left, under the same conditions."""
+    one, two = rule.statement, other.statement
+    turned_round = one.left == two.right and one.right == two.left and one.arrow == two.arrow
+    return turned_round and one.where == two.where
+
+
+def rechecked_together(known: tuple[Rule, Proved], converse: tuple[Rule, Proved]) -> list[Verdict]:
+    """As `rechecked` of two converse rules; where they have one proof at the same ranks, it is checked once if that will do."""
+    (rule, proof), (other, its_proof) = known, converse
+    if rule.choices == other.choices and _are_alike(proof, its_proof):
+        verdict = _rechecked(rule, proof, both_ways=True)
+        turned = _turned(other, its_proof) if isinstance(verdict, Proved) else verdict
+        if isinstance(turned, Proved):
+            return [verdict, turned]
+    return [rechecked(rule, proof), rechecked(other, its_proof)]
+
+
+def _are_alike(proof: Proved, other: Proved) -> bool:
+    same_limits = proof.kind == other.kind and proof.bounded == other.bounded
+    return same_limits and set(proof.instances) == set(other.instances)
+
+
+def _rechecked(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
     started = time.perf_counter()
     with passing_over(frozenset(proof.unasked)):
-        verdict = _from_definitions(rule, proof) if proof.kind == "index" else replay(rule, proof.instances)
-    return _resting(verdict, started)
+        found = _from_definitions(rule, proof, both_ways=both_ways) if proof.kind == "index" else replay(rule, proof.instances)
+    return _resting(found, started)
+
+
+def _turned(rule: Rule, proof: Proved) -> Verdict:
+    """`Proved`, if the converse, which is proved, can be applied to the right side wherever the left side is well typed."""
+    started = time.perf_counter()
+    with passing_over(frozenset(proof.unasked)):
+        turned = all(_gives_its_converse(equation, from_axioms=proof.kind != "index") for equation in rule.equations)
+    return _resting(proof if turned else Unknown("it does not follow from its converse"), started)
+
+
+def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
+    """Whether the right side is well typed, of no extent 0, and defined wherever the left side is."""
+    if objection_to(equation) is not None:
+        return False
+    assumptions = Assumptions(equation)
+    extents = dict.fromkeys(e for t in subterms(*assumptions.right) for e in t.shape)
+    positive = all(assumptions.holds(at_least(e, 1)) for e in extents)
+    return positive and not (from_axioms and undefined_somewhere(assumptions))
 
 
 def recorded(rule: Rule, proof: Proved) -> Verdict:
     """`Proved` by those of its instances that are needed, with the questions that checking it again need not ask."""
     started = time.perf_counter()
     with passing_over() as unsettled:
-        verdict = _from_definitions(rule, proof) if proof.kind == "index" else shortened(rule, proof.instances)
+        verdict = _from_definitions(rule, proof, both_ways=False) if proof.kind == "index" else shortened(rule, proof.instances)
     return _resting(replace(verdict, unasked=tuple(unsettled)) if isinstance(verdict, Proved) else verdict, started)
 
 
-def _from_definitions(rule: Rule, proof: Proved) -> Verdict:
+def _from_definitions(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
     equations = representatives(rule.equations)
     why = next((why for equation in equations if (why := objection_to(equation)) is not None), None)
-    both_ways = rule.statement.arrow == "=="
+    both_ways = both_ways or rule.statement.arrow == "=="
     return prove_again(equations, proof.bounded, both_ways=both_ways) if why is None else Unknown(why)
 
 

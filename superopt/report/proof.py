@@ -1,4 +1,4 @@
-"""The verdicts on axioms and rules as a table."""
+"""The verdicts on axioms and rules as tables: by family, and one by one."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ class Row(Protocol):
     def name(self) -> str: ...
 
     @property
+    def family(self) -> str: ...
+
+    @property
     def word(self) -> str:
         """The verdict in one word: proved, refuted or unknown."""
 
@@ -41,10 +44,29 @@ class Row(Protocol):
     def milliseconds(self) -> float: ...
 
 
-def verdicts(title: str, rows: Iterable[Row]) -> RenderableType:
-    """One line for each row, and one that counts them."""
+def verdicts(title: str, rows: Iterable[Row], *, each: bool) -> RenderableType:
+    """A line for each family, for each row that is not proved for all sizes (or, for `each`, all rows), and one that counts."""
     rows = list(rows)
+    chosen = [row for row in rows if each or row.word != "proved" or row.bounded]
+    tables = [_families(title, rows), *([_one_by_one(chosen)] if chosen else [])]
+    return Group(*tables, Text(counted(rows)))
+
+
+def _families(title: str, rows: Sequence[Row]) -> Table:
     table = Table(title=title, title_justify="left")
+    table.add_column("family", no_wrap=True)
+    for heading in ("all", "proved", "for all sizes", "seconds"):
+        table.add_column(heading, justify="right")
+    for family in dict.fromkeys(row.family for row in rows):
+        members = [row for row in rows if row.family == family]
+        held = [row for row in members if row.word == "proved"]
+        counts = (len(members), len(held), sum(not row.bounded for row in held))
+        table.add_row(escape(family), *map(str, counts), f"{sum(row.milliseconds for row in members) / 1e3:.1f}")
+    return table
+
+
+def _one_by_one(rows: Iterable[Row]) -> Table:
+    table = Table()
     table.add_column("name", no_wrap=True)
     table.add_column("verdict")
     table.add_column("for", overflow="fold")
@@ -55,7 +77,7 @@ def verdicts(title: str, rows: Iterable[Row]) -> RenderableType:
         word = Text(row.word, style=COLOURS[row.word])
         covers = ("; ".join(row.bounded) or "all sizes") if row.word == "proved" else str(row.verdict)
         table.add_row(escape(row.name), word, escape(covers), str(len(row.ranks)), row.how, f"{row.milliseconds:.1f}")
-    return Group(table, Text(counted(rows)))
+    return table
 
 
 def counted(rows: Sequence[Row]) -> str:
