@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Iterator
@@ -16,9 +17,10 @@ from superopt.prove import arithmetic
 from superopt.prove.assumptions import Assumptions
 from superopt.prove.batching import follows, representatives
 from superopt.prove.ledger import prove_store, write_proofs
-from superopt.prove.recheck import rechecked, recorded
+from superopt.prove.recheck import are_converse, rechecked, rechecked_together, recorded
 from superopt.prove.replay import replay, shortened, well_typed
 from superopt.prove.sample import mismatch
+from superopt.prove.verify import prove
 from superopt.rule import Rule, digest, parse_rule
 from superopt.store import Entry, Stored, entry_of, load, read_family, write_family
 from superopt.text import Equation
@@ -130,6 +132,35 @@ def test_writing_proofs_changes_nothing_but_proofs(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- questions that need not be asked
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "kind"),
+    [
+        ("sub(reciprocal(x), reciprocal(x)) + y", "sub(x, x) + y", "axioms"),
+        ("sub(log(x), log(x)) + y", "sub(x, x) + y", "axioms"),
+        ("x * reciprocal(x) * y", "y + sub(x, x)", "index"),
+    ],
+)
+def test_a_proof_is_none_of_a_converse_that_is_defined_at_fewer_places(left: str, right: str, kind: str) -> None:
+    rule, converse = parse_rule(f"a: {left} => {right} for x[1], y[1]"), parse_rule(f"b: {right} => {left} for x[1], y[1]")
+    assert are_converse(rule, converse)
+    proof = prove(rule)
+    assert isinstance(proof, Proved)
+    assert proof.kind == kind
+    one, other = rechecked_together((rule, proof), (converse, proof))
+    assert isinstance(one, Proved)
+    assert isinstance(other, Unknown)
+    assert "not shown to be defined" in other.reason
+
+
+def test_converse_rules_are_checked_together_as_each_by_itself(rules: list[Stored]) -> None:
+    pairs = [(one, two) for one, two in itertools.pairwise(rules) if are_converse(one.rule, two.rule)]
+    assert len(pairs) > 300
+    for one, two in random.Random(SEED).sample(pairs, 12):
+        known = (one.rule, one.entry.proof), (two.rule, two.entry.proof)
+        together = rechecked_together(*known)
+        assert [replace(v, milliseconds=0) for v in together] == [replace(rechecked(*k), milliseconds=0) for k in known]
 
 
 @pytest.fixture

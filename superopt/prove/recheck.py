@@ -73,7 +73,7 @@ def _turned(rule: Rule, proof: Proved) -> Verdict:
     started = time.perf_counter()
     with passing_over(frozenset(proof.unasked)):
         turned = all(_gives_its_converse(equation, from_axioms=proof.kind != "index") for equation in rule.equations)
-    return _resting(proof if turned else Unknown("it does not follow from its converse"), started)
+    return _resting(replace(proof, unasked=()) if turned else Unknown("it does not follow from its converse"), started)
 
 
 def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
