@@ -142,7 +142,7 @@ def _add_rules_derive(actions: Commands) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help="rules in the notation of substitutions/*.rules")
     which = command.add_mutually_exclusive_group()
     which.add_argument("--from", dest="given", type=Path, metavar="FILE", help="derive from the rules of this file instead")
-    which.add_argument("--all", action="store_true", help="derive from the search set too (the core alone)")
+    which.add_argument("--core", action="store_true", help="derive from the core alone, without the search set")
     which.add_argument("--axioms", action="store_true", help="derive from the operators' axioms instead")
     command.add_argument("--brief", action="store_true", help="leave out the steps")
     command.add_argument("--one-way", action="store_true", help="leave out what follows from the file")

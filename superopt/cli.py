@@ -252,12 +252,12 @@ def run_rules_derive(options: argparse.Namespace) -> int:
     Raises:
         UnreadableRulesError: some lines of the file were left out.
     """
-    from superopt.prove.derive_file import Finding, chosen, compared, comparison_text, definitions, read_lines
+    from superopt.prove.derive_file import Finding, chosen, compared, comparison_text, definitions, read_lines, rearrangements
 
     if options.json is not None:
         writable(options.json)
     lines = read_lines(options.file)
-    rules = chosen(given=options.given, everything=options.all, axioms_alone=options.axioms)
+    rules = chosen(given=options.given, core_alone=options.core, axioms_alone=options.axioms)
     seen: list[str] = []
 
     def tell(finding: Finding) -> None:
@@ -265,8 +265,9 @@ def run_rules_derive(options: argparse.Namespace) -> int:
         listener(Progress("deriving", len(seen), detail=finding.name))
 
     backwards = () if options.one_way else rules
+    granted = [*definitions(), *rearrangements()]
     with shown_progress() as listener:
-        found = compared(lines, rules, backwards=backwards, notation=definitions(), seed=options.seed, progress=tell)
+        found = compared(lines, rules, backwards=backwards, notation=granted, seed=options.seed, progress=tell)
     if options.json is not None:
         save_text(json.dumps(found.record(), indent=1, ensure_ascii=False) + "\n", options.json)
     for line in comparison_text(found, chains=not options.brief):

@@ -18,6 +18,8 @@ from superopt.text import Equation, Statement, parse_statement
 
 REGROUP = "regroup"
 RANKS = (1, 2, 3, 4)
+NEUTRAL = 3
+"""Equalities that only rearrange so many operators or more are no rules: no search gains by one of them."""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,10 @@ from superopt.find.universe import Universe
 from superopt.graph import Term, subterms, variables
 from superopt.match import Pattern
 from superopt.op import rebuild
-from superopt.rule import Rule
+from superopt.rule import NEUTRAL, Rule
 from superopt.store import CORE, SEARCH
 
 HILL = 0.9
-NEUTRAL = 3
 LOCAL = 3
 Sizing: TypeAlias = "Callable[[Term], Term | None]"
 

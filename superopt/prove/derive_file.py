@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from superopt.errors import InstantiationError, NotationError, ShapeError, SuperoptError
+from superopt.graph import subterms, variables
 from superopt.prove.derive import LIMITS, Laws, completed, derivations
 from superopt.prove.derive_chain import Chain
 from superopt.prove.sample import mismatch
 from superopt.prove.saturate import Limits
 from superopt.prove.verify import prove
-from superopt.rule import Rule, axioms
+from superopt.rule import NEUTRAL, Rule, axioms
 from superopt.store import load
 from superopt.text import Equation, parse_statement, show_condition
 from superopt.verdict import Counterexample, Proved
@@ -34,6 +35,7 @@ SHORT = 160
 FOLLOWS = "follows"
 PARTLY = "follows in part"
 NOTATION = "same term"
+CONSTANT = "constant"
 OPEN = "not derived"
 WRONG = "wrong"
 UNREADABLE = "unreadable"
@@ -84,6 +86,8 @@ class Finding:
                 yield f"{self.name}: follows in part, {self.why}, by {by or 'notation'}"
             case "same term":
                 yield f"{self.name}: follows, both sides are the same term"
+            case "constant":
+                yield f"{self.name}: follows, both sides are constants and computed ({self.proof})"
             case "wrong":
                 yield f"{self.name}: wrong: {self.counterexample}"
             case "not derived":
@@ -129,11 +133,11 @@ class Comparison:
     def totals(self) -> Mapping[str, int]:
         """How many of the file's equalities have which result."""
         counts = Counter(f.word for f in self.theirs)
-        return {word: counts[word] for word in (FOLLOWS, NOTATION, PARTLY, OPEN, WRONG, UNREADABLE)}
+        return {word: counts[word] for word in (FOLLOWS, NOTATION, CONSTANT, PARTLY, OPEN, WRONG, UNREADABLE)}
 
     def ours_following(self, *, partly: bool = False) -> int:
         """How many of the set's equalities follow from the file, at all of their ranks or at some alone."""
-        return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION) for f in self.ours)
+        return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
 
     def record(self) -> dict[str, Any]:
         """The comparison as JSON has it."""
@@ -291,16 +295,20 @@ def _derived(name: str, text: str, rule: Rule, laws: Laws, added: tuple[str, ...
 
 
 def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
-    """The finding with what the prover says of it: true by axioms or definitions, or not known."""
+    """The finding with what the prover says of it: true by axioms or definitions, or not known.
+
+    What has no inputs follows if it is true: the optimizer computes constants, and needs no rule for that.
+    """
     verdict = prove(rule, seed=seed)
     if isinstance(verdict, Proved):
         by = ", ".join(verdict.axioms) if verdict.axioms else "the definitions"
-        return replace(finding, proof=f"true, proved from {by}"[:SHORT])
+        word = finding.word if variables(*rule.terms) else CONSTANT
+        return replace(finding, word=word, proof=f"true, proved from {by}"[:SHORT])
     return replace(finding, proof="agrees on random instantiations, not proved")
 
 
-def chosen(*, given: Path | None = None, everything: bool = False, axioms_alone: bool = False) -> list[Rule]:
-    """The rules to derive from: those of a file, the axioms, or the stored ones (the core alone unless `everything`).
+def chosen(*, given: Path | None = None, core_alone: bool = False, axioms_alone: bool = False) -> list[Rule]:
+    """The rules to derive from: those of a file, the axioms, or the stored ones (of these the core, if `core_alone`).
 
     Raises:
         NotationError: the file cannot be read, as a whole or at some rule. StoreError: the store cannot be used.
@@ -308,7 +316,7 @@ def chosen(*, given: Path | None = None, everything: bool = False, axioms_alone:
     if axioms_alone:
         return list(axioms().values())
     if given is None:
-        return [stored.rule for stored in load() if everything or stored.core]
+        return [stored.rule for stored in load() if stored.core or not core_alone]
     rules: list[Rule] = []
     for line in read_lines(given):
         if line.rule is None:
@@ -322,6 +330,16 @@ def definitions() -> list[Rule]:
     return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
 
+def rearrangements() -> list[Rule]:
+    """The axioms that only rearrange `NEUTRAL` operators or more: the store leaves out what no search gains by."""
+    return [rule for rule in axioms().values() if _rearranges(rule.equations[0])]
+
+
+def _rearranges(equation: Equation) -> bool:
+    one, other = (sorted(t.op for t in subterms(*s) if not t.is_variable) for s in (equation.left, equation.right))
+    return one == other and len(one) >= NEUTRAL
+
+
 def comparison_text(comparison: Comparison, *, chains: bool = True) -> Iterator[str]:
     """The comparison as lines: the file's equalities, those of the set, and the totals of both."""
     for finding in comparison.theirs:
@@ -333,7 +351,8 @@ def comparison_text(comparison: Comparison, *, chains: bool = True) -> Iterator[
             if chains or finding.word != OPEN:
                 yield from finding.lines(chains=chains)
     counts = comparison.totals()
-    parts = [f"{counts[FOLLOWS] + counts[NOTATION]} follow ({counts[NOTATION]} of them are one term by notation)"]
+    followed = sum(counts[word] for word in (FOLLOWS, NOTATION, CONSTANT))
+    parts = [f"{followed} follow ({counts[NOTATION]} of them are one term by notation)"]
     parts += [f"{counts[PARTLY]} follow in part"] if counts[PARTLY] else []
     parts += [f"{counts[word]} {word}" for word in (OPEN, WRONG, UNREADABLE)]
     open_ = [f for f in comparison.theirs if f.word in (OPEN, PARTLY)]
