@@ -140,8 +140,8 @@ class Kernel:
         return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
 
     def timed(self, device: Device, *, cold: bool = False) -> Timing:
-        """The node run alone, unoptimized. If `cold`, enough copies take turns that large weights are in no cache; one is enough
-        where fetching them takes a small part of the time at most.
+        """The node run alone, unoptimized. If `cold`, enough copies take turns that large weights are in no cache; one is
+        enough where fetching them takes a small part of the time at most.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -167,8 +167,8 @@ class Kernel:
 
 
 def least_seconds(bound: Sequence[Bound], budget: float = BUDGET) -> float:
-    """The time of one run: the least mean over short batches of runs, for `budget` seconds and at least three batches; the lesser
-    of two runs where one takes longer than that.
+    """The time of one run: the least mean over short batches of runs, for `budget` seconds and at least three batches; the
+    lesser of two runs where one takes longer than that.
 
     Several sessions take turns within a batch, and then three runs of each suffice.
     """

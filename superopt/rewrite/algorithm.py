@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from superopt.graph import Term
 from superopt.rewrite.apply import State, Step, computed
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found
+from superopt.rewrite.schedule import weight_elements
+from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
 from superopt.rewrite.sweep import rebuilt
 
 
@@ -33,9 +34,12 @@ class Place:
         return self.rule, self.term.op, self.term.attributes, tuple(arg.shape for arg in self.term.args)
 
 
-def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Cost, deadline: float) -> Found:
-    """What was found, with operators computed by those of the rule set's algorithms that measure faster in their places."""
+def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits) -> Found:
+    """What was found, with operators computed by those of the rule set's algorithms that measure faster in their places, as
+    long as weights grow by no more than the limits allow.
+    """
     start, cost = found.outputs, found.after
+    most = weight_elements(found.outputs) + limits.growth
     state, wanted, steps, tried = start, dict[Term, Term](), list[Step](), 0
     before = rebuilt(start, {}) or {}
     alike: dict[Hashable, list[Place]] = {}
@@ -43,7 +47,7 @@ def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Co
         alike.setdefault(place.kind, []).append(place)
     waiting = sorted(alike.values(), key=lambda group: -sum(place.gain for place in group))
     while waiting:
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= limits.deadline:
             found = replace(found, stopped=OUT_OF_TIME)
             break
         group = waiting.pop(0)
@@ -51,6 +55,9 @@ def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Co
         if done is None:
             continue
         trial = tuple(done[root] for root in start)
+        if weight_elements(trial) > most:
+            waiting += [[place] for place in group if len(group) > 1]
+            continue
         after, tried = measure(trial), tried + 1
         if after < cost:
             for place in group:
