@@ -4,6 +4,7 @@ Each operator application that is a polynomial in its operands is a program, loo
 on a device. What a mutant costs does not depend on its weights' values, so mutants are timed with variables in their place:
 first what calculates in them, at a glance, then all of them. Weights are solved for where that is cheaper than the best so far;
 what comes of it is judged, corrected, and measured again with the correction. What is left is tried in the program's place.
+Program and mutants are priced with what algorithms make of their operators: a mutant may pay only as what an algorithm takes.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from superopt.op import apply, operator, rebuild
 from superopt.partial.correct import Corrected, corrections
 from superopt.partial.judge import Judgement, judge
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
+from superopt.rewrite.algorithm import places, with_algorithms
 from superopt.rewrite.apply import PARTLY, State, Step, computed
-from superopt.rewrite.record import nodes_of, terms_of
+from superopt.rewrite.record import nodes_of, steps_recorded, steps_restored, terms_of
 from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.schedule import weight_elements
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
 from superopt.work import work
 
@@ -90,11 +93,16 @@ class _OutOfTimeError(Exception):
 
 @dataclass(frozen=True)
 class Repair:
-    """A term that equals a program, what it was made of, and the seconds that it takes by itself."""
+    """A term that equals a program, what it was made of, and the seconds that it takes by itself.
+
+    It is the `mutant`, corrected, with operators computed by algorithms as the `steps` say, which may be none.
+    """
 
     term: Term
     name: str
     seconds: float
+    mutant: Term
+    steps: tuple[Step, ...] = ()
 
 
 def search_mutants(
@@ -112,12 +120,13 @@ def search_mutants(
 
     Programs come first that take the most times what arithmetic and traffic alone would take: where a kernel is near that, no
     other form gains much. Each may take a share of the time that is left: half of it by that ratio, half equally. `rules` are
-    left to the other passes. `glance` measures roughly, and faster. All that there is to find of a program is kept in `memory`,
+    left to the other passes, but for their algorithms. Weights grow by no more than the limits allow. `glance` measures
+    roughly, and faster. All that there is to find of a program is kept in `memory`,
     which has nothing of other devices in it, and taken from there. `tally` counts.
     """
-    del rules
-    deadline = (limits or Limits()).deadline
-    bench = _Bench(estimate, measure, glance or measure, memory, tally or Tally())
+    within = limits or Limits()
+    deadline, most = within.deadline, weight_elements(start) + within.growth
+    bench = _Bench(rules, estimate, measure, glance or measure, memory, tally or Tally())
     state, steps, looked = start, list[Step](), 0
     before = cost = measure(start)
     ratios = _programs(start, estimate, measure)
@@ -128,11 +137,12 @@ def search_mutants(
         program = waiting.pop(0)
         looked += 1
         repairs = bench.repairs(program, now + share * (deadline - now))
-        placed = {r: measure(_exchanged(state, program, r.term, r.name)[0]) for r in repairs[:MOST_REPAIRS]}
+        states = {r: _exchanged(state, program, r)[0] for r in repairs[:MOST_REPAIRS]}
+        placed = {r: measure(after) for r, after in states.items() if weight_elements(after) <= most}
         best = min(placed, key=placed.__getitem__, default=None)
         if best is not None and placed[best] < cost * (1 - NOISE):
             cost = placed[best]
-            state, more = _exchanged(state, program, best.term, best.name)
+            state, more = _exchanged(state, program, best)
             steps += more
     stopped = OUT_OF_TIME if waiting or bench.cut_short else "every operator was looked at"
     return Found(state, tuple(steps), before, cost, looked, stopped)
@@ -166,7 +176,10 @@ class _Bench:
     `cut_short` says whether a deadline ended that for any of them.
     """
 
-    def __init__(self, estimate: Cost, measure: Cost, glance: Cost, memory: Memory | None, tally: Tally) -> None:
+    def __init__(
+        self, rules: RuleSet, estimate: Cost, measure: Cost, glance: Cost, memory: Memory | None, tally: Tally
+    ) -> None:
+        self.rules = rules
         self.estimate, self.measure, self.glance, self.memory, self.tally = estimate, measure, glance, memory, tally
         self.cut_short = False
 
@@ -175,7 +188,7 @@ class _Bench:
         that were met before it.
         """
         self.tally.programs += 1
-        key = _key(program)
+        key = _key(program, self.rules)
         record = self.memory.get(key) if self.memory is not None and key is not None else None
         if record is not None:
             self.tally.remembered += 1
@@ -193,25 +206,29 @@ class _Bench:
         return found
 
     def _found(self, program: Term, deadline: float) -> Iterator[Repair]:
-        bound = self._seconds(program) * (1 - WORTH)
+        bound = self._seconds(program, deadline).after * (1 - WORTH)
         done: set[Program] = set()
         for sketch in self._sketches(program, deadline):
             if time.monotonic() >= deadline:
                 raise _OutOfTimeError
-            if sketch.term in done or not self._promises(program, sketch) or self._seconds(sketch.term) >= bound:
+            if sketch.term in done or not self._promises(program, sketch, deadline):
+                continue
+            if self._seconds(sketch.term, deadline).after >= bound:
                 continue
             mutant = self._solved(sketch)
             if mutant is None or not isinstance(mutant.term, Term):
                 continue
             done |= {sketch.term, mutant.term}
             for corrected in self._corrected(program, mutant.term):
-                seconds = self._seconds(corrected.term)
-                if seconds < bound:
-                    bound = seconds * (1 - NOISE)
-                    yield Repair(corrected.term, f"{PARTLY} {', '.join(mutant.made)}; {corrected.kind}", seconds)
+                form = self._seconds(corrected.term, deadline)
+                if form.after < bound:
+                    bound = form.after * (1 - NOISE)
+                    name = f"{PARTLY} {', '.join(mutant.made)}; {corrected.kind}"
+                    yield Repair(form.outputs[0], name, form.after, corrected.term, form.steps)
 
     def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
-        """The distinct sketches of the lowest estimates; none of a program that cannot be sketched.
+        """The distinct sketches of the lowest estimates, with algorithms in the places for which the estimate prefers them;
+        none of a program that cannot be sketched.
 
         Raises:
             _OutOfTimeError: the deadline is reached.
@@ -220,7 +237,8 @@ class _Bench:
         def price(term: Program) -> float:
             if time.monotonic() >= deadline:
                 raise _OutOfTimeError
-            return self.estimate(_state(term))
+            state = _state(term)
+            return self.estimate(state) - sum(place.gain for place in places(state, self.rules, self.estimate))
 
         with self.tally.stage("enumerate"):
             try:
@@ -231,21 +249,31 @@ class _Bench:
             most = MOST_DEARER * price(program)
             return list(islice((s for s in found if s.cost <= most), MOST_MUTANTS))
 
-    def _promises(self, program: Term, sketch: Sketch) -> bool:
+    def _promises(self, program: Term, sketch: Sketch, deadline: float) -> bool:
         """Whether the sketch takes less time than the program at a glance: what calculates in it first, then all of it."""
+
+        def glanced(state: State) -> float:
+            return self._with_algorithms(state, self.glance, deadline).after
+
         self.tally.measured += 1
         with self.tally.stage("glance"):
-            whole = self.glance((program,))
+            whole = glanced((program,))
             left = whole * (1 + ROUGH)
             for cut in filter(None, map(_program, computed(_state(sketch.term)))):
-                left -= self.glance((cut,))
+                left -= glanced((cut,))
                 if left <= 0:
                     return False
-            return self.glance(_state(sketch.term)) < whole * (1 - WORTH)
+            return glanced(_state(sketch.term)) < whole * (1 - WORTH)
 
-    def _seconds(self, term: Program) -> float:
+    def _seconds(self, term: Program, deadline: float) -> Found:
         with self.tally.stage("measure"):
-            return self.measure(_state(term))
+            return self._with_algorithms(_state(term), self.measure, deadline)
+
+    def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> Found:
+        """The state with its operators computed by the algorithms that measure faster in their places."""
+        cost = measure(state)
+        plain = Found(state, (), cost, cost, 0, "")
+        return with_algorithms(plain, self.rules, estimate=self.estimate, measure=measure, limits=Limits(deadline=deadline))
 
     def _solved(self, sketch: Sketch) -> Mutant | None:
         with self.tally.stage("solve"):
@@ -280,33 +308,44 @@ def _state(program: Program) -> State:
     return program if isinstance(program, tuple) else (program,)
 
 
-def _key(program: Term) -> list[Json] | None:
-    """What a program is kept under; None where an extent is open."""
+def _key(program: Term, rules: RuleSet) -> list[Json] | None:
+    """What a program is kept under, beside what algorithms there are; None where an extent is open."""
     try:
-        return ["mutants", nodes_of((program,))[0]]
+        return ["mutants", nodes_of((program,))[0], [*rules.algorithms.names]]
     except ValueError:
         return None
 
 
 def _recorded(repairs: Sequence[Repair]) -> Json:
-    nodes, place = nodes_of([r.term for r in repairs])
-    return {"nodes": nodes, "repairs": [[place(r.term), r.name, r.seconds] for r in repairs]}
+    nodes, place = nodes_of([term for r in repairs for term in (r.term, r.mutant)])
+    return {
+        "nodes": nodes,
+        "repairs": [[place(r.term), r.name, r.seconds, place(r.mutant), steps_recorded(r.steps)] for r in repairs],
+    }
 
 
 def _restored(record: Json) -> list[Repair]:
     terms = terms_of(record["nodes"])
-    return [Repair(terms[place], name, seconds) for place, name, seconds in record["repairs"]]
+    return [
+        Repair(terms[term], name, seconds, terms[mutant], steps_restored(steps))
+        for term, name, seconds, mutant, steps in record["repairs"]
+    ]
 
 
-def _exchanged(state: State, program: Term, term: Term, name: str) -> tuple[State, list[Step]]:
-    """The state with the term in all the program's places, and the steps that lead there, one for each place."""
+def _exchanged(state: State, program: Term, repair: Repair) -> tuple[State, list[Step]]:
+    """The state with the repair in all the program's places, and the steps that lead there, those of each place together."""
     done: dict[Term, Term] = {}
     steps: list[Step] = []
     for one in subterms(*state):
         args = tuple(done[a] for a in one.args)
         done[one] = one if args == one.args else apply(one.op, *args, **dict(one.attributes))
         if not one.is_variable and not one.constant and _program(one) is program:
-            placed = rebuild(term, dict(zip(program.args, args, strict=True)))
-            steps.append(Step(name, (done[one],), (placed,)))
-            done[one] = placed
+            operands = dict(zip(program.args, args, strict=True))
+
+            def placed(terms: Sequence[Term], operands: dict[Term, Term] = operands) -> State:
+                return tuple(rebuild(term, operands) for term in terms)
+
+            steps.append(Step(repair.name, (done[one],), placed([repair.mutant])))
+            steps += [Step(step.rule, placed(step.roots), placed(step.replacements)) for step in repair.steps]
+            (done[one],) = placed([repair.term])
     return tuple(done[root] for root in state), steps

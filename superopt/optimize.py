@@ -280,7 +280,7 @@ class _Run:
             find = {"sweeps": search_island, "mutants": search_mutants}.get(kind, windowed)
             between = kind == "windows between"
             parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
-            found = list(self._told(search.gains(parts, deadline, find=find), parts, f"search, pass {number}"))
+            found = list(self._told(search.gains(parts, deadline, find=find, room=room), parts, f"search, pass {number}"))
             taken = affordable(found, room)
             room -= sum(gain.bytes for gain in taken)
             self.too_large = max(self.too_large, len(affordable(found, math.inf)) - len(taken))

@@ -128,8 +128,13 @@ class Search:
         self.settings = [code_version(), digest_of([rule.text for rule in rules]), *clock.settings, opset, budget]
         self.tally = Tally()
 
-    def gains(self, parts: Sequence[Segment], deadline: float, *, find: Find = search) -> Iterator[Gain]:
-        """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper."""
+    def gains(
+        self, parts: Sequence[Segment], deadline: float, *, find: Find = search, room: float = math.inf
+    ) -> Iterator[Gain]:
+        """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper.
+
+        No search of one chooses algorithms that make weights larger by more than `room`, in bytes.
+        """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
             by_type.setdefault(part.island.dtype.name, []).append(part)
@@ -142,9 +147,10 @@ class Search:
                 copies.setdefault(part.state, []).append(part)
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
             finding = self._with_mutants(island) if find is search_mutants else find
+            limits = Limits(growth=room / island.dtype.itemsize)
             known = self._remembered(self._believed(finding, measured), island.dtype.name)
             for state, found in search_all(
-                runs, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, find=known
+                runs, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, limits=limits, find=known
             ):
                 saved = self._saved(state, found, measure(state)) if found.steps else ()
                 more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
@@ -196,7 +202,14 @@ class Search:
         def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
             if is_open(start):
                 return find(start, rules, estimate=estimate, measure=measure, limits=limits)
-            key = ["found", getattr(find, "__name__", ""), dtype, *self.settings, nodes_of(start)[0]]
+            key = [
+                "found",
+                getattr(find, "__name__", ""),
+                dtype,
+                *self.settings,
+                (limits or Limits()).growth,
+                nodes_of(start)[0],
+            ]
             record = self.clock.cache.get(key)
             if record is None:
                 record = recorded(find(start, rules, estimate=estimate, measure=measure, limits=limits))

@@ -7,18 +7,20 @@ import time
 
 import pytest
 
+from superopt.accuracy import admitted, is_algorithm
 from superopt.graph import Term, subterms, variable
 from superopt.model.cache import Cache
 from superopt.model.dimensions import dimension
 from superopt.mutation import Tally, search_mutants
 from superopt.op import apply
 from superopt.partial.judge import compared
-from superopt.rewrite.apply import State
+from superopt.rewrite.apply import State, computed
 from superopt.rewrite.record import recorded, restored
 from superopt.rewrite.roofline import CPU, seconds
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.schedule import gains
-from superopt.rewrite.search import OUT_OF_TIME, Found, Limits
+from superopt.rewrite.schedule import gains, search_all
+from superopt.rewrite.search import OUT_OF_TIME, Cost, Found, Limits
+from superopt.store import load_rules
 
 X = variable("x", (1, 6, 12, 12))
 
@@ -148,3 +150,44 @@ def test_judgements_compare_few_of_all_positions() -> None:
     search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally)
     assert 0 < tally.positions < tally.total
     assert {"enumerate", "glance", "measure", "solve", "judge", "correct"} == tally.seconds.keys()
+
+
+# ---------------------------------------------------------------- with algorithms
+
+DILATED = apply("conv", X, variable("w", (6, 6, 3, 3), constant=True), pads=(2, 2, 2, 2), dilations=(2, 2))
+
+
+def counted(state: State) -> float:
+    """A device on which a convolution takes twice what its algorithm takes, and all else little."""
+    return sum({"conv": 1.0, "winograd": 0.5}.get(term.op, 0.01) for term in computed(state))
+
+
+def algorithms() -> RuleSet:
+    return RuleSet([], [rule for rule in admitted(load_rules(), 4.0) if is_algorithm(rule)])
+
+
+def test_a_mutant_is_taken_for_what_an_algorithm_makes_of_it() -> None:
+    """No rule gives a dilated convolution an algorithm, and dense on every second row and column it costs more by itself."""
+    alone = search_mutants((DILATED,), RuleSet([]), estimate=counted, measure=counted)
+    assert (alone.outputs, alone.steps) == ((DILATED,), ())
+    memory = Cache()
+    found = search_mutants((DILATED,), algorithms(), estimate=counted, measure=counted, memory=memory)
+    assert "winograd" in {term.op for term in computed(found.outputs)}
+    assert [step.rule.partition("-")[0] for step in found.steps[1:]] == ["conv"]
+    assert found.after == counted(found.outputs) < found.before
+    assert sum(gains((DILATED,), found.steps, counted)) == pytest.approx(found.before - found.after)
+    again = search_mutants((DILATED,), algorithms(), estimate=counted, measure=counted, memory=memory, tally=(tally := Tally()))
+    assert (again.outputs, again.steps, tally.remembered) == (found.outputs, found.steps, 1)
+
+
+def test_no_mutant_is_taken_whose_weights_are_too_large() -> None:
+    found = search_mutants((DILATED,), algorithms(), estimate=counted, measure=counted, limits=Limits(growth=0.0))
+    assert (found.outputs, found.steps) == ((DILATED,), ())
+
+
+def test_nothing_is_measured_after_the_deadline() -> None:
+    def measure(_: State) -> Cost:
+        raise AssertionError("there is no time for this")
+
+    ((_, found),) = search_all({(DILATED,): 1.0}, RuleSet([]), estimate=counted, measure=measure, deadline=time.monotonic())
+    assert (found.outputs, found.steps, found.after, found.stopped) == ((DILATED,), (), 1.0, OUT_OF_TIME)

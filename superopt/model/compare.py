@@ -21,6 +21,8 @@ RESIDENT = 1 << 30
 """Bytes that the models of a comparison may hold altogether to be loaded at the same time."""
 MARGIN = 0.02
 _VISIT = 0.008
+_LONG = 0.05
+"""Seconds from which one run makes a visit: what it finds in the caches matters little to it."""
 _MOST_ROUNDS = 400
 _ENOUGH_ROUNDS = 24
 _BLOCKS = 4
@@ -189,12 +191,14 @@ def in_turns(opened: Opened, *, seconds: float = 10.0, progress: Callable[[float
 
     Two halves: in one the original is loaded first, in the other the candidates are. A round visits the original, each
     candidate and the original's second copy, beginning with another one each time; a visit is one unmeasured run, which brings
-    the model into the caches, and the least of those that follow. A half ends early where the verdict on every candidate is
-    clear.
+    the model into the caches, and the least of those that follow; where a run takes long, it is one run. A half ends early
+    where the verdict on every candidate is clear; the second is left out where the first took all of the time.
     """
     rounds: list[Times] = []
     spent = 0.0
     for original_first in (True, False):
+        if spent > seconds:
+            break
         with opened(original_first) as timed:
             start = time.monotonic()
             rounds += _rounds(timed, start + seconds / 2, functools.partial(_report, progress, start - spent, seconds))
@@ -247,10 +251,11 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
 
 
 def _rounds(timed: Sequence[Timed], deadline: float, report: Callable[[], None]) -> list[Times]:
-    """At least three rounds, until the deadline or a clear verdict on every candidate."""
+    """At least three rounds, two of runs that take long, until the deadline or a clear verdict on every candidate."""
     runs = [_runs_for_visit(t) for t in timed]
+    least = 2 if all(samples == 1 for samples, _ in runs) else 3
     done: list[Times] = []
-    while len(done) < 3 or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS and not _clear(done)):
+    while len(done) < least or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS and not _clear(done)):
         times = [0.0] * len(timed)
         for turn in range(len(timed)):
             which = (turn + len(done)) % len(timed)
@@ -271,17 +276,22 @@ def _is_clear(found: Comparison) -> bool:
 
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
-    """How many samples a visit takes, and how many runs make a sample, so that a visit lasts about 8 ms."""
+    """How many samples a visit takes, and how many runs make a sample, so that a visit lasts about 8 ms or one run."""
     timed.run()
     start = time.monotonic()
-    once = min(timed.seconds(1) for _ in range(3))
+    once = timed.seconds(1)
+    passed = time.monotonic() - start
+    if passed > _LONG:
+        return 1, 1
+    once = min(once, *(timed.seconds(1) for _ in range(2)))
     passed = (time.monotonic() - start) / 3
     batch = max(1, round(2e-4 / once))
     return min(25, max(2, round(_VISIT / (passed * batch)))), batch
 
 
 def _visit(timed: Timed, samples: int, batch: int) -> float:
-    timed.run()
+    if samples > 1:
+        timed.run()
     return min(timed.seconds(batch) for _ in range(samples))
 
 

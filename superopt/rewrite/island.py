@@ -22,12 +22,13 @@ def search_island(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost
     """The cheapest state met; `start` if nothing is cheaper. Algorithms are chosen for what sweeps make, and for the start too:
     of a large island that alone may be what there is time for.
     """
-    cost, deadline = measure(start), (limits or Limits()).deadline
-    unchanged, half = Found(start, (), cost, cost, 0, SWEPT), (time.monotonic() + deadline) / 2
-    plain = with_algorithms(unchanged, rules, estimate=estimate, measure=measure, deadline=half)
+    within = limits or Limits()
+    cost = measure(start)
+    unchanged, half = Found(start, (), cost, cost, 0, SWEPT), (time.monotonic() + within.deadline) / 2
+    plain = with_algorithms(unchanged, rules, estimate=estimate, measure=measure, limits=replace(within, deadline=half))
     found = _swept(start, rules, estimate=estimate, measure=measure, limits=limits)
     if found.steps:
-        found = with_algorithms(found, rules, estimate=estimate, measure=measure, deadline=deadline)
+        found = with_algorithms(found, rules, estimate=estimate, measure=measure, limits=within)
     best = plain if plain.after < found.after else found
     return replace(best, expanded=plain.expanded + found.expanded)
 

@@ -90,6 +90,11 @@ class RuleSet:
         """The rules that are matched by themselves."""
         return RuleSet(self._apart)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its rules."""
+        return tuple(rule.name for rule in self._rules)
+
     def within(self, operators: Collection[str]) -> RuleSet:
         """The rules in which no other operators stand."""
         return RuleSet(rule for rule in self._rules if set(rule.operators) <= set(operators))

@@ -13,7 +13,7 @@ from superopt.graph import subterms
 from superopt.op import rebuild
 from superopt.rewrite.apply import State, Step
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import Cost, Found, Limits, search
+from superopt.rewrite.search import OUT_OF_TIME, Cost, Found, Limits, search
 
 
 class Find(Protocol):
@@ -36,7 +36,7 @@ def search_all(
     `measure` gives for each what measures its equivalents.
 
     A segment may take a share of the time that is left when its turn comes: half of it by what its runs are estimated to
-    cost, half equally.
+    cost, half equally. One whose turn comes after the deadline is left as it is, its cost by estimate: nothing is measured.
     """
     weight = {state: max(estimate(state), 1e-9) * runs for state, runs in segments.items()}
     waiting = sorted(segments, key=lambda state: -weight[state])
@@ -44,6 +44,10 @@ def search_all(
         rest = waiting[position:]
         share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
         now = time.monotonic()
+        if now >= deadline:
+            cost = estimate(state)
+            yield state, Found(state, (), cost, cost, 0, OUT_OF_TIME)
+            continue
         own = replace(limits or Limits(), deadline=now + share * max(deadline - now, 0.0))
         yield state, find(state, rules, estimate=estimate, measure=measure(state), limits=own)
 

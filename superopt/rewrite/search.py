@@ -34,7 +34,8 @@ OUT_OF_TIME = "out of time"
 class Limits:
     """When the search stops. `patience` counts expansions since the last improvement; `deadline` is a monotonic time.
 
-    After `impatience` expansions without improvement, chains within the `horizon` are looked at from the best state.
+    After `impatience` expansions without improvement, chains within the `horizon` are looked at from the best state. Where
+    algorithms are chosen, weights may hold `growth` numbers more than those of the start.
     """
 
     alpha: float = 2.5
@@ -44,6 +45,7 @@ class Limits:
     waiting: int = 4000
     horizon: Horizon = field(default_factory=Horizon)
     deadline: float = float("inf")
+    growth: float = float("inf")
 
 
 @dataclass(frozen=True)
