@@ -15,7 +15,7 @@ from superopt.graph import Term
 from superopt.rewrite.apply import State, Step, computed
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found
-from superopt.rewrite.sweep import rebuilt
+from superopt.rewrite.sweeper import rebuilt
 
 
 @dataclass(frozen=True)
