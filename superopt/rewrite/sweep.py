@@ -5,8 +5,8 @@ the steps apart costs more at each of them, and at all of them together it is on
 to siblings: two products that share an operand become parts of one, and so do two of those, until all of them are one. What a
 sweep leaves for operators that only move elements to cancel is tidied at once. First each sweep that is estimated to gain is
 measured, and taken where it does; when none is left, several are followed one after another by estimate alone, and their best
-ends measured, those of layers that are joined from the inputs on (see `layers`) first. Before all that, the island is tried in
-wider form (see `widen`).
+ends measured. Before all that, the island is tried in wider form (see `widen`), and with its layers joined from the inputs on
+(see `layers`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from superopt.rewrite.apply import State, Step
-from superopt.rewrite.layers import layered
+from superopt.rewrite.layers import layered, wide
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
-from superopt.rewrite.sweeper import Swept, Sweeper
+from superopt.rewrite.sweeper import Sweeper, Swept
 from superopt.rewrite.widen import widened
 
 SWEPT = "no sweep gains more"
@@ -48,20 +48,24 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     begun: tuple[Step, ...] = ()
     for state, steps in widened(start, rules):
         taken(Swept(state, steps, estimate(state)))
+    begun, start = found.steps, found.outputs
+    any_taken(_layers(start, Sweeper(rules, estimate, within.alpha * estimate(start), within.deadline)))
     better = True
     while better and time.monotonic() < within.deadline:
         begun, start = found.steps, found.outputs
         sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), within.deadline)
-        better = len([*sweeper.descent(start, taken)]) > 0
-        better = better or any_taken(_layers(start, sweeper)) or any_taken(sweeper.cheaper(start))
+        better = len([*sweeper.descent(start, taken)]) > 0 or any_taken(sweeper.cheaper(start))
     return replace(found, stopped=OUT_OF_TIME if time.monotonic() >= within.deadline else SWEPT)
 
 
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
-    """Layers joined from the inputs on, and what that leads to by sweeps that are estimated to gain."""
-    last = None
-    for last in layered(Swept(start, (), sweeper.estimate(start)), sweeper):
-        yield last
-    if last is not None:
-        for end in sweeper.descent(last.state, lambda _: True):
-            yield replace(end, steps=(*last.steps, *end.steps))
+    """Layers joined from the inputs on, after what gains without joins; and what that leads to by sweeps that gain."""
+    if not wide(start):
+        return
+    joined = Swept(start, (), sweeper.estimate(start))
+    for joined in sweeper.descent(start, lambda _: True, joins=False):
+        pass
+    for joined in layered(joined, sweeper):
+        yield joined
+    for end in sweeper.descent(joined.state, lambda _: True):
+        yield replace(end, steps=(*joined.steps, *end.steps))

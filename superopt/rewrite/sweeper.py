@@ -73,8 +73,9 @@ class Sweeper:
                             yield end
             frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
 
-    def descent(self, start: State, taken: Callable[[Swept], bool]) -> Iterator[Swept]:
-        """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains.
+    def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
+        """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains; without
+        `joins` the rule of one output.
 
         Rules are tried in the order of what they gained the last time, or in one sweep (lazy greedy; Minoux, Accelerated greedy
         algorithms for maximizing submodular set functions, 1978); what is not taken is tried again when others were. A rule
@@ -84,7 +85,7 @@ class Sweeper:
         found = True
         while found:
             found = False
-            gains = self._gains(swept)
+            gains = self._gains(swept, joins=joins)
             while gains:
                 rule = max(gains, key=lambda name: gains[name])
                 del gains[rule]
@@ -100,9 +101,9 @@ class Sweeper:
                     swept, found = best, True
                     yield swept
 
-    def _gains(self, start: Swept) -> dict[str, float]:
+    def _gains(self, start: Swept, *, joins: bool) -> dict[str, float]:
         """By how much one sweep of each rule lowers the estimate, where it does, or raises it little: several may lower it."""
-        rules = self._places(start.state)
+        rules = [rule for rule, matches in self._places(start.state).items() if joins or len(matches[0].roots) == 1]
         gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
         return {rule: gain for rule, gain in gains.items() if gain > -STEEP * start.estimate}
 
@@ -186,13 +187,14 @@ class Sweeper:
 
     def tidied(self, swept: Swept) -> Swept:
         """The state with what only moves elements cancelled, by one rule after the other, while that is estimated cheaper."""
-        while time.monotonic() < self.deadline:
+        cheaper = True
+        while cheaper and time.monotonic() < self.deadline:
+            cheaper = False
             found = self._cancelling(swept.state)
-            rule = max(found, key=lambda name: len(found[name]), default="")
-            tidier = self.swept(swept, rule, found[rule]) if rule else None
-            if tidier is None or tidier.estimate >= swept.estimate:
-                break
-            swept = tidier
+            for rule in sorted(found, key=lambda name: -len(found[name])):
+                tidier = self.swept(swept, rule, found[rule])
+                if tidier is not None and tidier.estimate < swept.estimate:
+                    swept, cheaper = tidier, True
         return swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
