@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 
@@ -73,7 +74,7 @@ def arrays(state: State) -> dict[str, np.ndarray]:
 
 
 def joined(start: State, rules: RuleSet) -> State:
-    sweeper = Sweeper(rules, estimate, 3 * estimate(start), time.monotonic() + 300)
+    sweeper = Sweeper(rules, estimate, math.inf, time.monotonic() + 300)
     *_, last = layered(Swept(start, (), estimate(start)), sweeper)
     assert last.steps
     return last.state

@@ -22,7 +22,7 @@ LEAST = 4
 def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
     """The state after each layer from the inputs on is joined.
 
-    A layer that no rule joins, or not within the ceiling of the sweeper, is left as it is.
+    A layer that no rule joins, or not within the ceiling of the sweeper before what cancels is tidied, is left as it is.
     """
     here, told, level = start, start, 0
     while time.monotonic() < sweeper.deadline and (layers := siblings(computed(here.state)))[level:]:

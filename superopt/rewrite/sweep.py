@@ -11,6 +11,7 @@ ends measured. Before all that, the island is tried in wider form (see `widen`),
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -49,7 +50,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     for state, steps in widened(start, rules):
         taken(Swept(state, steps, estimate(state)))
     begun, start = found.steps, found.outputs
-    any_taken(_layers(start, Sweeper(rules, estimate, within.alpha * estimate(start), within.deadline)))
+    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, within.deadline)))
     better = True
     while better and time.monotonic() < within.deadline:
         begun, start = found.steps, found.outputs
@@ -62,10 +63,10 @@ def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
     """Layers joined from the inputs on, after what gains without joins; and what that leads to by sweeps that gain."""
     if not wide(start):
         return
-    joined = Swept(start, (), sweeper.estimate(start))
-    for joined in sweeper.descent(start, lambda _: True, joins=False):
-        pass
-    for joined in layered(joined, sweeper):
-        yield joined
-    for end in sweeper.descent(joined.state, lambda _: True):
-        yield replace(end, steps=(*joined.steps, *end.steps))
+    first = Swept(start, (), sweeper.estimate(start))
+    *_, alone = first, *sweeper.descent(start, lambda _: True, joins=False)
+    last = alone
+    for joined in layered(alone, sweeper):
+        yield (last := joined)
+    for end in sweeper.descent(last.state, lambda _: True):
+        yield replace(end, steps=(*last.steps, *end.steps))
