@@ -34,7 +34,7 @@ from superopt.rewrite.roofline import CPU, seconds
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find
 from superopt.rewrite.search import Limits, search
-from superopt.rewrite.sweep import rebuilt
+from superopt.rewrite.sweeper import rebuilt
 from superopt.rewrite.widen import widened
 from superopt.rule import Rule, digest, parse_rule
 from superopt.segments import Gain, Segment, spliced, whole

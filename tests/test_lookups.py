@@ -21,7 +21,7 @@ from superopt.op import apply
 from superopt.prove.index import prove_axiom
 from superopt.rewrite.roofline import CPU, seconds
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.sweep import Sweeper, Swept
+from superopt.rewrite.sweeper import Sweeper, Swept
 from superopt.rule import parse_rule
 from superopt.store import load_rules
 from superopt.verdict import Proved, Refuted

@@ -17,7 +17,8 @@ from superopt.rewrite.record import is_open, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import gains
 from superopt.rewrite.search import OUT_OF_TIME, Limits
-from superopt.rewrite.sweep import Sweeper, rebuilt, sweep
+from superopt.rewrite.sweep import sweep
+from superopt.rewrite.sweeper import Sweeper, rebuilt
 from superopt.rule import parse_rules
 from tests.operator_cases import evaluated
 

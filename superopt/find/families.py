@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superopt.find import batches, convolution, gates, images, lookups, matrix, pointwise, reductions
+from superopt.find import batches, convolution, gates, images, lookups, matrix, pointwise, reductions, stacks
 from superopt.find.universe import Universe
 
 UNIVERSES: tuple[Universe, ...] = (
@@ -55,6 +55,7 @@ UNIVERSES: tuple[Universe, ...] = (
     convolution.PADDED,
     convolution.PADDED_DEPTHWISE,
     *gates.UNIVERSES,
+    *stacks.UNIVERSES,
 )
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(u.family for u in UNIVERSES))
 ABOUT: Mapping[str, str] = {
@@ -67,6 +68,7 @@ ABOUT: Mapping[str, str] = {
     "lookups": "Rules about rows of tables at positions that are known at run time alone: what is done to the table before.",
     "padding": "Rules about channels that are zero: how they move through images and kernels, and where they cancel.",
     "gates": "Rules about rows and tensors that are weighted at run time: how weights move through products.",
+    "stacks": "Rules about tensors side by side, stacked along an axis of their own, and what is taken out of stacks again.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
     "algorithms": "By what other algorithms operators can be computed: fewer multiplications, and another rounding error.",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -167,7 +167,7 @@ class Kept:
         """
         numbered = self.sizings(candidate.universe)[0]
         if len(candidate.left) > 1:
-            return None if self._joined([n for t in candidate.left if (n := numbered(t)) is not None]) else SEARCH
+            return None if self._joined(candidate, numbered) else SEARCH
         left, right = numbered(candidate.left[0]), numbered(candidate.right[0])
         if left is None or right is None or not variables(*candidate.left):
             return None
@@ -204,10 +204,11 @@ class Kept:
         """What represents the terms that are one step at the root away."""
         return {classes.canonical(t) for t in self.rewriter.steps(term)}
 
-    def _joined(self, left: Sequence[Term]) -> bool:
-        """Whether a join that is kept computes these outputs together already."""
+    def _joined(self, candidate: Candidate, numbered: Sizing) -> bool:
+        """Whether a join that is kept computes these outputs together already, by no more operators than the candidate."""
+        left, right = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
         return any(
-            match.roots == tuple(left)
+            match.roots == tuple(left) and term_size(*match.replacements) <= term_size(*right)
             for pattern in self._joins
             if len(pattern.left) == len(left) and pattern.left[0].rank == left[0].rank
             for match in pattern.matches(left[0], lambda op: [t for t in left[1:] if t.op == op])

@@ -16,7 +16,7 @@ from superopt.rewrite.apply import State, Step, computed
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import weight_elements
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
-from superopt.rewrite.sweep import rebuilt
+from superopt.rewrite.sweeper import rebuilt
 
 
 @dataclass(frozen=True)

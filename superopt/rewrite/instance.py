@@ -14,7 +14,7 @@ from superopt.graph import Term
 from superopt.op import rebuild
 from superopt.rewrite.apply import State, Step, computed
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.sweep import rebuilt
+from superopt.rewrite.sweeper import rebuilt
 
 
 def is_instance(step: Step, state: State, rules: RuleSet) -> bool:

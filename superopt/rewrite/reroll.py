@@ -24,7 +24,7 @@ from superopt.rewrite.apply import State, Step, computed
 from superopt.rewrite.linear import LinearForms
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.sequence import Sequences, shaped
-from superopt.rewrite.sweep import rebuilt
+from superopt.rewrite.sweeper import rebuilt
 
 SHORTEST = 2
 """Steps of a run, at least."""

@@ -5,54 +5,27 @@ the steps apart costs more at each of them, and at all of them together it is on
 to siblings: two products that share an operand become parts of one, and so do two of those, until all of them are one. What a
 sweep leaves for operators that only move elements to cancel is tidied at once. First each sweep that is estimated to gain is
 measured, and taken where it does; when none is left, several are followed one after another by estimate alone, and their best
-ends measured. Before all that, the island is tried in wider form (see `widen`).
+ends measured. Before all that, the island is tried in wider form (see `widen`), and with its layers joined from the inputs on
+(see `layers`).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from superopt.errors import ShapeError
-from superopt.graph import Term
-from superopt.match import Match
-from superopt.op import apply
-from superopt.rewrite.apply import MOVES, State, Step, computed, siblings
-from superopt.rewrite.lookahead import GAIN
+from superopt.rewrite.apply import State, Step
+from superopt.rewrite.layers import layered, wide
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
+from superopt.rewrite.sweeper import Sweeper, Swept
 from superopt.rewrite.widen import widened
 
 SWEPT = "no sweep gains more"
 MEASURED = 3
 """How many of the states that are estimated cheaper are measured, the cheapest first."""
-STEEP = 0.25
-"""A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
-ALIKE = 1e-3
-"""A smaller relative difference of estimates is none."""
-LARGEST = 6
-"""Operators of a left side, at most."""
-
-
-@dataclass(frozen=True)
-class Reach:
-    """How many sweeps follow one another, how many states go from one to the next, and how often a rule is applied anew."""
-
-    depth: int = 5
-    beam: int = 5
-    again: int = 8
-
-
-@dataclass(frozen=True)
-class Swept:
-    """A state, the sweeps that lead to it, and its estimate."""
-
-    state: State
-    steps: tuple[Step, ...]
-    estimate: float
 
 
 def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
@@ -69,274 +42,31 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         found = replace(here, expanded=expanded)
         return cheaper
 
+    def any_taken(ends: Iterable[Swept]) -> bool:
+        """Whether one of those that are estimated cheapest is taken."""
+        return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[:MEASURED])) > 0
+
     begun: tuple[Step, ...] = ()
     for state, steps in widened(start, rules):
         taken(Swept(state, steps, estimate(state)))
+    begun, start = found.steps, found.outputs
+    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, within.deadline)))
     better = True
     while better and time.monotonic() < within.deadline:
         begun, start = found.steps, found.outputs
         sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), within.deadline)
-        better = len([*sweeper.descent(start, taken)]) > 0
-        if not better:
-            ends = sorted(sweeper.cheaper(start), key=lambda end: end.estimate)
-            better = sum(map(taken, ends[:MEASURED])) > 0
+        better = len([*sweeper.descent(start, taken)]) > 0 or any_taken(sweeper.cheaper(start))
     return replace(found, stopped=OUT_OF_TIME if time.monotonic() >= within.deadline else SWEPT)
 
 
-@dataclass(frozen=True)
-class Sweeper:
-    """Sweeps within limits: states are estimated no dearer than `ceiling`, and nothing is begun after `deadline`."""
-
-    rules: RuleSet
-    estimate: Cost
-    ceiling: float
-    deadline: float
-    reach: Reach = Reach()
-
-    def cheaper(self, start: State) -> Iterator[Swept]:
-        """States that sweeps lead to and that are estimated cheaper than `start`, as they are met: a descent, then a beam."""
-        yield from self.descent(start, lambda _: True)
-        here = self.estimate(start)
-        seen = {start}
-        frontier = [Swept(start, (), here)]
-        for _ in range(self.reach.depth):
-            ahead: list[Swept] = []
-            for swept in frontier:
-                for end in self._ends(swept):
-                    if end.state not in seen:
-                        seen.add(end.state)
-                        ahead.append(end)
-                        if end.estimate < here * (1 - GAIN):
-                            yield end
-            frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
-
-    def descent(self, start: State, taken: Callable[[Swept], bool]) -> Iterator[Swept]:
-        """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains.
-
-        Rules are tried in the order of what they gained the last time, or in one sweep (lazy greedy; Minoux, Accelerated greedy
-        algorithms for maximizing submodular set functions, 1978); what is not taken is tried again when others were. A rule
-        that gains nothing by itself counts with what it makes possible.
-        """
-        swept = Swept(start, (), self.estimate(start))
-        found = True
-        while found:
-            found = False
-            gains = self._gains(swept)
-            while gains:
-                rule = max(gains, key=lambda name: gains[name])
-                del gains[rule]
-                best = self._best(swept, rule)
-                if swept.estimate - best.estimate <= GAIN * swept.estimate:
-                    best = self._followed(swept, rule)
-                gain = swept.estimate - best.estimate
-                if gain <= GAIN * swept.estimate:
-                    continue
-                if gain < max(gains.values(), default=0.0):
-                    gains[rule] = gain
-                elif taken(best):
-                    swept, found = best, True
-                    yield swept
-
-    def _gains(self, start: Swept) -> dict[str, float]:
-        """By how much one sweep of each rule lowers the estimate, where it does, or raises it little: several may lower it."""
-        rules = self._places(start.state)
-        gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
-        return {rule: gain for rule, gain in gains.items() if gain > -STEEP * start.estimate}
-
-    def _best(self, start: Swept, rule: str) -> Swept:
-        """The cheapest of what the rule's sweeps lead to; `start` if none is cheaper."""
-        return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
-
-    def _followed(self, start: Swept, rule: str) -> Swept:
-        """Where the rule's first sweep leads and, from there, sweeps of rules that had no places before, each while one is
-        estimated cheaper; `start` if that is no cheaper altogether.
-        """
-        before = self._places(start.state)
-        best = here = next(self._first(start, rule), start)
-        while best is not start:
-            news = [name for name in self._places(here.state) if name not in before]
-            best = min((self._best(here, name) for name in news), key=lambda swept: swept.estimate, default=here)
-            if best.estimate >= here.estimate:
-                break
-            here = best
-        return min(start, here, key=lambda swept: swept.estimate)
-
-    def _first(self, start: Swept, rule: str) -> Iterator[Swept]:
-        """Where the rule's first sweep leads."""
-        return itertools.islice(self._repeated(start, rule), 1)
-
-    def _ends(self, start: Swept) -> Iterator[Swept]:
-        """For each rule, where its sweep leads; then where repeating it leads."""
-        for rule in self._places(start.state):
-            yield from self._repeated(start, rule)
-
-    def _repeated(self, swept: Swept, rule: str) -> Iterator[Swept]:
-        """Where the rule's sweep leads, tidied; then where its sweep leads from there, and so on."""
-        for _ in range(self.reach.again):
-            if time.monotonic() >= self.deadline:
-                return
-            after = self._swept(swept, rule, self._places_of(rule, swept.state))
-            if after is None or after.state == swept.state:
-                return
-            swept = self._tidied(after)
-            yield swept
-
-    def _places(self, state: State) -> Mapping[str, list[Match]]:
-        """The matches of each rule that stand side by side, operands before what uses them; of one output, more than one."""
-        live = computed(state)
-        found: dict[str, list[Match]] = {}
-        for term in live:
-            for name, match in self.rules.matches(term):
-                found.setdefault(name, []).append(match)
-        return {**{name: matches for name, matches in found.items() if len(matches) > 1}, **self._merges(live)}
-
-    def _places_of(self, rule: str, state: State) -> list[Match]:
-        """The matches of one rule that stand side by side."""
-        live = computed(state)
-        return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
-
-    def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """For each rule of several outputs, matches that share no root: each term with the first sibling that it matches."""
-        known = set(live)
-        found: dict[str, list[Match]] = {}
-        for same in siblings(live):
-            ordered = sorted(same, key=_order)
-            taken: dict[str, set[Term]] = {}
-            for term in ordered:
-                for name, pattern in self.rules.several(term):
-                    used = taken.setdefault(name, set())
-                    if term in used or only not in ("", name):
-                        continue
-                    free = {op: [t for t in ordered if t.op == op and t not in used] for op in pattern.roots}
-                    matches = pattern.matches(term, lambda op, free=free: free[op])  # type: ignore[misc]
-                    first = next(matches, None)
-                    if first is not None:
-                        best = min(_alike(first, matches), key=lambda match: _new(match, known))
-                        used.update(best.roots)
-                        found.setdefault(name, []).append(best)
-        return found
-
-    def _tidied(self, swept: Swept) -> Swept:
-        """The state with what only moves elements cancelled, by one rule after the other, while that is estimated cheaper."""
-        while time.monotonic() < self.deadline:
-            found = self._cancelling(swept.state)
-            rule = max(found, key=lambda name: len(found[name]), default="")
-            tidier = self._swept(swept, rule, found[rule]) if rule else None
-            if tidier is None or tidier.estimate >= swept.estimate:
-                break
-            swept = tidier
-        return swept
-
-    def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
-        """Matches at operators that, as some of their operands, only move elements, which leave fewer operators."""
-        live = dict.fromkeys(computed(state))
-        found: dict[str, list[Match]] = {}
-        for term in live:
-            if term.op in MOVES and any(a.op in MOVES for a in term.args):
-                matches = ((_new(match, live) - _matched(match), name, match) for name, match in self.rules.matches(term))
-                change, name, match = min(matches, key=lambda one: one[0], default=(0, "", None))
-                if match is not None and change < 0:
-                    found.setdefault(name, []).append(match)
-        return found
-
-    def _swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
-        """The state with the matches' roots rewritten, where matches share a root the first; None if that is too dear."""
-        wanted: dict[Term, Term] = {}
-        for match in matches:
-            for root, replacement in zip(match.roots, match.replacements, strict=True):
-                wanted.setdefault(root, replacement)
-        done = rebuilt(start.state, wanted)
-        if done is None:
-            return None
-        state = tuple(done[root] for root in start.state)
-        estimate = self.estimate(state)
-        if estimate > self.ceiling:
-            return None
-        roots = tuple(root for root in wanted if root in done)
-        return Swept(state, (*start.steps, Step(rule, roots, tuple(done[root] for root in roots))), estimate)
-
-
-def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
-    """The states from the cheapest on, of those estimated alike the first: they differ by what was only rearranged."""
-    last = 0.0
-    for swept in sorted(states, key=lambda s: s.estimate):
-        if swept.estimate > last * (1 + ALIKE):
-            last = swept.estimate
-            yield swept
-
-
-def _order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
-    """The operator, then the term and the position in it of the first part that it is applied to, then its weights.
-
-    So siblings made of parts of one term stand in the order of the parts, and the weights of equal layers are joined in one
-    order, and shared as before.
-    """
-    part = next((p for a in term.args if (p := _source(a)).op == "slice"), None)
-    start = 0 if part is None else part["start"]
-    position = start if isinstance(start, int) else math.inf
-    return term.op, "" if part is None else part.args[0].key, position, tuple(a.key for a in term.args if a.constant)
-
-
-def _source(term: Term) -> Term:
-    """What the term is, but for its shape."""
-    while term.op == "reshape":
-        term = term.args[0]
-    return term
-
-
-def _alike(first: Match, matches: Iterator[Match]) -> Iterator[Match]:
-    """The match and those that directly follow it at the same roots."""
-    yield first
-    yield from itertools.takewhile(lambda match: match.roots == first.roots, matches)
-
-
-def _new(match: Match, live: Container[Term]) -> int:
-    """How many terms that are computed at run time the match adds to those that are live."""
-    stack, met = list(match.replacements), set[Term]()
-    while stack:
-        term = stack.pop()
-        if term not in met and term not in live and not term.is_variable and not term.constant:
-            met.add(term)
-            stack += term.args
-    return len(met)
-
-
-def _matched(match: Match) -> int:
-    """How many operators the match covers, `LARGEST` at most: operands of a sum that it leaves alone are not told apart."""
-    below = set(match.binding.tensors.values())
-    stack, met = list(match.roots), set(match.roots)
-    while stack and len(met) < LARGEST:
-        more = [a for a in stack.pop().args if a not in met and a not in below]
-        met.update(more)
-        stack += more
-    return len(met)
-
-
-def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
-    """What every term of the state becomes with these replacements, also inside each other; None if they cannot be made."""
-    done: dict[Term, Term] = {}
-    waiting: set[Term] = set()
-    stack = list(state)
-    while stack:
-        term = stack[-1]
-        needs = () if term.constant else (wanted[term],) if term in wanted else term.args
-        more = [t for t in needs if t not in done]
-        if term not in done and more:
-            if term in waiting:
-                return None
-            waiting.add(term)
-            stack += more
-            continue
-        stack.pop()
-        if term not in done:
-            try:
-                done[term] = done[wanted[term]] if term in wanted else _with(term, [done[t] for t in needs])
-            except ShapeError:
-                return None
-    return done
-
-
-def _with(term: Term, args: Sequence[Term]) -> Term:
-    """The operator of the term applied to these."""
-    same = all(a is b for a, b in zip(term.args, args, strict=False))
-    return term if same else apply(term.op, *args, **dict(term.attributes))
+def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
+    """Layers joined from the inputs on, after what gains without joins; and what that leads to by sweeps that gain."""
+    if not wide(start):
+        return
+    first = Swept(start, (), sweeper.estimate(start))
+    *_, alone = first, *sweeper.descent(start, lambda _: True, joins=False)
+    last = alone
+    for joined in layered(alone, sweeper):
+        yield (last := joined)
+    for end in sweeper.descent(last.state, lambda _: True):
+        yield replace(end, steps=(*last.steps, *end.steps))

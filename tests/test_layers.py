@@ -1,0 +1,113 @@
+"""Layers side by side, of other numbers and widths than any model has: they become one operator for each layer of the chain."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from superopt.graph import Term, subterms, variable
+from superopt.op import apply
+from superopt.rewrite import roofline
+from superopt.rewrite.apply import State, computed
+from superopt.rewrite.layers import layered, wide
+from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.sweep import sweep
+from superopt.rewrite.sweeper import Sweeper, Swept
+from superopt.store import load_rules
+from tests.operator_cases import evaluated
+
+
+def estimate(state: State) -> float:
+    return roofline.seconds(state, roofline.CPU)
+
+
+@pytest.fixture(scope="module")
+def rules() -> RuleSet:
+    return RuleSet(load_rules())
+
+
+def weight(name: str, *shape: int) -> Term:
+    return variable(name, shape, constant=True)
+
+
+def bias(name: str, width: int) -> Term:
+    return apply("expand", weight(name, width), shape=(1, width), axes=(-1,))
+
+
+def experts(count: int, width: int, hidden: int, out: int, *, biased: bool) -> State:
+    """Two layers for each expert, side by side, over one row."""
+    x = variable("x", (1, width))
+    found: list[Term] = []
+    for n in range(count):
+        h = apply("matmul", x, weight(f"w{n}", width, hidden))
+        h = apply("relu", apply("add", h, bias(f"b{n}", hidden)) if biased else h)
+        y = apply("matmul", h, weight(f"v{n}", hidden, out))
+        found.append(apply("relu", apply("add", y, bias(f"c{n}", out)) if biased else y))
+    state = found[0]
+    for y in found[1:]:
+        state = apply("concat", state, y, axis=-1)
+    return (state,)
+
+
+def tables(count: int, rows: int, width: int) -> State:
+    """Rows of tables at positions of their own, each with a layer of its own behind it."""
+    ids = variable("i", (1, count))
+    found: list[Term] = []
+    for n in range(count):
+        at = apply("reshape", apply("slice", ids, axis=-1, start=n, stop=n + 1), shape=(1,))
+        row = apply("lookup", weight(f"u{n}", rows, width), at)
+        found.append(apply("relu", apply("matmul", row, weight(f"w{n}", width, width))))
+    state = found[0]
+    for y in found[1:]:
+        state = apply("concat", state, y, axis=-1)
+    return (state,)
+
+
+def arrays(state: State) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {t.name: t.sizes for t in subterms(*state) if t.is_variable}
+    return {n: rng.integers(0, 5, s) * 1.0 if n == "i" else rng.standard_normal(s) for n, s in shapes.items()}
+
+
+def joined(start: State, rules: RuleSet) -> State:
+    sweeper = Sweeper(rules, estimate, math.inf, time.monotonic() + 300)
+    *_, last = layered(Swept(start, (), estimate(start)), sweeper)
+    assert last.steps
+    return last.state
+
+
+@pytest.mark.parametrize(("count", "biased"), [(4, True), (6, False)])
+def test_two_layers_of_experts_become_two_products(rules: RuleSet, count: int, biased: bool) -> None:
+    start = experts(count, width=8, hidden=12, out=4, biased=biased)
+    state = joined(start, rules)
+    live = Counter(t.op for t in computed(state))
+    assert (live["matmul"], live["relu"], live["add"]) == (2, 2, 2 * biased)
+    assert live["slice"] == live["concat"] == 0
+    given = arrays(start)
+    np.testing.assert_allclose(evaluated(given, *state)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
+
+
+def test_tables_and_what_is_behind_them_become_one_lookup(rules: RuleSet) -> None:
+    start = tables(6, rows=7, width=6)
+    state = joined(start, rules)
+    live = Counter(t.op for t in computed(state))
+    assert (live["lookup"], live["matmul"], live["relu"]) == (1, 1, 1)
+    given = arrays(start)
+    np.testing.assert_allclose(evaluated(given, *state)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
+
+
+def test_few_siblings_are_left_to_other_sweeps() -> None:
+    start = experts(3, width=8, hidden=12, out=4, biased=True)
+    assert not wide(start)
+    assert wide(experts(4, width=8, hidden=12, out=4, biased=True))
+
+
+def test_a_sweep_takes_joined_layers_where_they_measure_faster(rules: RuleSet) -> None:
+    start = experts(4, width=8, hidden=8, out=8, biased=False)
+    found = sweep(start, rules, estimate=estimate, measure=estimate)
+    assert Counter(t.op for t in computed(found.outputs))["matmul"] == 2
+    assert found.after < found.before
