@@ -24,6 +24,8 @@ from superopt.rewrite.sweeper import Sweeper, Swept
 from superopt.rewrite.widen import widened
 
 SWEPT = "no sweep gains more"
+LAYERS = 0.4
+"""The share of the time that joining layers may take."""
 MEASURED = 3
 """How many of the states that are estimated cheaper are measured, the cheapest first."""
 
@@ -50,7 +52,8 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     for state, steps in widened(start, rules):
         taken(Swept(state, steps, estimate(state)))
     begun, start = found.steps, found.outputs
-    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, within.deadline)))
+    share = time.monotonic() + LAYERS * (within.deadline - time.monotonic())
+    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, share)))
     better = True
     while better and time.monotonic() < within.deadline:
         begun, start = found.steps, found.outputs
