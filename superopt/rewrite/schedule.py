@@ -64,6 +64,10 @@ def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
 
 
 def weight_elements(state: State) -> int:
-    """How many numbers the weights of the state hold: those that its nodes read, weight-only terms computed beforehand."""
+    """How many numbers the weights of the state hold: those that its nodes read, weight-only terms computed beforehand.
+
+    A constant of an open extent is none of them: it is made at run time.
+    """
     live = [t for t in subterms(*state) if not t.constant]
-    return sum(math.prod(w.sizes) for w in {a for t in live for a in t.args if a.constant})
+    shapes = (w.shape for w in {a for t in live for a in t.args if a.constant})
+    return sum(math.prod(e for e in shape if isinstance(e, int)) for shape in shapes if all(isinstance(e, int) for e in shape))
