@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import onnx
@@ -174,14 +173,22 @@ def test_an_internal_error_is_one_line_too(
 
 
 def test_an_interrupt_ends_cleanly(source: Path, target: Path) -> None:
-    setup = "import sys, superopt.optimize, time\nsys.modules['superopt.optimize'].load_rules = lambda: time.sleep(60)"
-    script = f"{setup}\nfrom superopt.cli import main\nsys.exit(main())"
+    script = """
+import sys, time
+from superopt.cli import main
+
+def load_rules():
+    print("reading rules", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+sys.modules["superopt.optimize"].load_rules = load_rules
+sys.exit(main())
+"""
     running = subprocess.Popen(
         [sys.executable, "-c", script, "optimize", source, target], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     assert running.stderr is not None
-    assert running.stderr.readline() == "load\n"
-    time.sleep(0.2)
+    assert [running.stderr.readline() for _ in range(2)] == ["load\n", "reading rules\n"]
     running.send_signal(signal.SIGINT)
     assert running.wait(timeout=30) == cli.INTERRUPTED
     with running.stderr:
