@@ -174,8 +174,10 @@ def test_an_internal_error_is_one_line_too(
 
 def test_an_interrupt_ends_cleanly(source: Path, target: Path) -> None:
     script = """
-import sys, time
+import signal, sys, time
 from superopt.cli import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def load_rules():
     print("reading rules", file=sys.stderr, flush=True)
