@@ -9,6 +9,7 @@ from superopt.find.universe import Universe
 
 UNIVERSES: tuple[Universe, ...] = (
     matrix.ELEMENTWISE,
+    matrix.SPLIT,
     matrix.HALVES,
     matrix.PIECES,
     matrix.INTERVALS,

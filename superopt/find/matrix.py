@@ -34,6 +34,18 @@ ELEMENTWISE = Universe(
     repeats=True,
 )
 
+SPLIT = Universe(
+    family="matrix",
+    name="products of what is side by side",
+    variables=((variable("x", (N, K)),), (variable("y", (N, L)),), (variable("w", (K + L, M)),)),
+    constants=(),
+    templates=(parts(-2), binary("add"), binary("matmul"), binary("concat", axis=-1)),
+    ranges={"n": SMALL, "k": SMALL, "l": SMALL, "m": SMALL},
+    small=("m",),
+    limit=5,
+    weighing=2,
+)
+
 PIECES = Universe(
     family="matrix",
     name="pieces",

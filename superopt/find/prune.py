@@ -61,14 +61,15 @@ def shortens(candidate: Candidate, numbered: Sizing) -> bool:
     """Whether a search gains by the step from left to right although other rules lead there, if by more steps than a few.
 
     It does where the step crosses or climbs a hill and has a heavy operator, and where a graph of `LOCAL` operators or fewer
-    becomes one that executes fewer.
+    becomes one that has or executes fewer: what a rule leaves behind is tidied by single steps.
     """
     if not crosses(candidate, numbered):
         return False
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
     if any(map(heavy, (*before, *after))):
         return True
-    fewer = effort(after, weights_known=True).operators < effort(before, weights_known=True).operators
+    executed = effort(after, weights_known=True).operators < effort(before, weights_known=True).operators
+    fewer = executed or term_size(*candidate.right) < term_size(*candidate.left)
     return fewer and term_size(*candidate.left) <= LOCAL
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from superopt.find.universe import Universe, binary, parts, symbols, unary
 from superopt.graph import Extent, Shape, variable
 
-N, K, L, M, P, Q, B = symbols("n k l m p q b")
+N, K, M, P, Q, B = symbols("n k m p q b")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
 SIZES = {"n": SMALL, "k": SMALL}
 _ROWS = tuple(variable(name, (N, K)) for name in "xy")
@@ -169,18 +169,6 @@ LONE_WEIGHTS = Universe(
     limit=3,
 )
 
-SPLIT_PRODUCTS = Universe(
-    family="stacks",
-    name="products of what is side by side",
-    variables=((variable("x", (N, K)),), (variable("y", (N, L)),), (variable("w", (K + L, M)),)),
-    constants=(),
-    templates=(parts(-2), binary("add"), binary("matmul"), binary("concat", axis=-1)),
-    ranges={**SIZES, "l": SMALL, "m": SMALL},
-    small=("m",),
-    limit=5,
-    weighing=2,
-)
-
 JOINED_LAYERS = Universe(
     family="stacks",
     name="two layers with weights of their own",
@@ -311,7 +299,6 @@ UNIVERSES = (
     LAYERS,
     WEIGHTED_SUMS,
     LONE_WEIGHTS,
-    SPLIT_PRODUCTS,
     JOINED_LAYERS,
     SUMMED_LAYERS,
     NUMBERS,

@@ -55,42 +55,48 @@ def _alike(layer: Sequence[Term]) -> list[list[Term]]:
 
 
 def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:
-    """The state with the terms of one operator and shape of the layer joined by the rule that is estimated to join them best;
+    """The state with the terms of one operator and shape of the layer joined by the rules that are estimated to join them best;
     None if no rule makes them fewer.
     """
-    live = computed(here.state)
-    order = _order(live)
     for same in _alike(layer):
-        ends: list[Swept] = []
-        for rule, matches in sweeper.joins([sorted(same, key=order)], live).items():
-            first = sweeper.swept(here, rule, matches)
-            if first is not None:
-                ends.append(_repeated(sweeper.tidied(first), rule, sweeper, level, same))
-        best = min(ends, key=_cost, default=here)
+        firsts = _ends(here, sweeper, same)
+        best = min((_repeated(first, rule, sweeper, level, same) for rule, first in firsts.items()), key=_cost, default=here)
         if _cost(best)[0] < _cost(here)[0]:
             return best
     return None
 
 
+def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
+    """Where each rule leads that joins terms of the layer two by two."""
+    live = computed(here.state)
+    joined = sweeper.joins([sorted(layer, key=_order(live))], live)
+    ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
+    return {rule: sweeper.tidied(end) for rule, end in ends.items() if end is not None}
+
+
 def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequence[Term]) -> Swept:
-    """Where the rule leads that joins what some of the layer are made into two by two, until it finds no two."""
+    """Where joining what some of the layer are made into leads, until no two are found: by the rule while it finds any, then by
+    the one that leaves the cheapest.
+    """
     while time.monotonic() < sweeper.deadline:
-        live = computed(here.state)
-        layer = [term for term in siblings(live)[level] if _is_made_of(term, same)]
-        matches = sweeper.joins([sorted(layer, key=_order(live))], live, rule).get(rule, [])
-        after = sweeper.swept(here, rule, matches) if matches else None
-        if after is None:
+        layer = [term for term in siblings(computed(here.state))[level] if _is_made_of(term, same)]
+        ends = _ends(here, sweeper, layer)
+        after = ends[rule] if rule in ends else min(ends.values(), key=_cost, default=here)
+        if _cost(after)[0] >= _cost(here)[0]:
             break
-        here = sweeper.tidied(after)
+        here = after
     return here
 
 
 def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
-    """Whether some of these, which are of one operator and shape, could have been joined to the term along some axis."""
+    """Whether some of these, which are of one operator and shape, could have been joined to the term, along some axis or one of
+    its own.
+    """
     one = same[0]
-    if term.op != one.op or term.rank != one.rank:
+    if term.op != one.op or term.rank < one.rank:
         return False
-    wider = [(a, b) for a, b in zip(term.shape, one.shape, strict=True) if a != b]
+    shape = (1,) * (term.rank - one.rank) + one.shape
+    wider = [(a, b) for a, b in zip(term.shape, shape, strict=True) if a != b]
     multiples = (not isinstance(a, int) or not isinstance(b, int) or a in range(b, b * len(same) + 1, b) for a, b in wider)
     return len(wider) <= 1 and all(multiples)
 

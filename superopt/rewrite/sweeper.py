@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
-from superopt.graph import Attribute, Term, subterms
+from superopt.graph import Attribute, Term
 from superopt.match import Match, Pattern
 from superopt.op import apply
 from superopt.rewrite.apply import MOVES, State, Step, computed, siblings
@@ -366,7 +366,7 @@ def _mixed(match: Match) -> int:
     """How many concatenations of the replacements join what different operators make, or parts of a term other than along the
     axis where they were cut: such do not cancel.
     """
-    joined = [t for t in subterms(*match.replacements) if t.op == "concat" and not t.constant]
+    joined = [t for t in _made(match) if t.op == "concat" and not t.constant]
     return sum(len({_origin(a) for a in t.args}) > 1 or _origin(t.args[0])[2] not in (0, t["axis"]) for t in joined)
 
 
