@@ -30,8 +30,8 @@ Kind: TypeAlias = "tuple[tuple[object, ...], ...]"
 
 DRAWN = 24
 """Sizes at which mutants are looked for."""
-SUPPORT = 8
-"""Sizes at which a form must be met."""
+SUPPORT = 3
+"""The part of these sizes at which a form must be met: one in so many."""
 TRIED = 12
 """Sizes of each kind at which a rule is tried."""
 BORDER = 4
@@ -40,7 +40,7 @@ NEAR = 2
 """Sizes of each trial around which a rule is tried, one number changed at a time."""
 ROUNDS = 5
 """How often a condition is stated anew, but for one."""
-SIZES = Range((1, 9), (0, 4))
+SIZES = Range((1, 12), (0, 4))
 
 
 @dataclass(frozen=True)
@@ -64,24 +64,24 @@ class Generalised:
         return not self.where
 
 
-def discovered(family: Family, seed: int) -> list[Generalised]:
+def discovered(family: Family, seed: int, *, drawn: int = DRAWN) -> list[Generalised]:
     """The mutants of the family that generalise, those of the fewest operators first; the same for the same seed.
 
-    Of those that compute with operators of one `kind`, one that holds everywhere is kept, and one of fewer operators that holds
-    under a condition; none of the program's own kind.
+    They are looked for at so many sizes. Of those that compute with operators of one `kind`, one that holds everywhere is kept,
+    and one of fewer operators that holds under a condition; none of the program's own kind.
     """
     bench = _Bench(family, np.random.default_rng(seed))
     met: dict[Form, dict[Draw, Term]] = {}
-    drawn = bench.typical(DRAWN)
-    for draw in drawn:
+    every = bench.typical(drawn)
+    for draw in every:
         for mutant in mutants(draw.program):
             for form in forms(draw, mutant):
                 if isinstance(mutant.term, Term):
                     met.setdefault(form, {}).setdefault(draw, mutant.term)
-    often = [held for held in met.values() if len(held) >= SUPPORT]
+    often = [held for held in met.values() if SUPPORT * len(held) >= drawn]
     often.sort(key=lambda held: (operators(next(iter(held.values()))), -len(held)))
     found: list[Generalised] = []
-    kinds: dict[Kind, list[bool]] = {kind(family.program, adding(drawn[0].program)): [True]}
+    kinds: dict[Kind, list[bool]] = {kind(family.program, adding(every[0].program)): [True]}
     for held in often:
         terms = list(generalised(list(held), list(held.values())))
         known = kinds.setdefault(kind(terms[0], adding(next(iter(held.values())))), []) if terms else [True]

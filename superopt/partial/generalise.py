@@ -66,7 +66,7 @@ def generalised(drawn: Sequence[Draw], terms: Sequence[Term]) -> Iterator[Term]:
     for choice in range(MOST_TERMS):
         try:
             term = unmerged(_Writer(drawn, choice).written(tuple(terms)))
-        except _UnfitError:
+        except (_UnfitError, ShapeError):
             return
         if term not in found:
             found.add(term)

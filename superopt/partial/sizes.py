@@ -152,11 +152,12 @@ def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Con
     """
     needed = conjunction(where, *_typing(family))
     equal = _equations(needed)
+    bounds = _bounds(family, within, needed)
     known: set[tuple[int, ...]] = set()
     tries = 0
     while tries < MOST_TRIES:
         tries += 1
-        values = {a: int(rng.integers(*_bounds(a, within))) for a in family.atoms}
+        values = {a: int(rng.integers(*bounds[a])) for a in family.atoms}
         for left in equal:
             _settle(values, left)
         draw = Draw(family, tuple(values[a] for a in family.atoms))
@@ -198,9 +199,22 @@ def _typed(draw: Draw) -> bool:
         return False
 
 
-def _bounds(atom: Atom, within: Range) -> tuple[int, int]:
-    low, high = within.extents if isinstance(atom, Dim) else within.attributes
-    return low, high + 1
+def _bounds(family: Family, within: Range, needed: Cond) -> dict[Atom, tuple[int, int]]:
+    """The numbers that each atom is drawn from, from the first to before the last: those that conditions on it alone leave."""
+    found = {a: within.extents if isinstance(a, Dim) else within.attributes for a in family.atoms}
+    for condition in parts_of(needed):
+        if not isinstance(condition, Compare) or condition.relation != ">=":
+            continue
+        terms = [(monomial[0], coefficient) for monomial, coefficient in condition.left.terms if len(monomial) == 1]
+        constant = condition.left - sum(coefficient * size(atom) for atom, coefficient in terms)
+        if len(terms) == 1 and isinstance(constant, int) and terms[0][0] in found:
+            ((atom, sign),) = terms
+            low, high = found[atom]
+            if sign == 1:
+                found[atom] = max(low, -constant), high
+            elif sign == -1:
+                found[atom] = low, min(high, constant)
+    return {atom: (low, max(low, high) + 1) for atom, (low, high) in found.items()}
 
 
 def _settle(values: dict[Atom, int], left: Size, kept: Atom | None = None) -> None:
