@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superopt.errors import StoreError
+from superopt.cli import main
+from superopt.errors import StoreError, UnprovedError
 from superopt.graph import Term, size, subterms, variable
 from superopt.mutation import Tally, search_mutants
 from superopt.op import apply
@@ -244,3 +245,35 @@ def test_a_dilated_convolution_is_recalled_as_a_dense_one() -> None:
     assert dense
     odd = weighted(variable("x", (1, 6, 13, 13)))
     assert not any(t["dilations"] == (1, 1) for r in recalled(odd, library.load()) for t in subterms(r.term) if t.op == "conv")
+
+
+# ---------------------------------------------------------------- commands
+
+
+def test_the_command_line_shows_partial_rules_with_their_certificates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "partial"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("average-as-avg-pool: avg_pool(x, kernel=k, strides=s, pads=p) ~> ") for line in lines)
+    assert sum("judged equal at" in line for line in lines) == len(library.load())
+
+
+def test_an_unknown_family_of_partial_rules_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--mutants", "--family", "nothing", "--output", str(tmp_path)]) == StoreError.exit_code
+    assert capsys.readouterr().err == (
+        "superopt: unknown family 'nothing': partial rules are of pooling, convolution, products\n"
+    )
+
+
+def test_stored_partial_rules_that_are_wrong_end_with_their_own_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    like = stored("average-as-avg-pool")
+    few = Partial(
+        like.rule,
+        dataclasses.replace(like.certificate, sizes=like.certificate.sizes[:3], boxes=like.certificate.boxes[:3]),
+    )
+    monkeypatch.setattr(library, "load", lambda: [few])
+    assert main(["prove", "--mutants"]) == 0
+    assert "1 partial rules hold at 3 sizes, and do not at 0: 0 are not as certified" in capsys.readouterr().out
+    monkeypatch.setattr(library, "load", lambda: [certified(parse_rule(EVERYWHERE), few)])
+    assert main(["prove", "--mutants"]) == UnprovedError.exit_code
