@@ -35,12 +35,14 @@ SUPPORT = 3
 TRIED = 12
 """Sizes of each kind at which a rule is tried."""
 BORDER = 4
-"""Sizes at which a condition holds, or one part of it alone does not, in each trial of a condition."""
+"""Sizes at which a condition holds, or one part of it alone does not, in each trial of a condition: of any attributes, and of
+attributes that are neither 0 nor 1, which everything divides.
+"""
 NEAR = 2
 """Sizes of each trial around which a rule is tried, one number changed at a time."""
 ROUNDS = 5
 """How often a condition is stated anew, but for one."""
-SIZES = Range((1, 12), (0, 4))
+SIZES, LARGER = Range((1, 12), (0, 4)), Range((1, 12), (2, 4))
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,8 @@ class _Bench:
         without = [[negation(c.condition), together([o for o in where if o is not c])] for c in where]
         for condition in (together(where), *itertools.starmap(conjunction, without)):
             with suppress(InstantiationError):
-                yield from itertools.islice(draws(self.family, SIZES, self.rng, where=condition), BORDER)
+                for sizes in (SIZES, LARGER):
+                    yield from itertools.islice(draws(self.family, sizes, self.rng, where=condition), BORDER)
 
     def _told(self, term: Term, where: tuple[Stated, ...], trials: Sequence[Trial]) -> Generalised:
         held = tuple(t for t in trials if t.holds)

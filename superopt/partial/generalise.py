@@ -22,7 +22,7 @@ from superopt.partial.mutate import Mutant
 from superopt.partial.sizes import Draw
 
 Form: TypeAlias = "tuple[object, ...]"
-MOST_LABELS = 16
+MOST_LABELS = 256
 MOST_TERMS = 2
 """Terms tried for one form."""
 OPERATIONS = 2

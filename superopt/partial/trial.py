@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError, Undecidable
-from superopt.graph import Term
+from superopt.graph import Term, subterms
 from superopt.match import Pattern
 from superopt.partial.closed import settled
 from superopt.partial.judge import Judgement, judge
@@ -26,13 +26,16 @@ class Trial:
 
 
 def instance(pattern: Pattern, program: Term) -> Term | None:
-    """What the pattern makes of the program, with its constants settled; None where it does not match.
+    """What the pattern makes of the program, with its constants settled; None where it does not match, or something in it would
+    be empty.
 
     Raises:
         Undecidable: a constant is no number in each region.
     """
     found = next(pattern.matches(program, lambda _: ()), None)
-    return None if found is None else settled(found.replacements[0])
+    if found is None or any(n == 0 for t in subterms(*found.replacements) for n in t.shape):
+        return None
+    return settled(found.replacements[0])
 
 
 def tried(family: Family, term: Term, draw: Draw) -> Trial:
