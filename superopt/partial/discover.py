@@ -34,7 +34,7 @@ SUPPORT = 3
 """The part of these sizes at which a form must be met: one in so many."""
 TRIED = 12
 """Sizes of each kind at which a rule is tried."""
-BORDER = 4
+BORDER = 6
 """Sizes at which a condition holds, or one part of it alone does not, in each trial of a condition: of any attributes, and of
 attributes that are neither 0 nor 1, which everything divides.
 """

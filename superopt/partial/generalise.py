@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from superopt.errors import ShapeError
-from superopt.graph import Attribute, Extent, Term, floor_divide, size, subterms, variable
+from superopt.graph import Attribute, Dim, Extent, Term, floor_divide, size, subterms, variable
 from superopt.op import apply, operator
 from superopt.partial.fitting import Expressions, Known, reals
 from superopt.partial.mutate import Mutant
@@ -84,7 +84,8 @@ class _Writer:
         self.family = drawn[0].family
         self.count = len(drawn)
         self.choice = choice
-        own = [Known(size(a), tuple(d.values[a] for d in drawn)) for a in self.family.atoms]
+        attributes_first = sorted(self.family.atoms, key=lambda atom: isinstance(atom, Dim))
+        own = [Known(size(a), tuple(d.values[a] for d in drawn)) for a in attributes_first]
         outputs = zip(self.family.program.shape, zip(*(d.program.sizes for d in drawn), strict=True), strict=True)
         every = dict.fromkeys([*own, *itertools.starmap(Known, outputs)])
         self.known = [k for k in every if len(set(k.column)) > 1]
