@@ -8,7 +8,6 @@ from superopt.partial.sizes import Family
 
 IMAGE = "x.shape[-4] >= 2, x.shape[-3] >= 2, x.shape[-2] >= 7, x.shape[-1] >= 7"
 KERNEL = "w.shape[-4] >= 2, w.shape[-2] <= 3, w.shape[-1] <= 3"
-WINDOW = "p0 < w.shape[-2], p1 < w.shape[-1], p2 < w.shape[-2], p3 < w.shape[-1]"
 FILLED = "(x.shape[-2] + p0 + p2 - k0) % s0 == 0, (x.shape[-1] + p1 + p3 - k1) % s1 == 0, p0 + p1 + p2 + p3 >= 1"
 LATTICE = "p0 % d == 0, p1 % d == 0, p2 % d == 0, p3 % d == 0, x.shape[-2] % d == 0, x.shape[-1] % d == 0"
 
@@ -35,56 +34,10 @@ FAMILIES: Mapping[str, tuple[Family, ...]] = {
             ("w",),
             f"{IMAGE}, {KERNEL}, w.shape[-2] >= 2, w.shape[-1] >= 2, d >= 2, {LATTICE}",
         ),
-        Family(
-            "strided",
-            "conv(x, w, strides=(s, s), pads=p)",
-            "x[4], w[4], p[4]",
-            ("w",),
-            f"{IMAGE}, {KERNEL}, {WINDOW}, s >= 2, s <= w.shape[-2], s <= w.shape[-1]",
-        ),
-        Family(
-            "grouped",
-            "conv(x, w, pads=p, group=g)",
-            "x[4], w[4], p[4]",
-            ("w",),
-            f"{IMAGE}, {KERNEL}, {WINDOW}, g >= 2, w.shape[-3] >= 2",
-        ),
-        Family(
-            "depthwise",
-            "conv(x, w, pads=p, group=x.shape[-3])",
-            "x[4], w[4], p[4]",
-            ("w",),
-            f"{IMAGE}, {KERNEL}, {WINDOW}, w.shape[-3] == 1",
-        ),
-        Family(
-            "pointwise",
-            "conv(x, w)",
-            "x[4], w[4]",
-            ("w",),
-            "x.shape[-4] >= 2, x.shape[-3] >= 2, w.shape[-4] >= 2, w.shape[-2] == 1, w.shape[-1] == 1",
-        ),
-    ),
-    "products": (
-        Family("matrices", "x @ w", "x[2], w[2]", ("w",), "x.shape[-2] >= 2, x.shape[-1] >= 2, w.shape[-1] >= 2"),
-        Family(
-            "batches",
-            "x @ w",
-            "x[3], w[3]",
-            ("w",),
-            "x.shape[-3] >= 2, x.shape[-2] >= 2, x.shape[-1] >= 2, w.shape[-1] >= 2",
-        ),
-        Family(
-            "nested-batches",
-            "x @ w",
-            "x[4], w[4]",
-            ("w",),
-            "x.shape[-4] == 1, x.shape[-3] >= 2, x.shape[-2] >= 2, x.shape[-1] >= 2, w.shape[-1] >= 2",
-        ),
     ),
 }
 """By the file of substitutions/partial/ that their rules are stored in."""
 ABOUT: Mapping[str, str] = {
     "pooling": "Average pooling as other operators, times what corrects it at the borders.",
-    "convolution": "Convolutions in other layouts.",
-    "products": "Matrix products as other operators.",
+    "convolution": "Dilated convolutions in other layouts.",
 }
