@@ -9,6 +9,7 @@ below the root a variable takes what the rest of the pattern leaves. A match is 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,11 +60,34 @@ EMPTY = Binding({}, {})
 
 @dataclass(frozen=True)
 class Match:
-    """The pattern's outputs stand at `roots`; each root may be replaced by its term in `replacements`."""
+    """The pattern's outputs stand at `roots`; each root may be replaced by its term in `replacements`.
+
+    Of a root that is commutative, `rests` are the operands that the pattern leaves alone.
+    """
 
     roots: tuple[Term, ...]
     replacements: tuple[Term, ...]
     binding: Binding
+    rests: tuple[tuple[Term, ...], ...]
+
+    @property
+    def covered(self) -> Counter[Term]:
+        """The operands of the first root that the pattern stands on."""
+        return Counter(self.roots[0].args) - Counter(self.rests[0])
+
+    def at(self, root: Term) -> Term | None:
+        """What another term is replaced by that has the covered operands of the only root; None where they are not there.
+
+        Raises:
+            ShapeError: it is not well typed.
+        """
+        (first,), (new,), (rest,) = self.roots, self.replacements, self.rests
+        left = Counter(root.args) - self.covered
+        if root.op != first.op or not operator(root.op).commutative or left + self.covered != Counter(root.args):
+            return None
+        made = Counter(new.args if new.op == root.op else (new,)) - Counter(rest)
+        operands = [*(left + made).elements()]
+        return apply(root.op, *operands) if len(operands) > 1 else operands[0]
 
 
 def match_term(pattern: Term, term: Term, binding: Binding = EMPTY) -> Iterator[Binding]:
@@ -302,7 +326,7 @@ class Pattern:
             return None
         if not _sound(results, roots, solved):
             return None
-        return Match(roots, results, solved)
+        return Match(roots, results, solved, rests)
 
 
 def _sound(results: Sequence[Term], roots: Sequence[Term], binding: Binding) -> bool:

@@ -13,8 +13,10 @@ from superopt.graph import Term, subterms, variable
 from superopt.op import apply
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State, computed
+from superopt.rewrite.instance import after, is_instance
 from superopt.rewrite.layers import layered, wide
 from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.search import Limits
 from superopt.rewrite.sweep import sweep
 from superopt.rewrite.sweeper import Sweeper, Swept
 from superopt.store import load_rules
@@ -50,6 +52,21 @@ def experts(count: int, width: int, hidden: int, out: int, *, biased: bool) -> S
     state = found[0]
     for y in found[1:]:
         state = apply("concat", state, y, axis=-1)
+    return (state,)
+
+
+def mixture(count: int, width: int, hidden: int) -> State:
+    """The sum of experts, each times its own number of those that a gate gives."""
+    x = variable("x", (1, width))
+    gates = apply("softmax", apply("matmul", x, weight("g", width, count)), axis=-1)
+    state: Term | None = None
+    for n in range(count):
+        h = apply("relu", apply("add", apply("matmul", x, weight(f"w{n}", width, hidden)), bias(f"b{n}", hidden)))
+        y = apply("matmul", h, weight(f"v{n}", hidden, width))
+        number = apply("reshape", apply("slice", gates, axis=-1, start=n, stop=n + 1), shape=())
+        gated = apply("mul", y, apply("expand", number, shape=(1, width), axes=()))
+        state = gated if state is None else apply("add", state, gated)
+    assert state is not None
     return (state,)
 
 
@@ -98,6 +115,26 @@ def test_tables_and_what_is_behind_them_become_one_lookup(rules: RuleSet) -> Non
     assert (live["lookup"], live["matmul"], live["relu"]) == (1, 1, 1)
     given = arrays(start)
     np.testing.assert_allclose(evaluated(given, *state)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [4, 7])
+def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int) -> None:
+    """Whatever the gate says stays in its order: nothing is cut out of a layer and put together again."""
+    start = mixture(count, width=6, hidden=10)
+    found = sweep(start, rules, estimate=estimate, measure=estimate, limits=Limits(deadline=time.monotonic() + 120))
+    live = Counter(t.op for t in computed(found.outputs))
+    assert live["matmul"] <= 4
+    assert live["relu"] == 1
+    assert live["slice"] <= 2
+    assert live["concat"] <= 2
+    here = start
+    for step in found.steps:
+        only = RuleSet([rule for rule in load_rules() if rule.name == step.rule])
+        assert is_instance(step, here, only), step.rule
+        here = after(here, step)
+    assert here == found.outputs
+    given = arrays(start)
+    np.testing.assert_allclose(evaluated(given, *found.outputs)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
 
 
 def test_few_siblings_are_left_to_other_sweeps() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 
 import numpy as np
@@ -13,12 +14,14 @@ from superopt.model.dimensions import Sizing, dimension
 from superopt.op import apply
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State
+from superopt.rewrite.instance import after as replayed
+from superopt.rewrite.instance import is_instance
 from superopt.rewrite.record import is_open, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import gains
 from superopt.rewrite.search import OUT_OF_TIME, Limits
 from superopt.rewrite.sweep import sweep
-from superopt.rewrite.sweeper import Sweeper, rebuilt
+from superopt.rewrite.sweeper import Sweeper, Swept, rebuilt
 from superopt.rule import parse_rules
 from tests.operator_cases import evaluated
 
@@ -61,6 +64,27 @@ def test_what_pays_only_everywhere_is_found() -> None:
     rng = np.random.default_rng(0)
     arrays = {"x": rng.standard_normal((STEPS, 16)), "w": rng.standard_normal((16, 16)), "h": rng.standard_normal((STEPS, 16))}
     np.testing.assert_allclose(evaluated(arrays, *found.outputs), evaluated(arrays, *start), rtol=1e-12)
+
+
+def test_pairs_of_one_sum_are_taken_at_once() -> None:
+    """A sum of eight products becomes one of four, by a step for each pair that is the rule's own."""
+    rules = rules_of("pair: x @ v + y @ w => concat(y, x, axis=-1) @ concat(w, v, axis=-2) for x[2], y[2], w[2], v[2]")
+    rows, ways = variable("x", (1, 8)), [variable(f"w{n}", (1, 4), constant=True) for n in range(8)]
+    parts = [apply("slice", rows, axis=-1, start=n, stop=n + 1) for n in range(8)]
+    start = (apply("add", *(apply("matmul", part, w) for part, w in zip(parts, ways, strict=True))),)
+    sweeper = Sweeper(rules, estimate, math.inf, time.monotonic() + 60)
+    found = sweeper.swept(Swept(start, (), estimate(start)), "pair", [*rules.alone(start[0], "pair")])
+    assert found is not None
+    assert products(found.state) == len(found.steps) == 4
+    together = [t for t in subterms(*found.state) if t.op == "concat" and not t.constant]
+    assert sorted((t.args[0]["start"], t.args[1]["start"]) for t in together) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    here = start
+    for step in found.steps:
+        assert is_instance(step, here, rules)
+        here = replayed(here, step)
+    assert here == found.state
+    given = {t.name: np.random.default_rng(1).standard_normal(t.sizes) for t in subterms(*start) if t.is_variable}
+    np.testing.assert_allclose(evaluated(given, *found.state)[0], evaluated(given, *start)[0], rtol=1e-12)
 
 
 def test_what_does_not_measure_faster_is_not_taken() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superopt.find import batches, convolution, gates, images, lookups, matrix, pointwise, reductions, stacks
+from superopt.find import batches, convolution, gates, images, lone, lookups, matrix, pointwise, reductions, stacks
 from superopt.find.universe import Universe
 
 UNIVERSES: tuple[Universe, ...] = (
@@ -56,6 +56,7 @@ UNIVERSES: tuple[Universe, ...] = (
     convolution.PADDED_DEPTHWISE,
     *gates.UNIVERSES,
     *stacks.UNIVERSES,
+    *lone.UNIVERSES,
 )
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(u.family for u in UNIVERSES))
 ABOUT: Mapping[str, str] = {
@@ -69,6 +70,7 @@ ABOUT: Mapping[str, str] = {
     "padding": "Rules about channels that are zero: how they move through images and kernels, and where they cancel.",
     "gates": "Rules about rows and tensors that are weighted at run time: how weights move through products.",
     "stacks": "Rules about tensors side by side, stacked along an axis of their own, and what is taken out of stacks again.",
+    "lone": "Rules about axes of one position: what is constant there, and what leaves them alone.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
     "algorithms": "By what other algorithms operators can be computed: fewer multiplications, and another rounding error.",
 }

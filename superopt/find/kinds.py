@@ -139,7 +139,8 @@ class Typing:
             term = apply(op, *operands, **attributes)
         except ShapeError:
             return None
-        if not term.rank or not all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires):
+        wanted = term.rank > 0 or attributes.get("shape") == ()
+        if not wanted or not all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires):
             return None
         return Kind(self.table.codes.of(Code(op, term.attributes)), shapes, self.table.shapes.of(term.shape))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from superopt.find.universe import Universe, binary, parts, symbols, unary
-from superopt.graph import Extent, variable
+from collections.abc import Sequence
 
-N, K, M, P, Q, B = symbols("n k m p q b")
+from superopt.find.universe import Universe, binary, parts, symbols, unary
+from superopt.graph import Extent, Shape, variable
+
+N, K, L, M, P, Q, B = symbols("n k l m p q b")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
 SIZES = {"n": SMALL, "k": SMALL}
 _ROWS = tuple(variable(name, (N, K)) for name in "xy")
@@ -167,4 +169,149 @@ LONE_WEIGHTS = Universe(
     limit=3,
 )
 
-UNIVERSES = (STACKING, UNSTACKING, FLATTENED, COLUMNS, LONE_ROWS, LAID_OUT, PRODUCTS, LAYERS, WEIGHTED_SUMS, LONE_WEIGHTS)
+SPLIT_PRODUCTS = Universe(
+    family="stacks",
+    name="products of what is side by side",
+    variables=((variable("x", (N, K)),), (variable("y", (N, L)),), (variable("w", (K + L, M)),)),
+    constants=(),
+    templates=(parts(-2), binary("add"), binary("matmul"), binary("concat", axis=-1)),
+    ranges={**SIZES, "l": SMALL, "m": SMALL},
+    small=("m",),
+    limit=5,
+    weighing=2,
+)
+
+JOINED_LAYERS = Universe(
+    family="stacks",
+    name="two layers with weights of their own",
+    variables=LAYERS.variables,
+    constants=(),
+    templates=(
+        unary("reshape", shape=(1, K, M), first=K),
+        *(unary("slice", axis=-3, start=layer, stop=layer + 1) for layer in (0, 1)),
+        binary("matmul"),
+        binary("concat", axis=-3),
+    ),
+    ranges=LAYERS.ranges,
+    limit=3,
+    weighing=3,
+)
+
+SUMMED_LAYERS = Universe(
+    family="stacks",
+    name="sums of two layers",
+    variables=((variable("x", (P + 2 + Q, N, K)),),),
+    constants=(),
+    templates=(
+        *(unary("slice", axis=-3, start=start, stop=stop) for start, stop in ((P, P + 1), (P + 1, P + 2), (P, P + 2))),
+        unary("reduce_sum", axes=(-3,)),
+        unary("reshape", shape=(1, N, K), first=N),
+        unary("reshape", shape=(N, K), first=1),
+        binary("add"),
+    ),
+    ranges={**SIZES, "p": SMALL, "q": SMALL},
+    limit=5,
+)
+
+NUMBERS = Universe(
+    family="stacks",
+    name="stacked numbers",
+    variables=((variable("g", ()), variable("h", ())), (variable("a", (P,)),), (variable("b", (Q,)),)),
+    constants=(),
+    templates=(
+        unary("expand", shape=(1, N, M), axes=()),
+        *(unary("expand", shape=(extent, N, M), axes=(-3,)) for extent in (2, P, Q, P + Q)),
+        unary("reshape", shape=(1,)),
+        binary("concat", axis=-1),
+        binary("concat", axis=-3),
+    ),
+    ranges={"n": SMALL, "m": SMALL, "p": SMALL, "q": SMALL},
+)
+
+
+def _regrouped(name: str, one: Shape, other: Shape, shapes: Sequence[Shape], axes: Sequence[int]) -> Universe:
+    """Two tensors that are concatenated along some of the axes, and given some of the shapes before or after that."""
+    return Universe(
+        family="stacks",
+        name=name,
+        variables=((variable("x", one),), (variable("y", other),)),
+        constants=(),
+        templates=(*(unary("reshape", shape=shape) for shape in shapes), *(binary("concat", axis=axis) for axis in axes)),
+        ranges={"p": SMALL, "q": SMALL, "k": SMALL},
+        limit=3,
+    )
+
+
+_EXTENTS = (P, Q, P + Q)
+
+REGROUPED = (
+    _regrouped("rows made columns", (1, P), (1, Q), [(extent, 1) for extent in _EXTENTS], (-1, -2)),
+    _regrouped("rows made vectors", (1, P), (1, Q), [(extent,) for extent in _EXTENTS], (-1,)),
+    _regrouped("lone rows made vectors", (1, 1, P), (1, 1, Q), [(extent,) for extent in _EXTENTS], (-1,)),
+    _regrouped("lone rows", (1, 1, P), (1, 1, Q), [(1, extent) for extent in _EXTENTS], (-1,)),
+    _regrouped("lone rows made columns", (1, 1, P), (1, 1, Q), [(1, extent, 1) for extent in _EXTENTS], (-1, -2)),
+    _regrouped("lone rows made layers", (1, 1, P * K), (1, 1, Q * K), [(extent, 1, K) for extent in _EXTENTS], (-1, -3)),
+    _regrouped("one more of a column", (1, P), (1, 1), ((P, 1), (P + 1, 1)), (-1, -2)),
+    _regrouped("one more of a lone column", (1, 1, P), (1, 1, 1), ((1, P, 1), (1, P + 1, 1)), (-1, -2)),
+    _regrouped("one more of layers made rows", (P, 1, K), (1, 1, K), ((1, P, K), (1, P + 1, K)), (-3, -2)),
+    _regrouped("one more of rows made layers", (1, 1, P * K), (1, 1, K), ((P, 1, K), (P + 1, 1, K)), (-1, -3)),
+)
+
+
+def _neighbouring(name: str, whole: Shape, axis: int, step: Extent, shape: Shape, along: int) -> Universe:
+    """Two neighbouring parts of a tensor, cut along one axis from `P` on, that are put together along another."""
+    cuts = (P, P + step), (P + step, P + 2 * step), (P, P + 2 * step)
+    return Universe(
+        family="stacks",
+        name=name,
+        variables=((variable("x", whole),),),
+        constants=(),
+        templates=(
+            *(unary("slice", axis=axis, start=start, stop=stop) for start, stop in cuts),
+            unary("reshape", shape=shape),
+            binary("concat", axis=along),
+        ),
+        ranges={"p": SMALL, "q": SMALL, "k": SMALL},
+        limit=3,
+    )
+
+
+NEIGHBOURS = (
+    _neighbouring("neighbours made layers", (1, 1, P + 2 * K + Q), -1, K, (2, 1, K), -3),
+    _neighbouring("neighbouring layers made rows", (P + 2 + Q, 1, K), -3, 1, (1, 2, K), -2),
+    _neighbouring("neighbours made a column", (1, P + 2 + Q), -1, 1, (2, 1), -2),
+)
+
+LONE_NUMBERS = tuple(
+    Universe(
+        family="stacks",
+        name=f"a number of rank {rank} made one of rank {other}",
+        variables=((variable("x", (1,) * rank),),),
+        constants=(),
+        templates=(unary("reshape", shape=()), unary("reshape", shape=(1,) * other)),
+        ranges={},
+        limit=2,
+    )
+    for rank in (1, 2, 3)
+    for other in (1, 2, 3)
+)
+
+UNIVERSES = (
+    STACKING,
+    UNSTACKING,
+    FLATTENED,
+    COLUMNS,
+    LONE_ROWS,
+    LAID_OUT,
+    PRODUCTS,
+    LAYERS,
+    WEIGHTED_SUMS,
+    LONE_WEIGHTS,
+    SPLIT_PRODUCTS,
+    JOINED_LAYERS,
+    SUMMED_LAYERS,
+    NUMBERS,
+    *REGROUPED,
+    *NEIGHBOURS,
+    *LONE_NUMBERS,
+)

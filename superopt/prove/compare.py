@@ -38,7 +38,7 @@ class Comparison:
         facts = self.facts
         for i, extent in zip(position, left.shape, strict=True):
             facts += tuple(c for c in (at_least(size(i), 0), at_least(extent - 1, size(i))) if c is not True)
-        at = tuple(map(size, position))
+        at = tuple(0 if extent == 1 else size(i) for i, extent in zip(position, left.shape, strict=True))
         with index.interpreted(self.notation):
             one, other = flattened(left[at].tree), flattened(right[at].tree)
         if undefined(facts, one, other, self.notation):

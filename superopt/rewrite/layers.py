@@ -8,13 +8,18 @@ several rules joins a layer best.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
-from superopt.graph import Term
+from superopt.graph import Shape, Term
 from superopt.rewrite.apply import MOVES, State, computed, siblings
-from superopt.rewrite.sweeper import Sweeper, Swept, place
+from superopt.rewrite.sweeper import Sweeper, Swept, beneath
 
+Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
+"""A place in a term: into how many parts that falls, negative; its key; and where in it."""
 LEAST = 4
 """How many siblings of one operator and shape make a layer that is worth joining."""
 
@@ -26,7 +31,7 @@ def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
     """
     here, told, level = start, start, 0
     while time.monotonic() < sweeper.deadline and (layers := siblings(computed(here.state)))[level:]:
-        joined = _joined(here, sweeper, sorted(layers[level], key=place))
+        joined = _joined(here, sweeper, level, layers[level])
         if joined is None:
             level += 1
             if here is not told:
@@ -37,16 +42,93 @@ def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
 
 def wide(state: State) -> bool:
     """Whether `LEAST` siblings or more are of one operator and shape."""
-    layers = ([(term.op, term.shape) for term in layer if term.op not in MOVES] for layer in siblings(computed(state)))
-    return any(layer.count(kind) >= LEAST for layer in layers for kind in set(layer))
+    return any(_alike(layer) for layer in siblings(computed(state)))
 
 
-def _joined(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> Swept | None:
-    """The state with terms of the layer joined by the rule that leaves the fewest, tidied; None if no rule makes them fewer."""
-    found = sweeper.joins([layer], computed(here.state))
-    ends = (sweeper.swept(here, rule, matches) for rule, matches in found.items())
-    fewest = min((end for end in ends if end is not None), key=_cost, default=here)
-    return sweeper.tidied(fewest) if _cost(fewest)[0] < _cost(here)[0] else None
+def _alike(layer: Sequence[Term]) -> list[list[Term]]:
+    """The terms of the layer that compute something, by operator and shape, where `LEAST` or more are of one."""
+    kinds: dict[tuple[str, Shape], list[Term]] = {}
+    for term in layer:
+        if term.op not in MOVES:
+            kinds.setdefault((term.op, term.shape), []).append(term)
+    return [same for same in kinds.values() if len(same) >= LEAST]
+
+
+def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:
+    """The state with the terms of one operator and shape of the layer joined by the rule that is estimated to join them best;
+    None if no rule makes them fewer.
+    """
+    live = computed(here.state)
+    order = _order(live)
+    for same in _alike(layer):
+        ends: list[Swept] = []
+        for rule, matches in sweeper.joins([sorted(same, key=order)], live).items():
+            first = sweeper.swept(here, rule, matches)
+            if first is not None:
+                ends.append(_repeated(sweeper.tidied(first), rule, sweeper, level, same))
+        best = min(ends, key=_cost, default=here)
+        if _cost(best)[0] < _cost(here)[0]:
+            return best
+    return None
+
+
+def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequence[Term]) -> Swept:
+    """Where the rule leads that joins what some of the layer are made into two by two, until it finds no two."""
+    while time.monotonic() < sweeper.deadline:
+        live = computed(here.state)
+        layer = [term for term in siblings(live)[level] if _is_made_of(term, same)]
+        matches = sweeper.joins([sorted(layer, key=_order(live))], live, rule).get(rule, [])
+        after = sweeper.swept(here, rule, matches) if matches else None
+        if after is None:
+            break
+        here = sweeper.tidied(after)
+    return here
+
+
+def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
+    """Whether some of these, which are of one operator and shape, could have been joined to the term along some axis."""
+    one = same[0]
+    if term.op != one.op or term.rank != one.rank:
+        return False
+    wider = [(a, b) for a, b in zip(term.shape, one.shape, strict=True) if a != b]
+    multiples = (not isinstance(a, int) or not isinstance(b, int) or a in range(b, b * len(same) + 1, b) for a, b in wider)
+    return len(wider) <= 1 and all(multiples)
+
+
+def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
+    """What sorts terms so that parts meet in their order: by the places in what they are put together to, or by the parts
+    that stand beside what is made of them; where nothing tells, by the parts of a term that they are applied to. What falls
+    into more parts goes before.
+    """
+    pieces = Counter(term.args[0] for term in live if term.op == "slice")
+    places: dict[Term, Place] = {}
+    for term in reversed(live):
+        if term not in places and term.op not in MOVES and (part := _part(term, pieces)) is not None:
+            places[term] = part
+        place = places.get(term, (-_joints(term), term.key, ()) if term.op == "concat" else None)
+        if place is None:
+            continue
+        count, whole, path = place
+        for position, operand in enumerate(term.args):
+            if whole != operand.key:
+                here = count, whole, (*path, position) if term.op == "concat" else path
+                places[operand] = min(places.get(operand, here), here)
+    return lambda term: (term not in places, places.get(term, (0, "", ())))
+
+
+def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
+    """The part that an operator is applied to, of the term that falls into most; None where it is applied to several of one."""
+    found: list[Place] = []
+    for part in map(beneath, term.args):
+        if part.op == "slice" and not part.constant:
+            start = part["start"]
+            found.append((-pieces[part.args[0]], part.args[0].key, (start if isinstance(start, int) else math.inf,)))
+    return min(found) if found and len({whole for _, whole, _ in found}) == len(found) else None
+
+
+def _joints(term: Term) -> int:
+    """How many terms a concatenation of concatenations puts together."""
+    return sum(map(_joints, term.args)) if term.op == "concat" else 1
 
 
 def _cost(swept: Swept) -> tuple[int, float]:

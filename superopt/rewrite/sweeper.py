@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from superopt.errors import ShapeError
 from superopt.graph import Attribute, Term, subterms
-from superopt.match import Match
+from superopt.match import Match, Pattern
 from superopt.op import apply
 from superopt.rewrite.apply import MOVES, State, Step, computed, siblings
 from superopt.rewrite.lookahead import GAIN
@@ -91,7 +91,7 @@ class Sweeper:
                 del gains[rule]
                 best = self._best(swept, rule)
                 if swept.estimate - best.estimate <= GAIN * swept.estimate:
-                    best = self._followed(swept, rule)
+                    best = self._followed(swept, rule, joins=joins)
                 gain = swept.estimate - best.estimate
                 if gain <= GAIN * swept.estimate:
                     continue
@@ -103,7 +103,7 @@ class Sweeper:
 
     def _gains(self, start: Swept, *, joins: bool) -> dict[str, float]:
         """By how much one sweep of each rule lowers the estimate, where it does, or raises it little: several may lower it."""
-        rules = [rule for rule, matches in self._places(start.state).items() if joins or len(matches[0].roots) == 1]
+        rules = self._sweeping(start.state, joins=joins)
         gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
         return {rule: gain for rule, gain in gains.items() if gain > -STEEP * start.estimate}
 
@@ -111,14 +111,14 @@ class Sweeper:
         """The cheapest of what the rule's sweeps lead to; `start` if none is cheaper."""
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
 
-    def _followed(self, start: Swept, rule: str) -> Swept:
+    def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
         """Where the rule's first sweep leads and, from there, sweeps of rules that had no places before, each while one is
         estimated cheaper; `start` if that is no cheaper altogether.
         """
         before = self._places(start.state)
         best = here = next(self._first(start, rule), start)
         while best is not start:
-            news = [name for name in self._places(here.state) if name not in before]
+            news = [name for name in self._sweeping(here.state, joins=joins) if name not in before]
             best = min((self._best(here, name) for name in news), key=lambda swept: swept.estimate, default=here)
             if best.estimate >= here.estimate:
                 break
@@ -154,6 +154,10 @@ class Sweeper:
                 found.setdefault(name, []).append(match)
         return {**{name: matches for name, matches in found.items() if len(matches) > 1}, **self._merges(live)}
 
+    def _sweeping(self, state: State, *, joins: bool) -> list[str]:
+        """The rules that have places there; without `joins` those of one output."""
+        return [rule for rule, matches in self._places(state).items() if joins or len(matches[0].roots) == 1]
+
     def _places_of(self, rule: str, state: State) -> list[Match]:
         """The matches of one rule that stand side by side."""
         live = computed(state)
@@ -165,15 +169,16 @@ class Sweeper:
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
         """For each rule of several outputs, matches within layers, in the order in which the terms of a layer are given; of
-        matches at the same roots, one that makes few new operators and does not mix what comes from elsewhere.
+        matches at the same roots, one that makes few new operators and does not mix what comes from elsewhere, and of the axes
+        along which a rule joins, one along which little is mixed.
         """
         known = set(live)
-        found: dict[str, list[Match]] = {}
+        found: dict[str, dict[Pattern, list[Match]]] = {}
         for ordered in layers:
-            taken: dict[str, set[Term]] = {}
+            taken: dict[Pattern, set[Term]] = {}
             for term in ordered:
                 for name, pattern in self.rules.several(term):
-                    used = taken.setdefault(name, set())
+                    used = taken.setdefault(pattern, set())
                     if term in used or only not in ("", name):
                         continue
                     free = {op: [t for t in ordered if t.op == op and t not in used] for op in pattern.roots}
@@ -182,19 +187,21 @@ class Sweeper:
                     if first is not None:
                         best = min(_alike(first, matches), key=lambda match: (_new(match, known), _mixed(match)))
                         used.update(best.roots)
-                        found.setdefault(name, []).append(best)
-        return found
+                        found.setdefault(name, {}).setdefault(pattern, []).append(best)
+        return {name: min(along.values(), key=_mixture) for name, along in found.items()}
 
     def tidied(self, swept: Swept) -> Swept:
-        """The state with what only moves elements cancelled, by one rule after the other, while that is estimated cheaper."""
-        cheaper = True
-        while cheaper and time.monotonic() < self.deadline:
-            cheaper = False
+        """The state with what only moves elements cancelled, by one rule after the other, while that is estimated cheaper, or
+        while more neighbouring parts meet.
+        """
+        better = True
+        while better and time.monotonic() < self.deadline:
+            better = False
             found = self._cancelling(swept.state)
             for rule in sorted(found, key=lambda name: -len(found[name])):
                 tidier = self.swept(swept, rule, found[rule])
-                if tidier is not None and tidier.estimate < swept.estimate:
-                    swept, cheaper = tidier, True
+                if tidier is not None and (tidier.estimate < swept.estimate or _meets(swept, tidier)):
+                    swept, better = tidier, True
         return swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
@@ -210,20 +217,53 @@ class Sweeper:
         return found
 
     def swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
-        """The state with the matches' roots rewritten, where matches share a root the first; None if that is too dear."""
-        wanted: dict[Term, Term] = {}
-        for match in matches:
-            for root, replacement in zip(match.roots, match.replacements, strict=True):
-                wanted.setdefault(root, replacement)
-        done = rebuilt(start.state, wanted)
-        if done is None:
-            return None
-        state = tuple(done[root] for root in start.state)
+        """The state with the matches' roots rewritten, of matches that share a root the first; then, where those are of a
+        commutative operator, the next on operands that are still there, and so on. None if that is too dear.
+        """
+        here = {root: root for match in matches for root in match.roots}
+        state, steps, waiting = start.state, [*start.steps], sorted(matches, key=_covered_first)
+        while waiting:
+            wanted: dict[Term, Term] = {}
+            later: list[Match] = []
+            for match in waiting:
+                if len(match.roots) == 1 and here[match.roots[0]] in wanted:
+                    later.append(match)
+                    continue
+                for root, replacement in zip(match.roots, _replacements(match, here), strict=True):
+                    wanted.setdefault(here[root], replacement)
+            waiting = later
+            wanted = {root: new for root, new in wanted.items() if root is not new}
+            done = rebuilt(state, wanted)
+            if done is None:
+                return None
+            state = tuple(done[root] for root in state)
+            roots = tuple(root for root in wanted if root in done)
+            if roots:
+                steps.append(Step(rule, roots, tuple(done[root] for root in roots)))
+            here = {root: done.get(now, now) for root, now in here.items()}
         estimate = self.estimate(state)
-        if estimate > self.ceiling:
-            return None
-        roots = tuple(root for root in wanted if root in done)
-        return Swept(state, (*start.steps, Step(rule, roots, tuple(done[root] for root in roots))), estimate)
+        return None if estimate > self.ceiling else Swept(state, tuple(steps), estimate)
+
+
+def _covered_first(match: Match) -> tuple[list[tuple[str, float]], int]:
+    """Where the parts are that the match covers at a commutative operator, which tells its matches there apart, and how many
+    concatenations it makes of parts in another order.
+    """
+    if not match.rests[0]:
+        return [], 0
+    turned = sum(term.op == "concat" and _part(term.args[0]) > _part(term.args[1]) for term in _made(match))
+    return sorted(_part(term) for term in match.covered.elements()), turned
+
+
+def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
+    """What the match's roots are replaced by as they are now; where it does not stand there any more, by themselves."""
+    if all(here[root] is root for root in match.roots):
+        return match.replacements
+    try:
+        new = match.at(here[match.roots[0]]) if len(match.roots) == 1 else None
+    except ShapeError:
+        new = None
+    return [here[root] for root in match.roots] if new is None else [new]
 
 
 def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
@@ -241,15 +281,23 @@ def _order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
     So siblings made of parts of one term stand in the order of the parts, and the weights of equal layers are joined in one
     order, and shared as before.
     """
-    return *place(term), tuple(a.key for a in term.args if a.constant)
+    return term.op, *_part(term), tuple(a.key for a in term.args if a.constant)
 
 
-def place(term: Term) -> tuple[str, str, float]:
-    """The operator, then the term and the position in it of the first part that it is applied to."""
-    part = next((p for a in term.args if (p := _source(a)).op == "slice"), None)
-    start = 0 if part is None else part["start"]
-    position = start if isinstance(start, int) else math.inf
-    return term.op, "" if part is None else part.args[0].key, position
+def _part(term: Term) -> tuple[str, float]:
+    """The term, and the position in it, of the part that this is, or of the first part that it is applied to."""
+    for part in map(beneath, (term, *term.args)):
+        if part.op == "slice":
+            start = part["start"]
+            return part.args[0].key, start if isinstance(start, int) else math.inf
+    return "", 0
+
+
+def beneath(term: Term) -> Term:
+    """What the term is, but for its shape and how often it is repeated."""
+    while term.op in ("reshape", "expand"):
+        term = term.args[0]
+    return term
 
 
 def _source(term: Term) -> Term:
@@ -277,9 +325,41 @@ def _new(match: Match, live: Container[Term]) -> int:
 
 
 def _change(match: Match, live: Container[Term]) -> tuple[int, int]:
-    """By how many operators there are more after the match, and how many concatenations are then mixed."""
-    change = _new(match, live) - _matched(match)
+    """By how many operators there are more after the match, and how many concatenations are then mixed; of neighbouring parts
+    that meet again, three operators are going to be one.
+    """
+    change = _new(match, live) - _matched(match) - 2 * sum(map(_meeting, _made(match)))
     return change, _mixed(match) if change < 0 else 0
+
+
+def _meets(before: Swept, after: Swept) -> bool:
+    """Whether more neighbouring parts meet than before, at about the same cost: then they can be one."""
+    if after.estimate > before.estimate * (1 + GAIN):
+        return False
+    here, there = (sum(map(_meeting, computed(swept.state))) for swept in (before, after))
+    return there > here
+
+
+def _meeting(term: Term) -> bool:
+    """Whether it concatenates neighbouring parts of one term, along the axis where they were cut or reshaped since."""
+    if term.op != "concat":
+        return False
+    first, last = map(_source, term.args)
+    if not (first.op == last.op == "slice" and first.args == last.args and first["axis"] == last["axis"]):
+        return False
+    reshaped = first is not term.args[0] or last is not term.args[1]
+    return first["stop"] == last["start"] and (reshaped or first["axis"] == term["axis"])
+
+
+def _made(match: Match) -> Iterator[Term]:
+    """The terms of the replacements above what the pattern's variables stand for."""
+    met, stack = set(match.binding.tensors.values()), [*match.replacements]
+    while stack:
+        term = stack.pop()
+        if term not in met:
+            met.add(term)
+            stack += term.args
+            yield term
 
 
 def _mixed(match: Match) -> int:
@@ -288,6 +368,11 @@ def _mixed(match: Match) -> int:
     """
     joined = [t for t in subterms(*match.replacements) if t.op == "concat" and not t.constant]
     return sum(len({_origin(a) for a in t.args}) > 1 or _origin(t.args[0])[2] not in (0, t["axis"]) for t in joined)
+
+
+def _mixture(matches: Sequence[Match]) -> tuple[float, int]:
+    """How many concatenations are mixed by a match, on average; then, negative, how many matches there are."""
+    return sum(map(_mixed, matches)) / len(matches), -len(matches)
 
 
 def _origin(term: Term) -> tuple[str, str, Attribute]:
