@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +17,14 @@ from superopt.graph import Term, size, subterms, variable
 from superopt.mutation import Tally, search_mutants
 from superopt.op import apply
 from superopt.partial import library
-from superopt.partial.conditions import together, weakest
-from superopt.partial.discover import discovered
+from superopt.partial.conditions import Stated, candidates, together, weakest
+from superopt.partial.discover import LARGER, SMALLEST, discovered
 from superopt.partial.fitting import Expressions, Known
 from superopt.partial.judge import compared, judge
 from superopt.partial.library import Certificate, Partial, objection, recalled
 from superopt.partial.phrase import named
 from superopt.partial.sizes import Draw, Family, Range, draws, neighbours
+from superopt.partial.trial import tried
 from superopt.rewrite.apply import State
 from superopt.rewrite.roofline import CPU, seconds
 from superopt.rewrite.ruleset import RuleSet
@@ -88,6 +91,15 @@ def test_every_stored_rule_has_a_certificate_of_many_sizes() -> None:
         assert min(len(partial.certificate.sizes), 20) == 20
         assert partial.certificate.log2_error <= -60
         assert bool(partial.certificate.refused) == bool(partial.rule.statement.where)
+
+
+def test_rules_without_conditions_hold_at_the_smallest_sizes() -> None:
+    rules = [p for p in library.load() if not p.rule.statement.where]
+    assert len(rules) > 5
+    for partial in rules:
+        right = partial.rule.equations[0].right[0]
+        for draw in islice(draws(partial.family, SMALLEST, np.random.default_rng(1)), 4):
+            assert tried(partial.family, right, draw).holds
 
 
 def test_stored_rules_match_and_what_they_make_is_equal() -> None:
@@ -195,6 +207,25 @@ def test_the_weakest_condition_tells_sizes_apart() -> None:
     assert weakest(DILATED, good, []) == ()
 
 
+def test_as_many_conditions_are_taken_as_are_needed_each_the_simplest() -> None:
+    extents, outputs = (
+        [c for c in candidates(DILATED) if re.fullmatch(pattern, c.text)]
+        for pattern in (r"(x\.shape\[-[12]\]|p[0-3]) % d == 0", r"\(.*\) % d == 0")
+    )
+    assert (len(extents), len(outputs)) == (6, 2)
+    where = together(extents)
+    less_one = [[o for o in extents if o is not one] for one in extents]
+    every = [draw for some in ([], outputs, extents, *less_one) for draw in met(some)]
+    found = weakest(DILATED, [d for d in every if d.holds(where)], [d for d in every if not d.holds(where)])
+    assert found is not None
+    assert [c.text for c in found] == [c.text for c in extents]
+
+
+def met(stated: list[Stated]) -> list[Draw]:
+    """Some sizes at which the conditions hold."""
+    return list(islice(draws(DILATED, LARGER, np.random.default_rng(0), where=together(stated)), 80))
+
+
 def test_draws_are_well_typed_and_their_neighbours_differ_in_one_number() -> None:
     one = drawn(DILATED, 1, "d >= 2")[0]
     assert all(near.program.rank == 4 for near in neighbours(one))
@@ -202,6 +233,13 @@ def test_draws_are_well_typed_and_their_neighbours_differ_in_one_number() -> Non
     assert len(steps) > 8
     channels = {1, 5}
     assert all({k for k, step in enumerate(s) if step} <= channels or sum(s) == 1 for s in steps)
+
+
+def test_no_neighbour_has_empty_data() -> None:
+    one_row = Draw(DILATED, (1, 1, 1, 5, 1, 1, 1, 1, 1, 2, 0, 2, 0))
+    near = list(neighbours(one_row))
+    assert near
+    assert min(n for draw in near for n in draw.numbers[:8]) == 1
 
 
 # ---------------------------------------------------------------- in the search
@@ -237,14 +275,28 @@ def weighted(x: Term) -> Term:
     return apply("conv", x, variable("w", (6, 6, 3, 3), constant=True), pads=(2, 2, 2, 2), dilations=(2, 2))
 
 
-def test_a_dilated_convolution_is_recalled_on_every_second_row_where_that_divides() -> None:
-    def undilated(program: Term) -> list[Term]:
+def test_a_dilated_convolution_is_recalled_as_a_dense_one_where_the_dilation_divides_rows_and_columns() -> None:
+    def dilations(program: Term) -> set[tuple[int, ...]]:
         found = [r.term for r in recalled(program, library.load()) if r.rule.startswith("dilated")]
         assert all(not judge(program, term).unequal for term in found)
-        return [t for term in found for t in subterms(term) if t.op == "conv" and t.integers("dilations") == (1, 2)]
+        return {t.integers("dilations") for term in found for t in subterms(term) if t.op == "conv"}
 
-    assert undilated(weighted(X))
-    assert not undilated(weighted(variable("x", (1, 6, 13, 13))))
+    assert dilations(weighted(X)) >= {(1, 1), (1, 2)}
+    assert dilations(weighted(variable("x", (1, 6, 12, 13)))) >= {(1, 2)}
+    for columns in (12, 13):
+        assert (1, 1) not in dilations(weighted(variable("x", (1, 6, 25 - columns, columns))))
+
+
+def test_a_convolution_of_single_pixels_is_recalled_as_a_product_of_matrices() -> None:
+    def products(rows: int) -> list[Term]:
+        program = apply("conv", X, variable("w", (5, 6, rows, 1), constant=True))
+        found = [r.term for r in recalled(program, library.load()) if r.rule == "pointwise-as-matmul"]
+        assert all(not judge(program, term).unequal for term in found)
+        assert all(compared(program, term).all() for term in found)
+        return found
+
+    assert len(products(1)) == 1
+    assert products(2) == []
 
 
 # ---------------------------------------------------------------- commands

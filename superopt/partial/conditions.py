@@ -18,7 +18,7 @@ from superopt.partial.sizes import Draw, Family
 from superopt.text import parse_condition
 
 NUMBERS = (1, 0)
-MOST_TOGETHER = 4
+MOST_TOGETHER = 8
 """Conditions of one conjunction at most."""
 
 
@@ -53,7 +53,9 @@ def _texts(family: Family) -> Iterator[str]:
 
 
 def weakest(family: Family, good: Sequence[Draw], bad: Sequence[Draw]) -> tuple[Stated, ...] | None:
-    """The fewest conditions that hold at all good draws and not together at any bad one; None where there are none."""
+    """The fewest conditions that hold at all good draws and not together at any bad one, each the simplest that will do beside
+    the others; None where there are none.
+    """
     if not bad:
         return ()
     usable = [c for c in candidates(family) if all(d.holds(c.condition) for d in good)]
@@ -70,4 +72,7 @@ def weakest(family: Family, good: Sequence[Draw], bad: Sequence[Draw]) -> tuple[
         rest = [c for c in chosen if c != one]
         if rest and excludes[rest].any(axis=0).all():
             chosen = rest
+    for at in range(len(chosen)):
+        others = excludes[chosen[:at] + chosen[at + 1 :]].any(axis=0)
+        chosen[at] = int((excludes | others).all(axis=1).argmax())
     return tuple(usable[c] for c in sorted(chosen))

@@ -35,14 +35,14 @@ SUPPORT = 3
 TRIED = 12
 """Sizes of each kind at which a rule is tried."""
 BORDER = 6
-"""Sizes at which a condition holds, or one part of it alone does not, in each trial of a condition: of any attributes, and of
-attributes that are neither 0 nor 1, which everything divides.
+"""Sizes at which a condition holds, or one part of it alone does not, in each trial of a condition: of any attributes, of
+attributes that are neither 0 nor 1, which everything divides, and the smallest, at which parts are empty.
 """
 NEAR = 2
 """Sizes of each trial around which a rule is tried, one number changed at a time."""
 ROUNDS = 5
 """How often a condition is stated anew, but for one."""
-SIZES, LARGER = Range((1, 12), (0, 4)), Range((1, 12), (2, 4))
+SIZES, LARGER, SMALLEST = Range((1, 12), (0, 4)), Range((1, 12), (2, 4)), Range((1, 2), (0, 2))
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def discovered(family: Family, seed: int, *, drawn: int = DRAWN) -> list[General
     for held in often:
         terms = list(generalised(list(held), list(held.values())))
         known = kinds.setdefault(kind(terms[0], adding(next(iter(held.values())))), []) if terms else [True]
-        rule = None if True in known else bench.first(terms, next(iter(held)))
-        if rule is not None and (rule.everywhere or not known):
+        rule = None if True in known else bench.first(terms, next(iter(held)), conditional=not known)
+        if rule is not None:
             known.append(rule.everywhere)
             found.append(replace(rule, counted=adding(next(iter(held.values())))))
     return found
@@ -134,32 +134,31 @@ class _Bench:
         self._free = draws(family, SIZES, rng)
         self._rounds: list[list[Draw]] = []
         self._known: dict[tuple[Term, Draw], Trial] = {}
-        self._seen: dict[Term, Generalised | None] = {}
+        self._seen: dict[tuple[Term, bool], Generalised | None] = {}
 
     def typical(self, count: int) -> list[Draw]:
         """So many draws at which mutants are looked for, none of them drawn before."""
         return list(itertools.islice(self._typical, count))
 
-    def first(self, terms: Sequence[Term], draw: Draw) -> Generalised | None:
+    def first(self, terms: Sequence[Term], draw: Draw, *, conditional: bool) -> Generalised | None:
         """Of these terms, met at the draw, one that holds where as simple a condition as of any does, corrected by a factor or
-        not.
+        not; unless `conditional`, one that needs no condition.
         """
         for term in terms:
-            if term not in self._seen:
-                self._seen[term] = self._corrected(term, draw)
-        found = [rule for term in terms if (rule := self._seen[term]) is not None]
+            if (term, conditional) not in self._seen:
+                self._seen[term, conditional] = self._corrected(term, draw, conditional)
+        found = [rule for term in terms if (rule := self._seen[term, conditional]) is not None]
         return min(found, key=lambda rule: len(rule.where), default=None)
 
-    def _corrected(self, term: Term, draw: Draw) -> Generalised | None:
+    def _corrected(self, term: Term, draw: Draw, conditional: bool) -> Generalised | None:
         """The term as it is, or times a factor where it is right at some positions of the draw alone."""
         trial = self._tried(term, draw)
         if trial.holds:
-            return self._established(term)
+            return self._established(term, conditional)
         if trial.judgement is None or not trial.judgement.equal:
             return None
-        return next(
-            filter(None, (self._established(s) for s in scaled(self.family.program, term) if self._tried(s, draw).holds)), None
-        )
+        right = (s for s in scaled(self.family.program, term) if self._tried(s, draw).holds)
+        return next(filter(None, (self._established(s, conditional) for s in right)), None)
 
     def _tried(self, term: Term, draw: Draw) -> Trial:
         if (term, draw) not in self._known:
@@ -172,7 +171,7 @@ class _Bench:
             self._rounds.append([*self.typical(TRIED), *itertools.islice(self._free, TRIED)])
         return self._rounds[number]
 
-    def _established(self, term: Term) -> Generalised | None:
+    def _established(self, term: Term, conditional: bool) -> Generalised | None:
         """The term with the condition that says where it holds, in a round of trials that had no part in finding it."""
         trials: list[Trial] = []
         where: tuple[Stated, ...] | None = None
@@ -186,8 +185,8 @@ class _Bench:
                 if all(t.draw.holds(together(where)) == t.holds for t in fresh):
                     return self._told(term, where, [*trials, *fresh])
             trials += fresh
-            good = [t.draw for t in trials if t.holds]
-            where = weakest(self.family, good, [t.draw for t in trials if not t.holds])
+            good, bad = ([t.draw for t in trials if t.holds == held] for held in (True, False))
+            where = weakest(self.family, good, bad) if conditional or not bad else None
             if where is None:
                 return None
         return None
@@ -203,12 +202,10 @@ class _Bench:
 
     def _border(self, where: Sequence[Stated]) -> Iterator[Draw]:
         """Draws at which the conditions hold, and for each of them draws at which it alone does not."""
-        if not where:
-            return
         without = [[negation(c.condition), together([o for o in where if o is not c])] for c in where]
         for condition in (together(where), *itertools.starmap(conjunction, without)):
-            with suppress(InstantiationError):
-                for sizes in (SIZES, LARGER):
+            for sizes in (SIZES, LARGER, SMALLEST):
+                with suppress(InstantiationError):
                     yield from itertools.islice(draws(self.family, sizes, self.rng, where=condition), BORDER)
 
     def _told(self, term: Term, where: tuple[Stated, ...], trials: Sequence[Trial]) -> Generalised:

@@ -183,8 +183,9 @@ def neighbours(draw: Draw) -> Iterator[Draw]:
 
 
 def _typing(family: Family) -> Iterator[Cond]:
-    """The conditions under which the family's program is well typed and not empty."""
+    """The conditions under which the family's program is well typed, and neither it nor its data is empty."""
     yield from requirements(family.program)
+    yield from (size(a) - 1 >= 0 for a in family.atoms if isinstance(a, Dim))
     yield from (n - 1 >= 0 for n in family.program.shape if isinstance(n, Size))
 
 
