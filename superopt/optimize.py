@@ -8,11 +8,11 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from superopt.accuracy import admitted
 from superopt.certificate import Evidence
@@ -22,13 +22,13 @@ from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check, index_bounds
 from superopt.model.dimensions import Sizing, other_sizings, representative
-from superopt.model.everywhere import Compared, check_everywhere, compare_everywhere
+from superopt.model.everywhere import Compared, check_everywhere, compare_once
 from superopt.model.first import first_run
 from superopt.model.islands import Chart
 from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, count, load, opset_of, tensors
 from superopt.model.measure import Clock
-from superopt.model.save import copy, identity, loadable, parsed, save
+from superopt.model.save import copy, loadable, parsed, save
 from superopt.model.session import Device, Loadable
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
@@ -70,8 +70,9 @@ GROWTH_AT_LEAST = 2**20
 """Bytes that the weights may grow by in any case."""
 COMPARING = 10.0
 """Seconds that the last comparison takes."""
-RETRIES = 3
-"""How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each."""
+RETRIES, RETRYING = 3, 15.0
+"""How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
+after how many seconds of measuring none is."""
 
 M = TypeVar("M", Model, ModelProto)
 
@@ -301,6 +302,8 @@ class _Run:
         failed: CheckFailedError | None = None
         choices = (c for c in selections(self.passes) if sum(gain.bytes for taken in c for gain in taken) <= self.room)
         for number, passes in enumerate(islice(choices, 1 + RETRIES)):
+            if self.seconds.get("measure", 0.0) > RETRYING:
+                break
             candidate = spliced(model, passes) if number else candidate
             try:
                 with self.phase("check"):
@@ -325,18 +328,12 @@ class _Run:
 
     def _compared(self, original: Loadable, rewritten: Loadable, seconds: float, *, again: bool = False) -> Compared:
         """How the two models compare; what came of it before, where the same two were compared."""
-        with closing(Cache(self.cache)) as known:
-            key = ["compared", self.device.identity, self.seed, seconds, again, *map(identity, (original, rewritten))]
-            key.append([sizing.numbers for sizing in self.sizings])
-            record = known.get(key) if all(key[-3:-1]) else None
-            if record is not None:
-                return Compared.of(record, self.sizings)
-            compared = compare_everywhere(
-                original, rewritten, self.device, self.sizings, seconds=seconds, seed=self.seed, progress=self.share
-            )
-            if all(key[-3:-1]):
-                known.put(key, compared.record)
-            return compared
+
+        def told(done: float) -> None:
+            self.listener(Progress("measure", round(100 * done), 100))
+
+        how: dict[str, Any] = {"seconds": seconds, "seed": self.seed, "progress": told}
+        return compare_once(original, rewritten, self.device, self.sizings, cache=self.cache, again=again, **how)
 
     def tune(self, original: Loadable) -> None:
         """From here on, sessions are made as is best for the original, at the first of the sizes that matter."""
@@ -369,10 +366,6 @@ class _Run:
         """What a certificate is made of."""
         sizes = [sizing.numbers for sizing in self.sizings if sizing.numbers]
         return Evidence(original, accepted, self.taken if accepted else (), rules, sizes)
-
-    def share(self, done: float) -> None:
-        """Tells the listener how much of the comparison is done."""
-        self.listener(Progress("measure", round(100 * done), 100))
 
     def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
         """What there is to say when all is done."""

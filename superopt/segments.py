@@ -29,7 +29,7 @@ from superopt.rewrite.canonical import Canonical, canonical
 from superopt.rewrite.partition import windows
 from superopt.rewrite.record import code_version, is_open, nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.schedule import Find, gains, search_all, weight_elements
+from superopt.rewrite.schedule import Find, gains, search_all, untouched, weight_elements
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rule import Rule
 
@@ -160,9 +160,18 @@ class Search:
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
             finding = self._with_mutants(island) if find is search_mutants else find
             limits = Limits(growth=room / island.dtype.itemsize)
-            known = self._remembered(self._believed(finding, measured), island.dtype.name)
+            known, late = (
+                self._remembered(way, find, island.dtype.name) for way in (self._believed(finding, measured), untouched)
+            )
             for state, found in search_all(
-                runs, self.rules, estimate=self._estimate, measure=measure, deadline=deadline, limits=limits, find=known
+                runs,
+                self.rules,
+                estimate=self._estimate,
+                measure=measure,
+                deadline=deadline,
+                limits=limits,
+                find=known,
+                late=late,
             ):
                 saved = self._saved(state, found, measure(state)) if found.steps else ()
                 more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
@@ -209,15 +218,17 @@ class Search:
 
         return believed
 
-    def _remembered(self, find: Find, dtype: str) -> Find:
-        """What finds as `find` does, and what that found before without looking again; where extents are open, it looks."""
+    def _remembered(self, find: Find, kind: Find, dtype: str) -> Find:
+        """What finds as `find` does, and what one of that kind found before without looking again, be it that there was no time
+        to look; where extents are open, it looks.
+        """
 
         def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
             if is_open(start):
                 return find(start, rules, estimate=estimate, measure=measure, limits=limits)
             key = [
                 "found",
-                getattr(find, "__name__", ""),
+                getattr(kind, "__name__", ""),
                 dtype,
                 *self.settings,
                 (limits or Limits()).growth,

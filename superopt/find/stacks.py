@@ -251,6 +251,8 @@ REGROUPED = (
     _regrouped("lone rows", (1, 1, P), (1, 1, Q), [(1, extent) for extent in _EXTENTS], (-1,)),
     _regrouped("lone rows made columns", (1, 1, P), (1, 1, Q), [(1, extent, 1) for extent in _EXTENTS], (-1, -2)),
     _regrouped("lone rows made layers", (1, 1, P * K), (1, 1, Q * K), [(extent, 1, K) for extent in _EXTENTS], (-1, -3)),
+    _regrouped("lone rows made rows", (1, P * K), (1, Q * K), [(extent, K) for extent in _EXTENTS], (-1, -2)),
+    _regrouped("rows made a lone row", (P, K), (Q, K), [(1, extent * K) for extent in _EXTENTS], (-2, -1)),
     _regrouped("one more of a column", (1, P), (1, 1), ((P, 1), (P + 1, 1)), (-1, -2)),
     _regrouped("one more of a lone column", (1, 1, P), (1, 1, 1), ((1, P, 1), (1, P + 1, 1)), (-1, -2)),
     _regrouped("one more of layers made rows", (P, 1, K), (1, 1, K), ((1, P, K), (1, P + 1, K)), (-3, -2)),
@@ -279,6 +281,8 @@ def _neighbouring(name: str, whole: Shape, axis: int, step: Extent, shape: Shape
 NEIGHBOURS = (
     _neighbouring("neighbours made layers", (1, 1, P + 2 * K + Q), -1, K, (2, 1, K), -3),
     _neighbouring("neighbouring layers made rows", (P + 2 + Q, 1, K), -3, 1, (1, 2, K), -2),
+    _neighbouring("neighbours made rows", (1, P + 2 * K + Q), -1, K, (2, K), -2),
+    _neighbouring("neighbouring rows made one", (P + 2 + Q, K), -2, 1, (1, 2 * K), -1),
     _neighbouring("neighbours made a column", (1, P + 2 + Q), -1, 1, (2, 1), -2),
 )
 

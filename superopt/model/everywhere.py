@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from superopt.errors import InvalidModelError
+from superopt.model.cache import Cache, Json
 from superopt.model.check import FACTOR, Check, check
 from superopt.model.compare import MARGIN, Comparison, compare
 from superopt.model.dimensions import Sizing
+from superopt.model.save import identity
 from superopt.model.session import Device, Loadable
 
 CHECKING = 5.0
@@ -106,3 +110,30 @@ def compare_everywhere(
         )
         found.append((sizing, comparison))
     return Compared(tuple(found))
+
+
+def compare_once(
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    sizings: Sequence[Sizing],
+    *,
+    cache: Path,
+    seconds: float,
+    seed: int = 0,
+    again: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> Compared:
+    """`compare_everywhere`, or what came of it before, where the cache has it that the same two were compared; `again` is for
+    a second look at them.
+    """
+    with closing(Cache(cache)) as known:
+        models = [*map(identity, (original, candidate))]
+        key: list[Json] = ["compared", device.identity, seed, seconds, again, *models, [sizing.numbers for sizing in sizings]]
+        record = known.get(key) if all(models) else None
+        if record is not None:
+            return Compared.of(record, sizings)
+        compared = compare_everywhere(original, candidate, device, sizings, seconds=seconds, seed=seed, progress=progress)
+        if all(models):
+            known.put(key, compared.record)
+        return compared

@@ -22,6 +22,12 @@ class Find(Protocol):
     def __call__(self, start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found: ...
 
 
+def untouched(start: State, _: RuleSet, /, *, estimate: Cost, **_limits: object) -> Found:
+    """The state as it is, its cost by estimate: nothing is measured."""
+    cost = estimate(start)
+    return Found(start, (), cost, cost, 0, OUT_OF_TIME)
+
+
 def search_all(
     segments: Mapping[State, float],
     rules: RuleSet,
@@ -31,12 +37,13 @@ def search_all(
     deadline: float,
     limits: Limits | None = None,
     find: Find = search,
+    late: Find = untouched,
 ) -> Iterator[tuple[State, Found]]:
     """What `find` finds for each segment, as it is found; `segments` says how often each runs when the model does, and
     `measure` gives for each what measures its equivalents.
 
     A segment may take a share of the time that is left when its turn comes: half of it by what its runs are estimated to
-    cost, half equally. One whose turn comes after the deadline is left as it is, its cost by estimate: nothing is measured.
+    cost, half equally. One whose turn comes after the deadline is left to `late`.
     """
     weight = {state: max(estimate(state), 1e-9) * runs for state, runs in segments.items()}
     waiting = sorted(segments, key=lambda state: -weight[state])
@@ -44,12 +51,9 @@ def search_all(
         rest = waiting[position:]
         share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
         now = time.monotonic()
-        if now >= deadline:
-            cost = estimate(state)
-            yield state, Found(state, (), cost, cost, 0, OUT_OF_TIME)
-            continue
         own = replace(limits or Limits(), deadline=now + share * max(deadline - now, 0.0))
-        yield state, find(state, rules, estimate=estimate, measure=measure(state), limits=own)
+        way = find if now < deadline else late
+        yield state, way(state, rules, estimate=estimate, measure=measure(state), limits=own)
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
