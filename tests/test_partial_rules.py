@@ -287,6 +287,21 @@ def test_a_dilated_convolution_is_recalled_as_a_dense_one_where_the_dilation_div
         assert (1, 1) not in dilations(weighted(variable("x", (1, 6, 25 - columns, columns))))
 
 
+def slow_dilations(state: State) -> float:
+    """A device on which convolutions take long on spaced rows, and longer on spaced rows and columns."""
+    spaced = sum(n > 1 for t in subterms(*state) if t.op == "conv" for n in t.integers("dilations"))
+    return estimate(state) + 1e-3 * spaced
+
+
+def test_of_the_stored_rules_about_dilated_convolutions_the_search_takes_the_dense_one() -> None:
+    wide, weight = variable("x", (1, 32, 24, 24)), variable("w", (64, 32, 3, 3), constant=True)
+    program, rules = apply("conv", wide, weight, pads=(2, 2, 2, 2), dilations=(2, 2)), library.load()
+    found = search_mutants((program,), RuleSet([]), estimate=estimate, measure=slow_dilations, partial=rules)
+    assert [step.rule.startswith("~> dilated-as-conv") for step in found.steps] == [True]
+    assert slow_dilations(found.outputs) == estimate(found.outputs)
+    assert compared(program, found.outputs[0]).all()
+
+
 def test_a_convolution_of_single_pixels_is_recalled_as_a_product_of_matrices() -> None:
     def products(rows: int) -> list[Term]:
         program = apply("conv", X, variable("w", (5, 6, rows, 1), constant=True))
