@@ -74,6 +74,8 @@ def _add_generate(commands: Commands) -> None:
     about = "Find, prove and store rules. The same seed writes the same files, wherever the tasks run."
     command = commands.add_parser("generate", help="find and prove rules", description=about)
     command.add_argument("--family", action="append", metavar="F", help="a family of rules, as matrix or convolution (all)")
+    about = "generalise mutants to partial rules instead, which are judged at many sizes and not proved"
+    command.add_argument("--mutants", action="store_true", help=about)
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.add_argument("--output", type=Path, metavar="DIR", help="where to store the rules (superopt's own substitutions/)")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the counts there, as JSON")
@@ -94,6 +96,8 @@ def _add_prove(commands: Commands) -> None:
     which = command.add_mutually_exclusive_group()
     which.add_argument("--axioms", action="store_true", help="prove every axiom from the operators' definitions")
     which.add_argument("--fresh", action="store_true", help="prove every stored rule from nothing, stored proofs unused")
+    about = "judge every stored partial rule again, at all sizes of its certificate"
+    which.add_argument("--mutants", action="store_true", help=about)
     which.add_argument("--samples", type=positive, metavar="N", help="try every stored rule on N random instantiations instead")
     command.add_argument("--write", action="store_true", help="store the proofs; of axioms, every verdict")
     command.add_argument("--each", action="store_true", help="a line for each axiom or rule, with its milliseconds")
@@ -112,6 +116,8 @@ def _add_rules(commands: Commands) -> None:
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
     listing = actions.add_parser("list", help="every rule that optimization uses, one a line")
     listing.set_defaults(run="rules list")
+    about = "every partial rule that the search for mutants begins with, with what its certificate says"
+    actions.add_parser("partial", help=about).set_defaults(run="rules partial")
     about = "Write the rules as a Python module for onnxscript.rewriter, or as a model of function pairs for onnxsim."
     export = actions.add_parser("export", help="the rules for other tools", description=about)
     export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="the tool's form")

@@ -134,6 +134,8 @@ def run_generate(options: argparse.Namespace) -> int:
     from superopt.find.families import UNIVERSES
     from superopt.generate import EVERY, generate
 
+    if options.mutants:
+        return run_generate_mutants(options)
     families = options.family or list(EVERY)
     unknown = [family for family in families if family not in EVERY]
     if unknown:
@@ -158,6 +160,22 @@ def run_generate(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_generate_mutants(options: argparse.Namespace) -> int:
+    """`superopt generate --mutants`: the partial rules are in the folder, and a line says how many each file has."""
+    from superopt.partial.generation import generate
+
+    with shown_progress() as listener:
+        found = generate(
+            seed=options.seed,
+            files=options.family or (),
+            folder=options.output,
+            progress=lambda family, count: listener(Progress(f"mutants, {family}", detail=f"{count} kept")),
+        )
+    for file, rules in found.items():
+        out.print(f"partial/{file}.rules: {len(rules)} partial rules")
+    return 0
+
+
 def run_prove(options: argparse.Namespace) -> int:
     """`superopt prove`: axioms or stored rules counted by family; a line for each that is not proved for all sizes.
 
@@ -169,6 +187,8 @@ def run_prove(options: argparse.Namespace) -> int:
 
     if options.samples:
         return run_samples(options)
+    if options.mutants:
+        return run_judge()
     what = "axioms" if options.axioms else "stored rules"
     how = {"seed": options.seed, "workers": options.workers or cores()}
     found = prove_axioms(**how) if options.axioms else prove_store(fresh=options.fresh, record=options.write, **how)
@@ -208,6 +228,41 @@ def run_samples(options: argparse.Namespace) -> int:
     out.print(f"{len(rows)} rules, {sum(tried)} instantiations, {min(tried, default=0)} or more each: {len(wrong)} mismatches")
     if wrong:
         raise UnprovedError("; ".join(f"{row.name}: {row.mismatch}" for row in wrong[:3]))
+    return 0
+
+
+def run_judge() -> int:
+    """`superopt prove --mutants`: one line that counts partial rules and the sizes at which they were judged again.
+
+    Raises:
+        UnprovedError: one is not what its certificate says.
+    """
+    from superopt.partial.library import load, objection
+
+    rules = load()
+    wrong: list[str] = []
+    with shown_progress() as listener:
+        for partial in rules:
+            listener(Progress("judging", detail=partial.rule.name))
+            why = objection(partial)
+            wrong += [] if why is None else [f"{partial.rule.name}: {why}"]
+    held, refused = (
+        sum(len(sizes) for sizes in every)
+        for every in ([p.certificate.sizes for p in rules], [p.certificate.refused for p in rules])
+    )
+    out.print(f"{len(rules)} partial rules hold at {held} sizes, and do not at {refused}: {len(wrong)} are not as certified")
+    if wrong:
+        raise UnprovedError("; ".join(wrong[:3]))
+    return 0
+
+
+def run_rules_partial(_: argparse.Namespace) -> int:
+    """`superopt rules partial`: each partial rule, and under it what its certificate says."""
+    from superopt.partial.library import load, told
+
+    for partial in load():
+        out.print(str(partial.rule), soft_wrap=True, markup=False)
+        out.print(f"    {told(partial.certificate)}", soft_wrap=True, markup=False)
     return 0
 
 
@@ -284,6 +339,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "generate": run_generate,
     "prove": run_prove,
     "rules list": run_rules_list,
+    "rules partial": run_rules_partial,
     "rules export": run_rules_export,
     "rules show": run_rules_show,
     "rules derive": run_rules_derive,

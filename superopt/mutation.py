@@ -1,18 +1,20 @@
 """Mutants in the search: operators of an island exchanged for cheaper programs that are right nearly everywhere, corrected.
 
 Each operator application that is a polynomial in its operands is a program, looked at once however often it occurs, and once
-on a device. What a mutant costs does not depend on its weights' values, so mutants are timed with variables in their place:
-first what calculates in them, at a glance, then all of them. Weights are solved for where that is cheaper than the best so far;
-what comes of it is judged, corrected, and measured again with the correction. What is left is tried in the program's place.
-Program and mutants are priced with what algorithms make of their operators: a mutant may pay only as what an algorithm takes.
+on a device. The stored partial rules are matched first; mutants are enumerated where none of these helps. What a mutant costs
+does not depend on its weights' values, so mutants are timed with variables in their place: first what calculates in them, at a
+glance, then all of them. Weights are solved for where that is cheaper than the best so far; what comes of it, or of a stored
+rule, is judged, corrected, and measured again with the correction. What is left is tried in the program's place. Program and
+mutants are priced with what algorithms make of their operators: a mutant may pay only as what an algorithm takes.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,6 +26,7 @@ from superopt.linearity import degrees
 from superopt.op import apply, operator, rebuild
 from superopt.partial.correct import Corrected, corrections
 from superopt.partial.judge import Judgement, judge
+from superopt.partial.library import Partial, Recalled, recalled
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
 from superopt.rewrite.algorithm import places, with_algorithms
 from superopt.rewrite.apply import PARTLY, State, Step, computed
@@ -63,11 +66,12 @@ class Tally:
     """What a search for mutants did: how many of what, and processor seconds by stage.
 
     Judgements of mutants compared `positions` of the `total` positions of programs. `remembered` counts programs of which
-    everything was known.
+    everything was known, `recalled` what stored rules made of the others.
     """
 
     programs: int = 0
     remembered: int = 0
+    recalled: int = 0
     enumerated: int = 0
     measured: int = 0
     solved: int = 0
@@ -85,6 +89,15 @@ class Tally:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - start
+
+
+class Draft(Protocol):
+    """What may become a mutant: `term` is for its cost."""
+
+    @property
+    def term(self) -> Program: ...
+
+    def solved(self) -> Mutant | None: ...
 
 
 class _OutOfTimeError(Exception):
@@ -115,6 +128,7 @@ def search_mutants(
     glance: Cost | None = None,
     memory: Memory | None = None,
     tally: Tally | None = None,
+    partial: Sequence[Partial] = (),
 ) -> Found:
     """The state with each program exchanged for the cheapest corrected mutant met, where that is cheaper; `start` if none is.
 
@@ -122,11 +136,12 @@ def search_mutants(
     other form gains much. Each may take a share of the time that is left: half of it by that ratio, half equally. `rules` are
     left to the other passes, but for their algorithms. Weights grow by no more than the limits allow. `glance` measures
     roughly, and faster. All that there is to find of a program is kept in `memory`,
-    which has nothing of other devices in it, and taken from there. `tally` counts.
+    which has nothing of other devices in it, and taken from there. `tally` counts. Of a program for which one of the `partial`
+    rules gives a repair, no mutants are enumerated.
     """
     within = limits or Limits()
     deadline, most = within.deadline, weight_elements(start) + within.growth
-    bench = _Bench(rules, estimate, measure, glance or measure, memory, tally or Tally())
+    bench = _Bench(rules, partial, estimate, measure, glance or measure, memory, tally or Tally())
     state, steps, looked = start, list[Step](), 0
     before = cost = measure(start)
     ratios = _programs(start, estimate, measure)
@@ -177,9 +192,16 @@ class _Bench:
     """
 
     def __init__(
-        self, rules: RuleSet, estimate: Cost, measure: Cost, glance: Cost, memory: Memory | None, tally: Tally
+        self,
+        rules: RuleSet,
+        partial: Sequence[Partial],
+        estimate: Cost,
+        measure: Cost,
+        glance: Cost,
+        memory: Memory | None,
+        tally: Tally,
     ) -> None:
-        self.rules = rules
+        self.rules, self.partial = rules, partial
         self.estimate, self.measure, self.glance, self.memory, self.tally = estimate, measure, glance, memory, tally
         self.cut_short = False
 
@@ -188,7 +210,7 @@ class _Bench:
         that were met before it.
         """
         self.tally.programs += 1
-        key = _key(program, self.rules)
+        key = _key(program, self.rules, self.partial)
         record = self.memory.get(key) if self.memory is not None and key is not None else None
         if record is not None:
             self.tally.remembered += 1
@@ -207,24 +229,55 @@ class _Bench:
 
     def _found(self, program: Term, deadline: float) -> Iterator[Repair]:
         bound = self._seconds(program, deadline).after * (1 - WORTH)
+        helped = False
+        for repair in self._repairs(program, self._recalled(program, deadline), bound, deadline):
+            helped = True
+            yield repair
+        if not helped:
+            yield from self._repairs(program, self._sketches(program, deadline), bound, deadline)
+
+    def _repairs(self, program: Term, drafts: Iterable[Draft], bound: float, deadline: float) -> Iterator[Repair]:
+        """What comes of the drafts that takes less time than the bound, and than what came before."""
         done: set[Program] = set()
-        for sketch in self._sketches(program, deadline):
+        for draft in drafts:
             if time.monotonic() >= deadline:
                 raise _OutOfTimeError
-            if sketch.term in done or not self._promises(program, sketch, deadline):
+            if draft.term in done or not self._promises(program, draft.term, deadline):
                 continue
-            if self._seconds(sketch.term, deadline).after >= bound:
+            if self._seconds(draft.term, deadline).after >= bound:
                 continue
-            mutant = self._solved(sketch)
+            mutant = self._solved(draft)
             if mutant is None or not isinstance(mutant.term, Term):
                 continue
-            done |= {sketch.term, mutant.term}
+            done |= {draft.term, mutant.term}
             for corrected in self._corrected(program, mutant.term):
                 form = self._seconds(corrected.term, deadline)
                 if form.after < bound:
                     bound = form.after * (1 - NOISE)
                     name = f"{PARTLY} {', '.join(mutant.made)}; {corrected.kind}"
                     yield Repair(form.outputs[0], name, form.after, corrected.term, form.steps)
+
+    def _recalled(self, program: Term, deadline: float) -> list[Recalled]:
+        """What the partial rules make of the program, of the lowest estimates first; without what is too dear."""
+        if not self.partial:
+            return []
+        with self.tally.stage("recall"):
+            found = list(recalled(program, self.partial))
+            self.tally.recalled += len(found)
+            priced = {one: self._price(one.term, deadline) for one in found}
+            most = MOST_DEARER * self._price(program, deadline)
+            return sorted((one for one in found if priced[one] <= most), key=priced.__getitem__)
+
+    def _price(self, term: Program, deadline: float) -> float:
+        """The estimate, with algorithms in the places for which it prefers them.
+
+        Raises:
+            _OutOfTimeError: the deadline is reached.
+        """
+        if time.monotonic() >= deadline:
+            raise _OutOfTimeError
+        state = _state(term)
+        return self.estimate(state) - sum(place.gain for place in places(state, self.rules, self.estimate))
 
     def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
         """The distinct sketches of the lowest estimates, with algorithms in the places for which the estimate prefers them;
@@ -233,13 +286,7 @@ class _Bench:
         Raises:
             _OutOfTimeError: the deadline is reached.
         """
-
-        def price(term: Program) -> float:
-            if time.monotonic() >= deadline:
-                raise _OutOfTimeError
-            state = _state(term)
-            return self.estimate(state) - sum(place.gain for place in places(state, self.rules, self.estimate))
-
+        price = functools.partial(self._price, deadline=deadline)
         with self.tally.stage("enumerate"):
             try:
                 found = sketches(program, cost=price)
@@ -249,7 +296,7 @@ class _Bench:
             most = MOST_DEARER * price(program)
             return list(islice((s for s in found if s.cost <= most), MOST_MUTANTS))
 
-    def _promises(self, program: Term, sketch: Sketch, deadline: float) -> bool:
+    def _promises(self, program: Term, sketch: Program, deadline: float) -> bool:
         """Whether the sketch takes less time than the program at a glance: what calculates in it first, then all of it."""
 
         def glanced(state: State) -> float:
@@ -259,11 +306,11 @@ class _Bench:
         with self.tally.stage("glance"):
             whole = glanced((program,))
             left = whole * (1 + ROUGH)
-            for cut in filter(None, map(_program, computed(_state(sketch.term)))):
+            for cut in filter(None, map(_program, computed(_state(sketch)))):
                 left -= glanced((cut,))
                 if left <= 0:
                     return False
-            return glanced(_state(sketch.term)) < whole * (1 - WORTH)
+            return glanced(_state(sketch)) < whole * (1 - WORTH)
 
     def _seconds(self, term: Program, deadline: float) -> Found:
         with self.tally.stage("measure"):
@@ -275,10 +322,10 @@ class _Bench:
         plain = Found(state, (), cost, cost, 0, "")
         return with_algorithms(plain, self.rules, estimate=self.estimate, measure=measure, limits=Limits(deadline=deadline))
 
-    def _solved(self, sketch: Sketch) -> Mutant | None:
+    def _solved(self, draft: Draft) -> Mutant | None:
         with self.tally.stage("solve"):
             try:
-                mutant = sketch.solved()
+                mutant = draft.solved()
             except Undecidable:
                 return None
         self.tally.solved += mutant is not None
@@ -308,10 +355,10 @@ def _state(program: Program) -> State:
     return program if isinstance(program, tuple) else (program,)
 
 
-def _key(program: Term, rules: RuleSet) -> list[Json] | None:
-    """What a program is kept under, beside what algorithms there are; None where an extent is open."""
+def _key(program: Term, rules: RuleSet, partial: Sequence[Partial]) -> list[Json] | None:
+    """What a program is kept under, beside what algorithms and partial rules there are; None where an extent is open."""
     try:
-        return ["mutants", nodes_of((program,))[0], [*rules.algorithms.names]]
+        return ["mutants", nodes_of((program,))[0], [*rules.algorithms.names], [p.certificate.key for p in partial]]
     except ValueError:
         return None
 

@@ -33,6 +33,7 @@ from superopt.model.session import Device, Loadable
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
 from superopt.mutation import search_mutants
+from superopt.partial.library import library
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
 from superopt.rewrite.island import search_island
@@ -270,7 +271,7 @@ class _Run:
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
         clock = Clock(self.device, times, resident=weights, together=self.short)
-        search = Search(rules, clock, opset_of(model), self.sizings, self.budget)
+        search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library())
         self.room = room = self.growth * weights + GROWTH_AT_LEAST
         for number, (kind, share) in enumerate(chosen(self.moves).items(), 1):
             chart = Chart(model)

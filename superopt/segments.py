@@ -20,6 +20,7 @@ from superopt.model.load import Model
 from superopt.model.measure import Clock, Measured
 from superopt.model.splice import Replacement, splice
 from superopt.mutation import Tally, search_mutants
+from superopt.partial.library import Partial
 from superopt.recurrence import recurrences
 from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite import roofline
@@ -114,18 +115,29 @@ def _segment(island: Island, runs: Runs) -> Segment:
 class Search:
     """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
 
+    The `partial` rules are what searches for mutants begin with.
     What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
     `tally` says what searches for mutants did.
     """
 
-    def __init__(self, rules: Sequence[Rule], clock: Clock, opset: int, sizings: Sequence[Sizing], budget: float) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        clock: Clock,
+        opset: int,
+        sizings: Sequence[Sizing],
+        budget: float,
+        partial: Sequence[Partial] = (),
+    ) -> None:
         apart = [rule for rule in rules if is_algorithm(rule)]
         self.rules = RuleSet([rule for rule in rules if rule not in apart], apart)
         self.clock = clock
         self.opset = opset
         self.sizings = sizings
         self.machine = MACHINES[clock.device.provider]
-        self.settings = [code_version(), digest_of([rule.text for rule in rules]), *clock.settings, opset, budget]
+        self.partial = partial
+        texts = [rule.text for rule in (*rules, *(p.rule for p in partial))]
+        self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget]
         self.tally = Tally()
 
     def gains(
@@ -182,6 +194,7 @@ class Search:
                 limits=limits,
                 memory=memory,
                 tally=self.tally,
+                partial=self.partial,
             )
 
         return found

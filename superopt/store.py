@@ -175,7 +175,7 @@ def read_ledger(family: str, folder: Path | None = None) -> list[Entry]:
         StoreError: a line cannot be read.
     """
     where = substitutions_folder() if folder is None else folder
-    return [_entry(row) for row in _lines(where / f"{family}.proofs.jsonl")]
+    return [_entry(row) for row in json_lines(where / f"{family}.proofs.jsonl")]
 
 
 def load(folder: Path | None = None) -> list[Stored]:
@@ -250,10 +250,11 @@ def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
         StoreError: a line cannot be read.
     """
     where = substitutions_folder() if folder is None else folder
-    return {rejected.key: rejected for rejected in (_rejected(row) for row in _lines(where / REFUTED))}
+    return {rejected.key: rejected for rejected in (_rejected(row) for row in json_lines(where / REFUTED))}
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file, one a line; none where there is no file. Raises StoreError where a line is none."""
     if not path.exists():
         return []
     rows: list[dict[str, Any]] = []
@@ -315,7 +316,7 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], f
         if digest(read) != entry.key:
             raise StoreError(f"{rule.name} is not stored: it does not read back as it was written")
     write_ledger(family, [entry for _, entry in ordered], where)
-    _replace(where / f"{family}.rules", text)
+    replace_file(where / f"{family}.rules", text)
 
 
 def rules_text(about: str, rules: Sequence[tuple[Rule, Entry]]) -> str:
@@ -329,12 +330,12 @@ def rules_text(about: str, rules: Sequence[tuple[Rule, Entry]]) -> str:
         block = [rule for rule, entry in rules if entry.part == part]
         if block:
             width = min(28, max(len(rule.name) for rule in block) + 2)
-            text += f"\n# {title}\n\n" + "".join(_rule_lines(rule, width) for rule in block)
+            text += f"\n# {title}\n\n" + "".join(rule_lines(rule, width) for rule in block)
     return text
 
 
-def _rule_lines(rule: Rule, width: int) -> str:
-    """The rule on one line, or broken before its arrow, its ranks and its conditions."""
+def rule_lines(rule: Rule, width: int) -> str:
+    """The rule on one line, its name so wide, or broken before its arrow, its ranks and its conditions."""
     stated = rule.statement
     head = f"{rule.name}:".ljust(width)
     clauses = str(stated)[len(stated.left) :].strip().removeprefix(stated.arrow).strip()[len(stated.right) :].strip()
@@ -358,7 +359,7 @@ def write_ledger(family: str, entries: Iterable[Entry], folder: Path | None = No
         StoreError: the file cannot be written.
     """
     where = substitutions_folder() if folder is None else folder
-    _replace(where / f"{family}.proofs.jsonl", "".join(map(_line, entries)))
+    replace_file(where / f"{family}.proofs.jsonl", "".join(map(_line, entries)))
 
 
 def write_axioms(entries: Sequence[Entry], folder: Path | None = None) -> None:
@@ -374,15 +375,15 @@ def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> N
     """
     where = substitutions_folder() if folder is None else folder
     unique = {one.key: one for one in rejected}
-    _replace(where / REFUTED, "".join(map(_line, sorted(unique.values(), key=lambda one: (one.rule, one.key)))))
+    replace_file(where / REFUTED, "".join(map(_line, sorted(unique.values(), key=lambda one: (one.rule, one.key)))))
 
 
 def _line(record: Entry | Rejected) -> str:
     return json.dumps({k: v for k, v in asdict(record).items() if v or k != "unasked"}, ensure_ascii=False) + "\n"
 
 
-def _replace(path: Path, text: str) -> None:
-    """The file holds the text, or is as it was."""
+def replace_file(path: Path, text: str) -> None:
+    """The file holds the text, or is as it was. Raises StoreError where it cannot be written."""
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

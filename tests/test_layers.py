@@ -127,8 +127,9 @@ def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int)
     assert live["relu"] == 1
     assert live["slice"] <= 2
     assert live["concat"] <= 2
-    here = start
+    here: tuple[Term, ...] | None = start
     for step in found.steps:
+        assert here is not None
         only = RuleSet([rule for rule in load_rules() if rule.name == step.rule])
         assert is_instance(step, here, only), step.rule
         here = after(here, step)

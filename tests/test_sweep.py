@@ -78,8 +78,9 @@ def test_pairs_of_one_sum_are_taken_at_once() -> None:
     assert products(found.state) == len(found.steps) == 4
     together = [t for t in subterms(*found.state) if t.op == "concat" and not t.constant]
     assert sorted((t.args[0]["start"], t.args[1]["start"]) for t in together) == [(0, 1), (2, 3), (4, 5), (6, 7)]
-    here = start
+    here: tuple[Term, ...] | None = start
     for step in found.steps:
+        assert here is not None
         assert is_instance(step, here, rules)
         here = replayed(here, step)
     assert here == found.state

@@ -180,7 +180,7 @@ def part(source: Source, of_y: int, start: int, stop: int) -> Source:
     """A run of positions of the output alone, from that part of the data which it reads.
 
     Raises:
-        Undecidable: as `Source.sample`.
+        Undecidable: as `Source.sample`, or nothing is read at the part's ends and middle.
     """
     (member,) = source.members
     extents = _at(member.extents, of_y, stop - start)
@@ -190,6 +190,8 @@ def part(source: Source, of_y: int, start: int, stop: int) -> Source:
     boxed = Source(source.x, extents, (whole,), source.weights, ((zero, extents, extents),))
     corners = np.array(np.meshgrid(*((0, n // 2, n - 1) for n in extents), indexing="ij")).reshape(len(extents), -1)
     sample = boxed.sample(tuple(corners))
+    if not sample.seen.any():
+        raise Undecidable("a part of the output that reads nothing")
     x, shift = source.x, list(member.shift)
     for axis, n in enumerate(source.x.sizes):
         low, high = int(sample.x[axis][sample.seen].min()), int(sample.x[axis][sample.seen].max()) + 1

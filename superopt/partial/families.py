@@ -1,0 +1,51 @@
+"""The programs whose mutants are looked for, to be generalised: one operator each, which adds up products or other numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superopt.partial.sizes import Family
+
+IMAGE = "x.shape[-4] >= 2, x.shape[-3] >= 2, x.shape[-2] >= 7, x.shape[-1] >= 7"
+KERNEL = "w.shape[-4] >= 2, w.shape[-2] <= 3, w.shape[-1] <= 3"
+FILLED = "(x.shape[-2] + p0 + p2 - k0) % s0 == 0, (x.shape[-1] + p1 + p3 - k1) % s1 == 0, p0 + p1 + p2 + p3 >= 1"
+LATTICE = "p0 % d == 0, p1 % d == 0, p2 % d == 0, p3 % d == 0, x.shape[-2] % d == 0, x.shape[-1] % d == 0"
+POINTS = "x.shape[-4] >= 2, x.shape[-3] >= 2, x.shape[-2] >= 3, x.shape[-1] >= 3, w.shape[-4] >= 2"
+
+FAMILIES: Mapping[str, tuple[Family, ...]] = {
+    "pooling": (
+        Family(
+            "average",
+            "avg_pool(x, kernel=k, strides=s, pads=p)",
+            "x[4], k[2], s[2], p[4]",
+            typical=f"{IMAGE}, k0 >= 2, k1 >= 2, {FILLED}",
+        ),
+        Family(
+            "counted-average",
+            "avg_pool(x, kernel=k, strides=s, pads=p, include_pads=1)",
+            "x[4], k[2], s[2], p[4]",
+            typical=f"{IMAGE}, k0 >= 2, k1 >= 2, {FILLED}",
+        ),
+    ),
+    "convolution": (
+        Family(
+            "dilated",
+            "conv(x, w, pads=p, dilations=(d, d))",
+            "x[4], w[4], p[4]",
+            ("w",),
+            f"{IMAGE}, {KERNEL}, w.shape[-2] >= 2, w.shape[-1] >= 2, d >= 2, {LATTICE}",
+        ),
+        Family(
+            "pointwise",
+            "conv(x, w)",
+            "x[4], w[4]",
+            ("w",),
+            f"{POINTS}, w.shape[-2] == 1, w.shape[-1] == 1",
+        ),
+    ),
+}
+"""By the file of substitutions/partial/ that their rules are stored in."""
+ABOUT: Mapping[str, str] = {
+    "pooling": "Average pooling as other operators, times what corrects it at the borders.",
+    "convolution": "Dilated convolutions in other layouts, and those of single pixels as products of matrices.",
+}

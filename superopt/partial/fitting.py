@@ -1,0 +1,119 @@
+"""Expressions that fit: what a number that varies with sizes may be, as sums, products and quotients of other numbers.
+
+Columns are the numbers of atoms at some draws. An expression fits a column that it equals at every draw; of those that do, the
+ones of fewer operations come first. That it is what the number is elsewhere too is for other draws to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.extent import Extent, floor_divide, inverse
+
+Array = npt.NDArray[Any]
+Operation = Callable[[Any, Any], Any]
+NUMBERS = (1, 2)
+LARGEST = 1 << 40
+MOST_FITS = 3
+"""Expressions tried for one number."""
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _difference(a: Any, b: Any) -> Any:
+    return a - b
+
+
+def _product(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    return a // b if isinstance(a, np.ndarray) else floor_divide(a, b)
+
+
+def _rounded_up(a: Any, b: Any) -> Any:
+    return _quotient(a + b - 1, b)
+
+
+PLAIN: tuple[Operation, ...] = (_product, _sum, _difference, _quotient, _rounded_up)
+COMMUTATIVE = (_product, _sum)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A number that has a name: an expression, and what it is at each draw."""
+
+    extent: Extent
+    column: tuple[int, ...]
+
+
+class Expressions:
+    """Expressions of up to so many operations on known numbers, with their columns."""
+
+    def __init__(self, known: Sequence[Known], operations: int) -> None:
+        count = len(known[0].column)
+        self.operations = operations
+        self.base = [*known, *(Known(n, (n,) * count) for n in NUMBERS)]
+        self._columns = np.array([k.column for k in self.base], dtype=np.int64)
+        self._levels = [self._columns]
+        self._made: list[list[tuple[Operation, int, int] | None]] = [[None] * len(self.base)]
+
+    def fitting(self, column: Sequence[int]) -> Iterator[Extent]:
+        """Expressions that are these numbers, those of fewer operations first: a number by itself, if they are all the same."""
+        wanted = np.array(column, dtype=np.int64)
+        if (wanted == wanted[0]).all():
+            yield int(wanted[0])
+        found = 0
+        for level in range(self.operations + 1):
+            if level == len(self._levels):
+                self._grow()
+            for row in np.flatnonzero((self._levels[level] == wanted).all(axis=1)):
+                yield self._extent(level, int(row))
+                found += 1
+                if found == MOST_FITS:
+                    return
+
+    def _extent(self, level: int, row: int) -> Extent:
+        made = self._made[level][row]
+        if made is None:
+            return self.base[row].extent
+        operation, one, other = made
+        result: Extent = operation(self._extent(level - 1, one), self.base[other].extent)
+        return result
+
+    def _grow(self) -> None:
+        """Every operation on the last level and the known numbers."""
+        last, columns = self._levels[-1], self._columns
+        found: list[Array] = []
+        made: list[tuple[Operation, int, int] | None] = []
+        for operation in PLAIN:
+            with np.errstate(divide="ignore"):
+                table = operation(last[:, None, :], columns[None, :, :])
+            divides = operation in (_quotient, _rounded_up)
+            sound = ((table >= 0) & (table < LARGEST)).all(axis=-1) & ((columns > 0).all(axis=-1) | (not divides))
+            rows = np.argwhere(sound)
+            if operation in COMMUTATIVE and len(self._levels) == 1:
+                rows = rows[rows[:, 0] <= rows[:, 1]]
+            found.append(table[rows[:, 0], rows[:, 1]])
+            made += [(operation, int(a), int(b)) for a, b in rows]
+        self._levels.append(np.concatenate(found))
+        self._made.append(made)
+
+
+def reals(expressions: Expressions, column: Sequence[int | Fraction]) -> Iterator[Extent]:
+    """As `fitting`, of rational numbers: integers, or one divided by integers."""
+    if all(n == column[0] for n in column):
+        yield column[0]
+    if all(Fraction(n).denominator == 1 for n in column):
+        yield from expressions.fitting([int(n) for n in column])
+    elif all(Fraction(n).numerator == 1 for n in column):
+        yield from map(inverse, expressions.fitting([Fraction(n).denominator for n in column]))

@@ -1,0 +1,199 @@
+"""From mutants at several sizes to one term over open sizes: the same operators, with expressions where their numbers were.
+
+Mutants of two draws are of one form if they were made by the same steps of the same operators, and differ in numbers alone.
+Each number is then written over the extents and attributes of the program, or over the extents of what the operator is applied
+to. What comes of it is a guess, and is tried at other sizes (`superopt.partial.discover`).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+from superopt.errors import ShapeError
+from superopt.graph import Attribute, Dim, Extent, Term, floor_divide, size, subterms, variable
+from superopt.op import apply, operator
+from superopt.partial.fitting import Expressions, Known, reals
+from superopt.partial.mutate import Mutant
+from superopt.partial.sizes import Draw
+
+Form: TypeAlias = "tuple[object, ...]"
+MOST_LABELS = 256
+MOST_TERMS = 2
+"""Terms tried for one form."""
+OPERATIONS = 2
+NUMERIC = ("extent", "extents", "real")
+
+
+def forms(draw: Draw, mutant: Mutant) -> Iterator[Form]:
+    """What the mutant has in common with those of other draws: its operators, and the steps that it was made by.
+
+    A number in a step may be that number or one of the program's, so there are several forms.
+    """
+    if isinstance(mutant.term, tuple):
+        return
+    *steps, last = mutant.made
+    structure = skeleton(mutant.term)
+    numbers = [int(n) for step in steps for n in re.findall(r"\d+", step)]
+    words = tuple(re.sub(r"\d+", "#", step) for step in (*steps, last))
+    named = [[n, *(a for a, value in draw.values.items() if value == n)] for n in numbers]
+    for labels in itertools.islice(itertools.product(*named), MOST_LABELS):
+        yield structure, words, labels
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def skeleton(term: Term) -> Form:
+    """The term without its numbers; axes are no numbers."""
+    if term.is_variable:
+        return (term.name,)
+    kinds = {p.name: p.kind for p in operator(term.op).parameters}
+    kept = tuple((k, v if kinds[k] not in NUMERIC else _count(v)) for k, v in term.attributes)
+    parts = [skeleton(a) for a in term.args]
+    return term.op, kept, *(sorted(parts, key=repr) if operator(term.op).commutative else parts)
+
+
+def _count(value: Attribute) -> int:
+    return len(value) if isinstance(value, tuple) else -1
+
+
+def generalised(drawn: Sequence[Draw], terms: Sequence[Term]) -> Iterator[Term]:
+    """Terms over the family's open sizes that are these terms at these draws; none twice, the simplest first, a few at most."""
+    found: set[Term] = set()
+    for choice in range(MOST_TERMS):
+        try:
+            term = unmerged(_Writer(drawn, choice).written(tuple(terms)))
+        except (_UnfitError, ShapeError):
+            return
+        if term not in found:
+            found.add(term)
+            yield term
+
+
+class _UnfitError(Exception):
+    """No expression that is tried is a number of a term at all draws."""
+
+
+class _Writer:
+    """Writes terms of one form over open sizes; of what fits a number, each time the simplest, or a later `choice`."""
+
+    def __init__(self, drawn: Sequence[Draw], choice: int) -> None:
+        self.family = drawn[0].family
+        self.count = len(drawn)
+        self.choice = choice
+        attributes_first = sorted(self.family.atoms, key=lambda atom: isinstance(atom, Dim))
+        own = [Known(size(a), tuple(d.values[a] for d in drawn)) for a in attributes_first]
+        outputs = zip(self.family.program.shape, zip(*(d.program.sizes for d in drawn), strict=True), strict=True)
+        every = dict.fromkeys([*own, *itertools.starmap(Known, outputs)])
+        self.known = [k for k in every if len(set(k.column)) > 1]
+        self.expressions = Expressions(self.known, OPERATIONS)
+        self.done: dict[tuple[Term, ...], Term] = {}
+
+    def written(self, terms: tuple[Term, ...]) -> Term:
+        """The term over open sizes that these are.
+
+        Raises:
+            _UnfitError: there is none.
+        """
+        if terms not in self.done:
+            self.done[terms] = self._variable(terms[0]) if terms[0].is_variable else self._applied(terms)
+        return self.done[terms]
+
+    def _variable(self, term: Term) -> Term:
+        return variable(term.name, term.rank)
+
+    def _applied(self, terms: tuple[Term, ...]) -> Term:
+        columns = list(zip(*map(_operands, terms), strict=True))
+        args = [self.written(column) for column in columns]
+        extents = [
+            Known(extent, numbers)
+            for arg, column in zip(args, columns, strict=True)
+            for extent, numbers in zip(arg.shape, zip(*(t.sizes for t in column), strict=True), strict=True)
+            if not isinstance(extent, int)
+        ]
+        near = Expressions([*self.known, *(k for k in extents if k not in self.known)], 1)
+        attributes = {
+            name: self._attribute(terms[0].op, name, [t[name] for t in terms], near) for name, _ in terms[0].attributes
+        }
+        try:
+            return apply(terms[0].op, *args, **attributes)
+        except ShapeError:
+            raise _UnfitError from None
+
+    def _attribute(self, op: str, name: str, values: Sequence[Attribute], near: Expressions) -> Attribute:
+        kind = next(p.kind for p in operator(op).parameters if p.name == name)
+        if kind not in NUMERIC:
+            return values[0]
+        if isinstance(values[0], tuple):
+            rows = [v for v in values if isinstance(v, tuple)]
+            return tuple(self._number(column, near) for column in zip(*rows, strict=True))
+        return self._number(values, near)
+
+    def _number(self, column: Sequence[object], near: Expressions) -> Extent:
+        numbers = [n for n in column if isinstance(n, int | Fraction)]
+        if len(numbers) < self.count:
+            raise _UnfitError
+        fits = dict.fromkeys(itertools.chain(reals(near, numbers), reals(self.expressions, numbers)))
+        if not fits:
+            raise _UnfitError
+        return list(fits)[min(self.choice, len(fits) - 1)]
+
+
+def _operands(term: Term) -> tuple[Term, ...]:
+    """The operands in an order that terms of one form have alike."""
+    if operator(term.op).commutative:
+        return tuple(sorted(term.args, key=lambda t: repr(skeleton(t))))
+    return term.args
+
+
+def unmerged(term: Term) -> Term:
+    """The same term, with axes that are merged to be transposed together transposed one by one."""
+    done: dict[Term, Term] = {}
+    for each in subterms(term):
+        args = tuple(done[a] for a in each.args)
+        done[each] = each if args == each.args else apply(each.op, *args, **dict(each.attributes))
+        if each.op == "reshape" and each.args[0].op == "transpose" and each.args[0].args[0].op == "reshape":
+            done[each] = _unmerged(done[each])
+    return done[term]
+
+
+def _unmerged(outer: Term) -> Term:
+    turned = outer.args[0]
+    inner = turned.args[0] if turned.args else turned
+    if turned.op != "transpose" or inner.op != "reshape":
+        return outer
+    x = inner.args[0]
+    groups = _finer(inner.shape, x.shape)
+    order = [a + inner.rank for a in turned["perm"] if isinstance(a, int)] if isinstance(turned["perm"], tuple) else []
+    starts = list(itertools.accumulate(map(len, groups), initial=0))
+    shape = tuple(itertools.chain.from_iterable(groups))
+    perm = tuple(starts[a] + k - len(shape) for a in order for k in range(len(groups[a])))
+    inside = x if shape == x.shape else apply("reshape", x, shape=shape)
+    moved = apply("transpose", inside, perm=perm)
+    return moved if moved.shape == outer.shape else apply("reshape", moved, shape=outer.shape)
+
+
+def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent]]:
+    """The axes that each of the coarse ones is a product of, as far as it is one of the given axes, in their order."""
+    found: list[list[Extent]] = []
+    left = list(axes)
+    for axis in coarse:
+        whole, group = axis, list[Extent]()
+        while left and (rest := _divided(whole, left[0])) is not None and rest != 1:
+            group.append(left.pop(0))
+            whole = rest
+        if left and (rest := _divided(left[0], whole)) is not None:
+            left[0:1] = [] if rest == 1 else [rest]
+        found.append([*group, whole])
+    return found
+
+
+def _divided(whole: Extent, by: Extent) -> Extent | None:
+    """The quotient, where there is no remainder whatever the sizes are."""
+    if isinstance(whole, int) and isinstance(by, int):
+        return whole // by if whole % by == 0 else None
+    quotient = floor_divide(whole, by)
+    return quotient if quotient * by == whole else None

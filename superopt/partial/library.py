@@ -1,0 +1,222 @@
+"""The store of partial rules: substitutions/partial/<family>.rules for people, <family>.certificates.jsonl for machines.
+
+A partial rule `left ~> right` was found by mutants, not proved. Its certificate has the sizes at which it was judged, and it is
+refused where it, or the definition of one of its operators, is not what was judged. Whoever uses it judges each instance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from superopt.errors import NotationError, ShapeError, StoreError, Undecidable
+from superopt.graph import Term, size
+from superopt.match import Pattern
+from superopt.op import registry, substitutions_folder
+from superopt.partial.conditions import Stated, together
+from superopt.partial.mutate import Mutant
+from superopt.partial.sizes import Draw, Family
+from superopt.partial.trial import Trial, instance, tried
+from superopt.rule import Rule, digest, parse_rules
+from superopt.store import json_lines, replace_file, rule_lines
+from superopt.text import parse_condition
+
+FOLDER = "partial"
+NAME_WIDTH = 28
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How a partial rule was found and judged.
+
+    `key` is the hash of its text and its operators' spec files, `family` and `seed` what it was found in, and by which random
+    numbers. `atoms` names what is open in its left side; `sizes` are numbers for these at which every box of the output was
+    found equal, with the number of `boxes` beside them; `refused` are those at which its conditions do not hold, and neither
+    does the rule. At each size it is wrong with a probability of less than 2 ** `log2_error`, by `tests` random inputs or more
+    over prime fields of `prime` elements or more. `specs` has the hash of each operator's spec file.
+    """
+
+    key: str
+    name: str
+    family: str
+    seed: int
+    atoms: tuple[str, ...]
+    sizes: tuple[tuple[int, ...], ...]
+    boxes: tuple[int, ...]
+    refused: tuple[tuple[int, ...], ...]
+    log2_error: int
+    tests: int
+    prime: int
+    specs: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A partial rule with its certificate."""
+
+    rule: Rule
+    certificate: Certificate
+
+    @functools.cached_property
+    def pattern(self) -> Pattern:
+        """The rule from left to right."""
+        return Pattern.of(self.rule.equations[0])
+
+    @functools.cached_property
+    def family(self) -> Family:
+        """The programs that the rule is about."""
+        stated = self.rule.statement
+        return Family(self.rule.name, stated.left, ", ".join(f"{name}[{rank}]" for name, (rank,) in stated.ranks))
+
+    @functools.cached_property
+    def conditions(self) -> tuple[Stated, ...]:
+        """What the rule asks for."""
+        tensors = {t.name: t for t in self.family.tensors}
+        return tuple(Stated(text, parse_condition(text, tensors, ())) for text in self.rule.statement.where)
+
+
+# ---------------------------------------------------------------- judged again
+
+
+def objection(partial: Partial) -> str | None:
+    """Why the rule's certificate does not hold, judged anew at all its sizes; None if it does."""
+    family, certificate = partial.family, partial.certificate
+    if certificate.atoms != atoms_of(family):
+        return "its certificate is of other programs"
+    where = together(partial.conditions)
+    right = partial.rule.equations[0].right[0]
+    for numbers, boxes in zip(certificate.sizes, certificate.boxes, strict=True):
+        draw = Draw(family, numbers)
+        trial = tried(family, right, draw)
+        if not draw.holds(where) or not trial.holds or not _as_said(trial, boxes, certificate):
+            return f"it is not shown to hold at {_at(certificate.atoms, numbers)}"
+    for numbers in certificate.refused:
+        draw = Draw(family, numbers)
+        if draw.holds(where) or tried(family, right, draw).holds:
+            return f"it should not hold at {_at(certificate.atoms, numbers)}"
+    return None
+
+
+def _as_said(trial: Trial, boxes: int, certificate: Certificate) -> bool:
+    judged = trial.judgement
+    return judged is not None and len(judged.equal) == boxes and judged.log2_error <= certificate.log2_error
+
+
+def atoms_of(family: Family) -> tuple[str, ...]:
+    """What is open in the family's program, by name."""
+    return tuple(str(size(atom)) for atom in family.atoms)
+
+
+def specs_of(rule: Rule) -> dict[str, str]:
+    """The hashes of the spec files of the rule's operators."""
+    return {name: registry()[name].digest for name in rule.operators}
+
+
+def _at(atoms: Sequence[str], numbers: Sequence[int]) -> str:
+    return ", ".join(f"{atom} = {number}" for atom, number in zip(atoms, numbers, strict=True))
+
+
+def told(certificate: Certificate) -> str:
+    """What the certificate says, in a line."""
+    refused = f", refused at {len(certificate.refused)}" if certificate.refused else ""
+    return (
+        f"judged equal at {len(certificate.sizes)} sizes{refused}; error below 2**{certificate.log2_error} at each; "
+        f"found in {certificate.family} with seed {certificate.seed}"
+    )
+
+
+# ---------------------------------------------------------------- stored
+
+
+def write(family: str, about: str, rules: Sequence[Partial], folder: Path | None = None) -> None:
+    """The two files of the family hold exactly these rules; each file changes as a whole or not at all.
+
+    Raises:
+        StoreError: a file cannot be written, or a rule does not read back as it was written.
+    """
+    where = _folder(folder)
+    width = min(NAME_WIDTH, max((len(p.rule.name) + 2 for p in rules), default=0))
+    text = f"# {about}\n\n" + "".join(rule_lines(p.rule, width) for p in rules)
+    for partial, read in zip(rules, parse_rules(text), strict=True):
+        if digest(read) != partial.certificate.key:
+            raise StoreError(f"{partial.rule.name} is not stored: it does not read back as it was written")
+    replace_file(where / f"{family}.certificates.jsonl", "".join(map(_line, rules)))
+    replace_file(where / f"{family}.rules", text)
+
+
+def _line(partial: Partial) -> str:
+    return json.dumps(dataclasses.asdict(partial.certificate), ensure_ascii=False) + "\n"
+
+
+def load(folder: Path | None = None) -> list[Partial]:
+    """Every partial rule of the store, file by file; none where there is no such folder.
+
+    Raises:
+        StoreError: a file cannot be read, or a rule is not the one that was judged.
+    """
+    return [partial for path in sorted(_folder(folder).glob("*.rules")) for partial in _read(path)]
+
+
+@functools.cache
+def library() -> tuple[Partial, ...]:
+    """The partial rules that superopt comes with; raises what `load` does."""
+    return tuple(load())
+
+
+# ---------------------------------------------------------------- matched
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """What a stored rule makes of a program: a mutant that nothing is left to be solved for in."""
+
+    term: Term
+    rule: str
+
+    def solved(self) -> Mutant:
+        """The mutant, made by the rule."""
+        return Mutant(self.term, (self.rule,))
+
+
+def recalled(program: Term, rules: Sequence[Partial]) -> Iterator[Recalled]:
+    """What those of the rules that match make of the program; none of it is judged."""
+    for partial in rules:
+        with suppress(Undecidable):
+            term = instance(partial.pattern, program)
+            if term is not None:
+                yield Recalled(term, partial.rule.name)
+
+
+def _folder(folder: Path | None) -> Path:
+    return (substitutions_folder() if folder is None else folder) / FOLDER
+
+
+def _read(path: Path) -> Iterator[Partial]:
+    rows = json_lines(path.with_name(f"{path.stem}.certificates.jsonl"))
+    known = {certificate.key: certificate for certificate in map(_certificate, rows)}
+    try:
+        rules = parse_rules(path.read_text(encoding="utf-8"))
+    except (NotationError, ShapeError, UnicodeDecodeError, OSError) as error:
+        raise StoreError(f"{path.parent.name}/{path.name}: {error}") from None
+    for rule in rules:
+        certificate = known.get(digest(rule))
+        if certificate is None or rule.statement.arrow != "~>" or certificate.specs != specs_of(rule):
+            raise StoreError(f"{path.parent.name}/{path.name}: {rule.name}: no certificate is of it as it stands")
+        yield Partial(rule, certificate)
+
+
+def _certificate(row: Mapping[str, Any]) -> Certificate:
+    try:
+        return Certificate(**{k: _tuples(v) if k != "specs" else v for k, v in row.items()})
+    except TypeError:
+        raise StoreError(f"the certificate of {row.get('name')} lacks or has too much") from None
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,65 @@
+"""Generalised mutants as rules of the notation, with certificates."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from superopt.graph import show_extent
+from superopt.partial.discover import Generalised
+from superopt.partial.library import Certificate, Partial, atoms_of, specs_of
+from superopt.partial.sizes import Family
+from superopt.rule import Rule, digest
+from superopt.text import Statement, parse_statement, show
+
+ARROW = "~>"
+
+
+def statement_of(found: Generalised, name: str) -> Statement:
+    """The rule in the notation, tuples of attribute variables and the shape of its left side by their names."""
+    family = found.family
+    left, right = (_tuples(text, family) for text in (show(family.program), show(found.term)))
+    shape = ", ".join(map(show_extent, family.program.shape))
+    right = right.replace(f"shape=({shape})", f"shape=({left}).shape")
+    where = f" where {', '.join(c.text for c in found.where)}" if found.where else ""
+    return parse_statement(f"{name}: {left} {ARROW} {right} for {family.ranks}{where}")
+
+
+def _tuples(text: str, family: Family) -> str:
+    """The text with tuples of attribute variables by their names: `(s0, s1)` is `s`."""
+    tensors: set[str] = {t.name for t in family.tensors}
+    for name, count in re.findall(r"(\w+)\[(\d+)\]", family.ranks):
+        if name not in tensors:
+            text = text.replace(f"=({', '.join(f'{name}{i}' for i in range(int(count)))})", f"={name}")
+    return text
+
+
+def named(found: Sequence[Generalised], seed: int) -> list[Partial]:
+    """The rules with certificates, under distinct names of their own."""
+    made: list[Partial] = []
+    for rule in found:
+        stem = f"{rule.family.name}-as-{'-and-'.join(sorted(rule.counted)).replace('_', '-')}"
+        count = sum(one.rule.name.startswith(stem) for one in made)
+        statement = statement_of(rule, stem if not count else f"{stem}-{count + 1}")
+        made.append(_certified(Rule(statement.name, statement), rule, seed))
+    return made
+
+
+def _certified(rule: Rule, found: Generalised, seed: int) -> Partial:
+    judged = [t.judgement for t in found.trials if t.judgement is not None]
+    certificate = Certificate(
+        key=digest(rule),
+        name=rule.name,
+        family=found.family.name,
+        seed=seed,
+        atoms=atoms_of(found.family),
+        sizes=tuple(t.draw.numbers for t in found.trials),
+        boxes=tuple(len(j.equal) for j in judged),
+        refused=tuple(d.numbers for d in found.refused),
+        log2_error=max(math.ceil(j.log2_error) for j in judged),
+        tests=min(j.tests for j in judged),
+        prime=min(j.prime for j in judged),
+        specs=specs_of(rule),
+    )
+    return Partial(rule, certificate)

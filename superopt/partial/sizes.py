@@ -1,0 +1,235 @@
+"""Programs of one operator at random sizes: what mutants are looked for in, and what a rule about them is tried on.
+
+A family is a program of the notation whose extents and attributes are open. A draw gives each of them a number, so that the
+program is well typed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.errors import InstantiationError, ShapeError
+from superopt.extent import parts_of
+from superopt.graph import (
+    Atom,
+    Compare,
+    Cond,
+    Dim,
+    Extent,
+    Size,
+    Sym,
+    Term,
+    attribute_atoms,
+    conjunction,
+    size,
+    substitute,
+    substitute_attribute,
+    substitute_cond,
+    subterms,
+    variable,
+    variables,
+)
+from superopt.op import apply, requirements
+from superopt.text import parse_statement, read
+
+MOST_TRIES = 20_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers, first and last included, that extents of tensors and attributes are drawn from."""
+
+    extents: tuple[int, int]
+    attributes: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Programs `text` of the notation, with the ranks of its variables; `weights` are those of its tensors that are constant.
+
+    Mutants are looked for where the conditions `typical` hold: sizes at which operators of this kind differ from others.
+    """
+
+    name: str
+    text: str
+    ranks: str
+    weights: tuple[str, ...] = ()
+    typical: str = ""
+
+    @functools.cached_property
+    def program(self) -> Term:
+        """The program with open extents and attributes."""
+        return self._read.left[0]
+
+    @functools.cached_property
+    def conditions(self) -> Cond:
+        """The conditions `typical`."""
+        return self._read.where
+
+    @functools.cached_property
+    def _read(self) -> _Reading:
+        where = f" where {self.typical}" if self.typical else ""
+        statement = parse_statement(f"{self.name}: {self.text} ~> {self.text} for {self.ranks}{where}")
+        equation = read(statement, next(statement.rank_choices()))
+        return _Reading(equation.left, equation.where)
+
+    @property
+    def tensors(self) -> list[Term]:
+        """The variables of the program."""
+        return variables(self.program)
+
+    @functools.cached_property
+    def atoms(self) -> tuple[Atom, ...]:
+        """What is open: the extents of the variables, then the attributes, in the order in which the program has them."""
+        dims = [Dim(t.name, axis) for t in self.tensors for axis in range(-t.rank, 0)]
+        symbols = sorted((a for a in attribute_atoms(self.program) if isinstance(a, Sym)), key=lambda a: a.name)
+        return (*dims, *symbols)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    left: tuple[Term, ...]
+    where: Cond
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A family's program at numbers for all that is open, in the order of the family's `atoms`."""
+
+    family: Family
+    numbers: tuple[int, ...]
+
+    @property
+    def values(self) -> Mapping[Atom, int]:
+        """The number of each atom."""
+        return dict(zip(self.family.atoms, self.numbers, strict=True))
+
+    @functools.cached_property
+    def program(self) -> Term:
+        """The program; its variables have the family's names.
+
+        Raises:
+            ShapeError: it is not well typed there.
+        """
+        values: Mapping[Atom, Extent] = self.values
+        done: dict[Term, Term] = {}
+        for term in subterms(self.family.program):
+            if term.is_variable:
+                shape = tuple(substitute(n, values.get) for n in term.shape)
+                done[term] = variable(term.name, shape, constant=term.name in self.family.weights)
+            else:
+                attributes = {k: substitute_attribute(v, values.get) for k, v in term.attributes}
+                done[term] = apply(term.op, *(done[a] for a in term.args), **attributes)
+        return done[self.family.program]
+
+    def holds(self, condition: Cond) -> bool:
+        """Whether a condition on the family's atoms holds; none does that divides by zero."""
+        values: Mapping[Atom, Extent] = self.values
+        try:
+            return substitute_cond(condition, values.get) is True
+        except ZeroDivisionError:
+            return False
+
+    def number(self, extent: Extent) -> Extent:
+        """What an expression over the family's atoms is.
+
+        Raises:
+            ZeroDivisionError: it divides by zero.
+        """
+        values: Mapping[Atom, Extent] = self.values
+        return substitute(extent, values.get)
+
+
+def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[Draw]:
+    """Distinct draws at which the conditions hold, endlessly; of equations, one side's number is taken from the other.
+
+    Raises:
+        InstantiationError: none more were found.
+    """
+    needed = conjunction(where, *_typing(family))
+    equal = _equations(needed)
+    bounds = _bounds(family, within, needed)
+    known: set[tuple[int, ...]] = set()
+    tries = 0
+    while tries < MOST_TRIES:
+        tries += 1
+        values = {a: int(rng.integers(*bounds[a])) for a in family.atoms}
+        for left in equal:
+            _settle(values, left)
+        draw = Draw(family, tuple(values[a] for a in family.atoms))
+        if draw.numbers in known or not draw.holds(needed) or not _typed(draw):
+            continue
+        known.add(draw.numbers)
+        tries = 0
+        yield draw
+    raise InstantiationError(f"{family.name}: no more sizes than {len(known)} were found at which {family.text} is well typed")
+
+
+def neighbours(draw: Draw) -> Iterator[Draw]:
+    """The draws that differ from this one in one number, by one, and in what equations then say of others."""
+    needed = conjunction(*_typing(draw.family))
+    for atom in draw.family.atoms:
+        for step in (-1, 1):
+            values = {**draw.values, atom: draw.values[atom] + step}
+            for left in _equations(needed):
+                _settle(values, left, kept=atom)
+            near = Draw(draw.family, tuple(values[a] for a in draw.family.atoms))
+            if near.holds(needed) and _typed(near):
+                yield near
+
+
+def _typing(family: Family) -> Iterator[Cond]:
+    """The conditions under which the family's program is well typed, and neither it nor its data is empty."""
+    yield from requirements(family.program)
+    yield from (size(a) - 1 >= 0 for a in family.atoms if isinstance(a, Dim))
+    yield from (n - 1 >= 0 for n in family.program.shape if isinstance(n, Size))
+
+
+def _equations(condition: Cond) -> Sequence[Size]:
+    return [c.left for c in parts_of(condition) if isinstance(c, Compare) and c.relation == "=="]
+
+
+def _typed(draw: Draw) -> bool:
+    try:
+        return min(draw.numbers) >= 0 and draw.program.rank > 0
+    except ShapeError:
+        return False
+
+
+def _bounds(family: Family, within: Range, needed: Cond) -> dict[Atom, tuple[int, int]]:
+    """The numbers that each atom is drawn from, from the first to before the last: those that conditions on it alone leave."""
+    found = {a: within.extents if isinstance(a, Dim) else within.attributes for a in family.atoms}
+    for condition in parts_of(needed):
+        if not isinstance(condition, Compare) or condition.relation != ">=":
+            continue
+        terms = [(monomial[0], coefficient) for monomial, coefficient in condition.left.terms if len(monomial) == 1]
+        constant = condition.left - sum(coefficient * size(atom) for atom, coefficient in terms)
+        if len(terms) == 1 and isinstance(constant, int) and terms[0][0] in found:
+            ((atom, sign),) = terms
+            low, high = found[atom]
+            if sign == 1:
+                found[atom] = max(low, -constant), high
+            elif sign == -1:
+                found[atom] = low, min(high, constant)
+    return {atom: (low, max(low, high) + 1) for atom, (low, high) in found.items()}
+
+
+def _settle(values: dict[Atom, int], left: Size, kept: Atom | None = None) -> None:
+    """Changes the number of one atom that stands alone in an equation to what the rest of it says: a multiple, where that is
+    the atom rounded down. One atom may be `kept`.
+    """
+    for monomial, coefficient in left.terms:
+        if len(monomial) == 1 and abs(coefficient) == 1 and monomial[0] in values and monomial[0] != kept:
+            atom = monomial[0]
+            known: Mapping[Atom, Extent] = values
+            try:
+                found = substitute(left - coefficient * size(atom), known.get)
+            except ZeroDivisionError:
+                return
+            if isinstance(found, int):
+                values[atom] = -found * int(coefficient)
+            return
