@@ -16,7 +16,8 @@ from typing import TypeAlias
 
 from superopt.graph import Shape, Term
 from superopt.rewrite.apply import MOVES, State, computed, siblings
-from superopt.rewrite.sweeper import Sweeper, Swept, beneath
+from superopt.rewrite.meeting import beneath
+from superopt.rewrite.sweeper import Sweeper, Swept
 
 Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
 """A place in a term: into how many parts that falls, negative; its key; and where in it."""

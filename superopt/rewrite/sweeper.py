@@ -6,17 +6,17 @@ See `sweep` for what this is for.
 from __future__ import annotations
 
 import itertools
-import math
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
-from superopt.graph import Attribute, Term
+from superopt.graph import Term
 from superopt.match import Match, Pattern
 from superopt.op import apply
 from superopt.rewrite.apply import MOVES, State, Step, computed, siblings
 from superopt.rewrite.lookahead import GAIN
+from superopt.rewrite.meeting import added, change, covered_first, in_order, meeting, mixed, mixture
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Cost
 
@@ -24,8 +24,6 @@ STEEP = 0.25
 """A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
 ALIKE = 1e-3
 """A smaller relative difference of estimates is none."""
-LARGEST = 6
-"""Operators of a left side, at most."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +163,7 @@ class Sweeper:
 
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
         """For each rule of several outputs, matches that share no root: each term with the first sibling that it matches."""
-        return self.joins([sorted(same, key=_order) for same in siblings(live)], live, only)
+        return self.joins([sorted(same, key=in_order) for same in siblings(live)], live, only)
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
         """For each rule of several outputs, matches within layers, in the order in which the terms of a layer are given; of
@@ -185,10 +183,10 @@ class Sweeper:
                     matches = pattern.matches(term, lambda op, free=free: free[op])  # type: ignore[misc]
                     first = next(matches, None)
                     if first is not None:
-                        best = min(_alike(first, matches), key=lambda match: (_new(match, known), _mixed(match)))
+                        best = min(_alike(first, matches), key=lambda match: (added(match, known), mixed(match)))
                         used.update(best.roots)
                         found.setdefault(name, {}).setdefault(pattern, []).append(best)
-        return {name: min(along.values(), key=_mixture) for name, along in found.items()}
+        return {name: min(along.values(), key=mixture) for name, along in found.items()}
 
     def tidied(self, swept: Swept) -> Swept:
         """The state with what only moves elements cancelled, by one rule after the other, while that is estimated cheaper, or
@@ -210,7 +208,7 @@ class Sweeper:
         found: dict[str, list[Match]] = {}
         for term in live:
             if term.op in MOVES and any(a.op in MOVES for a in term.args):
-                matches = ((_change(match, live), name, match) for name, match in self.rules.matches(term))
+                matches = ((change(match, live), name, match) for name, match in self.rules.matches(term))
                 change, name, match = min(matches, key=lambda one: one[0], default=((0, 0), "", None))
                 if match is not None and change < (0, 0):
                     found.setdefault(name, []).append(match)
@@ -221,7 +219,7 @@ class Sweeper:
         commutative operator, the next on operands that are still there, and so on. None if that is too dear.
         """
         here = {root: root for match in matches for root in match.roots}
-        state, steps, waiting = start.state, [*start.steps], sorted(matches, key=_covered_first)
+        state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)
         while waiting:
             wanted: dict[Term, Term] = {}
             later: list[Match] = []
@@ -245,16 +243,6 @@ class Sweeper:
         return None if estimate > self.ceiling else Swept(state, tuple(steps), estimate)
 
 
-def _covered_first(match: Match) -> tuple[list[tuple[str, float]], int]:
-    """Where the parts are that the match covers at a commutative operator, which tells its matches there apart, and how many
-    concatenations it makes of parts in another order.
-    """
-    if not match.rests[0]:
-        return [], 0
-    turned = sum(term.op == "concat" and _part(term.args[0]) > _part(term.args[1]) for term in _made(match))
-    return sorted(_part(term) for term in match.covered.elements()), turned
-
-
 def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
     """What the match's roots are replaced by as they are now; where it does not stand there any more, by themselves."""
     if all(here[root] is root for root in match.roots):
@@ -275,121 +263,18 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
             yield swept
 
 
-def _order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
-    """The operator and the place of the term among others, then its weights.
-
-    So siblings made of parts of one term stand in the order of the parts, and the weights of equal layers are joined in one
-    order, and shared as before.
-    """
-    return term.op, *_part(term), tuple(a.key for a in term.args if a.constant)
-
-
-def _part(term: Term) -> tuple[str, float]:
-    """The term, and the position in it, of the part that this is, or of the first part that it is applied to."""
-    for part in map(beneath, (term, *term.args)):
-        if part.op == "slice":
-            start = part["start"]
-            return part.args[0].key, start if isinstance(start, int) else math.inf
-    return "", 0
-
-
-def beneath(term: Term) -> Term:
-    """What the term is, but for its shape and how often it is repeated."""
-    while term.op in ("reshape", "expand"):
-        term = term.args[0]
-    return term
-
-
-def _source(term: Term) -> Term:
-    """What the term is, but for its shape."""
-    while term.op == "reshape":
-        term = term.args[0]
-    return term
-
-
 def _alike(first: Match, matches: Iterator[Match]) -> Iterator[Match]:
     """The match and those that directly follow it at the same roots."""
     yield first
     yield from itertools.takewhile(lambda match: match.roots == first.roots, matches)
 
 
-def _new(match: Match, live: Container[Term]) -> int:
-    """How many terms that are computed at run time the match adds to those that are live."""
-    stack, met = list(match.replacements), set[Term]()
-    while stack:
-        term = stack.pop()
-        if term not in met and term not in live and not term.is_variable and not term.constant:
-            met.add(term)
-            stack += term.args
-    return len(met)
-
-
-def _change(match: Match, live: Container[Term]) -> tuple[int, int]:
-    """By how many operators there are more after the match, and how many concatenations are then mixed; of neighbouring parts
-    that meet again, three operators are going to be one.
-    """
-    change = _new(match, live) - _matched(match) - 2 * sum(map(_meeting, _made(match)))
-    return change, _mixed(match) if change < 0 else 0
-
-
 def _meets(before: Swept, after: Swept) -> bool:
     """Whether more neighbouring parts meet than before, at about the same cost: then they can be one."""
     if after.estimate > before.estimate * (1 + GAIN):
         return False
-    here, there = (sum(map(_meeting, computed(swept.state))) for swept in (before, after))
+    here, there = (sum(map(meeting, computed(swept.state))) for swept in (before, after))
     return there > here
-
-
-def _meeting(term: Term) -> bool:
-    """Whether it concatenates neighbouring parts of one term, along the axis where they were cut or reshaped since."""
-    if term.op != "concat":
-        return False
-    first, last = map(_source, term.args)
-    if not (first.op == last.op == "slice" and first.args == last.args and first["axis"] == last["axis"]):
-        return False
-    reshaped = first is not term.args[0] or last is not term.args[1]
-    return first["stop"] == last["start"] and (reshaped or first["axis"] == term["axis"])
-
-
-def _made(match: Match) -> Iterator[Term]:
-    """The terms of the replacements above what the pattern's variables stand for."""
-    met, stack = set(match.binding.tensors.values()), [*match.replacements]
-    while stack:
-        term = stack.pop()
-        if term not in met:
-            met.add(term)
-            stack += term.args
-            yield term
-
-
-def _mixed(match: Match) -> int:
-    """How many concatenations of the replacements join what different operators make, or parts of a term other than along the
-    axis where they were cut: such do not cancel.
-    """
-    joined = [t for t in _made(match) if t.op == "concat" and not t.constant]
-    return sum(len({_origin(a) for a in t.args}) > 1 or _origin(t.args[0])[2] not in (0, t["axis"]) for t in joined)
-
-
-def _mixture(matches: Sequence[Match]) -> tuple[float, int]:
-    """How many concatenations are mixed by a match, on average; then, negative, how many matches there are."""
-    return sum(map(_mixed, matches)) / len(matches), -len(matches)
-
-
-def _origin(term: Term) -> tuple[str, str, Attribute]:
-    """The operator that makes the term; the term that it is a part of, and along which axis."""
-    part = _source(term)
-    return (part.op, part.args[0].key, part["axis"]) if part.op == "slice" else (part.op, "", 0)
-
-
-def _matched(match: Match) -> int:
-    """How many operators the match covers, `LARGEST` at most: operands of a sum that it leaves alone are not told apart."""
-    below = set(match.binding.tensors.values())
-    stack, met = list(match.roots), set(match.roots)
-    while stack and len(met) < LARGEST:
-        more = [a for a in stack.pop().args if a not in met and a not in below]
-        met.update(more)
-        stack += more
-    return len(met)
 
 
 def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
