@@ -210,6 +210,7 @@ def test_larger_candidates_are_examined_after_all_small_ones_and_in_slices(monke
 def test_a_universe_waits_for_what_says_much_of_what_it_says() -> None:
     before = foundations(UNIVERSES)
     names = [u.name for u in UNIVERSES]
+    assert len({*names}) == len(names)
     assert before[names[0]] == ()
     assert "grouped" in before["dense"]
     for name, earlier in before.items():

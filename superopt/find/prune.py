@@ -181,8 +181,9 @@ class Kept:
         pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
         for turned in (1, -1):
             steps = [(d, c) for d, c in (pair[::turned] for pair in pairs) if d is not None and c is not None]
-            if len(steps) == len(pairs) and all(_gains(d, c) and (heavy(d) or _local(d, c)) for d, c in steps):
-                return any(not self.rewriter.descends(d, c) for d, c in steps)
+            gains = len(steps) == len(pairs) and all(_gains(d, c) and (heavy(d) or _local(d, c)) for d, c in steps)
+            if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
+                return True
         return False
 
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:

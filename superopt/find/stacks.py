@@ -236,7 +236,7 @@ REGROUPED = (
     _regrouped("rows made columns", (1, P), (1, Q), [(extent, 1) for extent in _EXTENTS], (-1, -2)),
     _regrouped("rows made vectors", (1, P), (1, Q), [(extent,) for extent in _EXTENTS], (-1,)),
     _regrouped("lone rows made vectors", (1, 1, P), (1, 1, Q), [(extent,) for extent in _EXTENTS], (-1,)),
-    _regrouped("lone rows", (1, 1, P), (1, 1, Q), [(1, extent) for extent in _EXTENTS], (-1,)),
+    _regrouped("lone rows of a batch", (1, 1, P), (1, 1, Q), [(1, extent) for extent in _EXTENTS], (-1,)),
     _regrouped("lone rows made columns", (1, 1, P), (1, 1, Q), [(1, extent, 1) for extent in _EXTENTS], (-1, -2)),
     _regrouped("lone rows made layers", (1, 1, P * K), (1, 1, Q * K), [(extent, 1, K) for extent in _EXTENTS], (-1, -3)),
     _regrouped("lone rows made rows", (1, P * K), (1, Q * K), [(extent, K) for extent in _EXTENTS], (-1, -2)),

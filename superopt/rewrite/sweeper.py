@@ -209,8 +209,8 @@ class Sweeper:
         for term in live:
             if term.op in MOVES and any(a.op in MOVES for a in term.args):
                 matches = ((change(match, live), name, match) for name, match in self.rules.matches(term))
-                change, name, match = min(matches, key=lambda one: one[0], default=((0, 0), "", None))
-                if match is not None and change < (0, 0):
+                least, name, match = min(matches, key=lambda one: one[0], default=((0, 0), "", None))
+                if match is not None and least < (0, 0):
                     found.setdefault(name, []).append(match)
         return found
 
