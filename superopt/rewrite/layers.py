@@ -80,8 +80,8 @@ def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequen
     the one that leaves the cheapest.
     """
     while time.monotonic() < sweeper.deadline:
-        layer = [term for term in siblings(computed(here.state))[level] if _is_made_of(term, same)]
-        ends = _ends(here, sweeper, layer)
+        layers = siblings(computed(here.state))[level : level + 1]
+        ends = _ends(here, sweeper, [term for layer in layers for term in layer if _is_made_of(term, same)])
         after = ends[rule] if rule in ends else min(ends.values(), key=_cost, default=here)
         if _cost(after)[0] >= _cost(here)[0]:
             break
@@ -108,11 +108,15 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
     into more parts goes before.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
+    joints: dict[Term, int] = {}
+    for term in live:
+        if term.op == "concat":
+            joints[term] = sum(joints.get(operand, 1) for operand in term.args)
     places: dict[Term, Place] = {}
     for term in reversed(live):
         if term not in places and term.op not in MOVES and (part := _part(term, pieces)) is not None:
             places[term] = part
-        place = places.get(term, (-_joints(term), term.key, ()) if term.op == "concat" else None)
+        place = places.get(term, (-joints[term], term.key, ()) if term.op == "concat" else None)
         if place is None:
             continue
         count, whole, path = place
@@ -131,11 +135,6 @@ def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
             start = part["start"]
             found.append((-pieces[part.args[0]], part.args[0].key, (start if isinstance(start, int) else math.inf,)))
     return min(found) if found and len({whole for _, whole, _ in found}) == len(found) else None
-
-
-def _joints(term: Term) -> int:
-    """How many terms a concatenation of concatenations puts together."""
-    return sum(map(_joints, term.args)) if term.op == "concat" else 1
 
 
 def _cost(swept: Swept) -> tuple[int, float]:
