@@ -17,8 +17,10 @@ from superopt.rewrite.ruleset import RuleSet
 LINEAR = MOVES | {"add", "matmul", "scale"}
 MOVED = 2
 """By what moving elements multiplies the measure of what is moved."""
-JOINED = 3
-"""What a concatenation adds to the measures of its operands: more than the product and the sum that may take its place."""
+JOINED = 12
+"""What a concatenation adds to the measures of its operands: more than the products of parts of a weight and the sum that may
+take its place.
+"""
 
 
 class LinearForms:
@@ -59,7 +61,7 @@ class LinearForms:
         parted = _parted(term)
         found = [match.replacements[0] for _, match in self._rules.matches(parted, _none)]
         best = min(found, key=lambda t: (*self._rank(t), t.key), default=parted)
-        return best if self._rank(best) < self._rank(parted) else None
+        return best if self._rank(best) < self._rank(term) else None
 
     def _rank(self, term: Term) -> tuple[int, bool]:
         """The measure; of terms of equal measure, slices in the order of their axes come first."""

@@ -52,8 +52,8 @@ def search_all(
         share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
         now = time.monotonic()
         own = replace(limits or Limits(), deadline=now + share * max(deadline - now, 0.0))
-        way = find if now < deadline else late
-        yield state, way(state, rules, estimate=estimate, measure=measure(state), limits=own)
+        way, cost = (find, measure(state)) if now < deadline else (late, estimate)
+        yield state, way(state, rules, estimate=estimate, measure=cost, limits=own)
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
