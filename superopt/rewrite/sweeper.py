@@ -227,10 +227,10 @@ class Sweeper:
                 if len(match.roots) == 1 and here[match.roots[0]] in wanted:
                     later.append(match)
                     continue
-                for root, replacement in zip(match.roots, _replacements(match, here), strict=True):
-                    wanted.setdefault(here[root], replacement)
+                for root, new in zip(match.roots, _replacements(match, here), strict=True):
+                    if here[root] is not new:
+                        wanted.setdefault(here[root], new)
             waiting = later
-            wanted = {root: new for root, new in wanted.items() if root is not new}
             done = rebuilt(state, wanted)
             if done is None:
                 return None
