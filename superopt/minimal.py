@@ -21,13 +21,21 @@ Support = frozenset[str] | None
 def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
     """The equalities, those of the core that the rest derives demoted to the search; and the processor seconds of the tasks.
 
-    Only what is stored, as a rule in one direction at least, may derive anything. `version` says what results rest on.
+    Only what is stored, as a rule in one direction at least, may derive anything. The fewer laws there are, the further a
+    search comes within its limits, so what is left is gone through again until nothing leaves it. `version` says what results
+    rest on.
     """
-    core = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
+    stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     fixed = list(definitions().values())
-    laws = [*fixed, *(replace(equalities[i].rule, name=f"equality-{i}") for i in core)]
-    left_out, seconds = superfluous(laws, len(fixed), tasks, version)
-    demotions = {core[position - len(fixed)] for position in left_out}
+    core, seconds = stored, 0.0
+    while True:
+        laws = [*fixed, *(replace(equalities[i].rule, name=f"equality-{i}") for i in core)]
+        left_out, spent = superfluous(laws, len(fixed), tasks, version)
+        seconds += spent
+        if not left_out:
+            break
+        core = [i for position, i in enumerate(core, len(fixed)) if position not in left_out]
+    demotions = set(stored) - set(core)
     return [e.demoted() if i in demotions else e for i, e in enumerate(equalities)], seconds
 
 

@@ -14,7 +14,7 @@ import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -28,9 +28,10 @@ from superopt.partial.correct import Corrected, corrections
 from superopt.partial.judge import Judgement, judge
 from superopt.partial.library import Partial, Recalled, recalled
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
+from superopt.repair import Repair, recorded, restored
 from superopt.rewrite.algorithm import places, with_algorithms
 from superopt.rewrite.apply import PARTLY, State, Step, computed
-from superopt.rewrite.record import nodes_of, steps_recorded, steps_restored, terms_of
+from superopt.rewrite.record import nodes_of
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import weight_elements
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
@@ -104,20 +105,6 @@ class _OutOfTimeError(Exception):
     """The deadline is reached while mutants are being looked at."""
 
 
-@dataclass(frozen=True)
-class Repair:
-    """A term that equals a program, what it was made of, and the seconds that it takes by itself.
-
-    It is the `mutant`, corrected, with operators computed by algorithms as the `steps` say, which may be none.
-    """
-
-    term: Term
-    name: str
-    seconds: float
-    mutant: Term
-    steps: tuple[Step, ...] = ()
-
-
 def search_mutants(
     start: State,
     rules: RuleSet,
@@ -132,35 +119,43 @@ def search_mutants(
 ) -> Found:
     """The state with each program exchanged for the cheapest corrected mutant met, where that is cheaper; `start` if none is.
 
-    Programs come first that take the most times what arithmetic and traffic alone would take: where a kernel is near that, no
-    other form gains much. Each may take a share of the time that is left: half of it by that ratio, half equally. `rules` are
-    left to the other passes, but for their algorithms. Weights grow by no more than the limits allow. `glance` measures
-    roughly, and faster. All that there is to find of a program is kept in `memory`,
-    which has nothing of other devices in it, and taken from there. `tally` counts. Of a program for which one of the `partial`
-    rules gives a repair, no mutants are enumerated.
+    All programs are looked up before mutants of any are enumerated: of one for which the `memory` or one of the `partial` rules
+    has a repair, none are. Programs come first that take the most times what arithmetic and traffic alone would take: where a
+    kernel is near that, no other form gains much. Each may take a share of the time that is left: half of it by that ratio,
+    half equally. `rules` are left to the other passes, but for their algorithms. Weights grow by no more than the limits allow.
+    `glance` measures roughly, and faster. All that there is to find of a program is kept in `memory`, which has nothing of
+    other devices in it, and taken from there. `tally` counts.
     """
     within = limits or Limits()
     deadline, most = within.deadline, weight_elements(start) + within.growth
     bench = _Bench(rules, partial, estimate, measure, glance or measure, memory, tally or Tally())
-    state, steps, looked = start, list[Step](), 0
+    state, steps, looked = start, list[Step](), set[Term]()
     before = cost = measure(start)
     ratios = _programs(start, estimate, measure)
     waiting = sorted(ratios, key=lambda p: -ratios[p])
-    while waiting and time.monotonic() < deadline:
-        now = time.monotonic()
-        share = (ratios[waiting[0]] / sum(ratios[p] for p in waiting) + 1 / len(waiting)) / 2
-        program = waiting.pop(0)
-        looked += 1
-        repairs = bench.repairs(program, now + share * (deadline - now))
-        states = {r: _exchanged(state, program, r)[0] for r in repairs[:MOST_REPAIRS]}
-        placed = {r: measure(after) for r, after in states.items() if weight_elements(after) <= most}
-        best = min(placed, key=placed.__getitem__, default=None)
-        if best is not None and placed[best] < cost * (1 - NOISE):
-            cost = placed[best]
-            state, more = _exchanged(state, program, best)
-            steps += more
+    for repairs_of in (bench.known, bench.enumerated):
+        asked, waiting = waiting, []
+        while asked:
+            now = time.monotonic()
+            if now >= deadline:
+                break
+            share = (ratios[asked[0]] / sum(ratios[p] for p in asked) + 1 / len(asked)) / 2
+            program = asked.pop(0)
+            looked.add(program)
+            repairs = repairs_of(program, now + share * (deadline - now))
+            if repairs is None:
+                waiting.append(program)
+                continue
+            states = {r: _exchanged(state, program, r)[0] for r in repairs[:MOST_REPAIRS]}
+            placed = {r: measure(after) for r, after in states.items() if weight_elements(after) <= most}
+            best = min(placed, key=placed.__getitem__, default=None)
+            if best is not None and placed[best] < cost * (1 - NOISE):
+                cost = placed[best]
+                state, more = _exchanged(state, program, best)
+                steps += more
+        waiting = asked + waiting
     stopped = OUT_OF_TIME if waiting or bench.cut_short else "every operator was looked at"
-    return Found(state, tuple(steps), before, cost, looked, stopped)
+    return Found(state, tuple(steps), before, cost, len(looked), stopped)
 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
@@ -205,36 +200,41 @@ class _Bench:
         self.estimate, self.measure, self.glance, self.memory, self.tally = estimate, measure, glance, memory, tally
         self.cut_short = False
 
-    def repairs(self, program: Term, deadline: float) -> list[Repair]:
+    def known(self, program: Term, deadline: float) -> list[Repair] | None:
+        """What is in memory, or comes of the partial rules, as `enumerated` has it; None where neither says anything."""
+        self.tally.programs += 1
+        record = self.memory.get(key) if self.memory is not None and (key := self._key(program)) is not None else None
+        if record is not None:
+            self.tally.remembered += 1
+            return restored(record)
+        recall = functools.partial(self._recalled, program, deadline)
+        return self._kept(program, recall, deadline, last=False) or None
+
+    def enumerated(self, program: Term, deadline: float) -> list[Repair]:
         """Corrected mutants that are cheaper than the program by themselves, the cheapest first, each cheaper than any of those
         that were met before it.
         """
-        self.tally.programs += 1
-        key = _key(program, self.rules, self.partial)
-        record = self.memory.get(key) if self.memory is not None and key is not None else None
-        if record is not None:
-            self.tally.remembered += 1
-            return _restored(record)
+        return self._kept(program, functools.partial(self._sketches, program, deadline), deadline)
+
+    def _kept(
+        self, program: Term, drafts: Callable[[], Iterable[Draft]], deadline: float, *, last: bool = True
+    ) -> list[Repair]:
+        """What comes of the drafts. It is kept in memory if all of them were looked at; if it is nothing, only with `last`."""
         found: list[Repair] = []
         try:
-            for repair in self._found(program, deadline):
+            bound = self._seconds(program, deadline).after * (1 - WORTH)
+            for repair in self._repairs(program, drafts(), bound, deadline):
                 found.append(repair)  # noqa: PERF402 (what was found before a deadline stays)
         except _OutOfTimeError:
             self.cut_short = True
             return sorted(found, key=lambda r: r.seconds)
         found.sort(key=lambda r: r.seconds)
-        if self.memory is not None and key is not None:
-            self.memory.put(key, _recorded(found))
+        if self.memory is not None and (found or last) and (key := self._key(program)) is not None:
+            self.memory.put(key, recorded(found))
         return found
 
-    def _found(self, program: Term, deadline: float) -> Iterator[Repair]:
-        bound = self._seconds(program, deadline).after * (1 - WORTH)
-        helped = False
-        for repair in self._repairs(program, self._recalled(program, deadline), bound, deadline):
-            helped = True
-            yield repair
-        if not helped:
-            yield from self._repairs(program, self._sketches(program, deadline), bound, deadline)
+    def _key(self, program: Term) -> list[Json] | None:
+        return _key(program, self.rules, self.partial)
 
     def _repairs(self, program: Term, drafts: Iterable[Draft], bound: float, deadline: float) -> Iterator[Repair]:
         """What comes of the drafts that takes less time than the bound, and than what came before."""
@@ -361,22 +361,6 @@ def _key(program: Term, rules: RuleSet, partial: Sequence[Partial]) -> list[Json
         return ["mutants", nodes_of((program,))[0], [*rules.algorithms.names], [p.certificate.key for p in partial]]
     except ValueError:
         return None
-
-
-def _recorded(repairs: Sequence[Repair]) -> Json:
-    nodes, place = nodes_of([term for r in repairs for term in (r.term, r.mutant)])
-    return {
-        "nodes": nodes,
-        "repairs": [[place(r.term), r.name, r.seconds, place(r.mutant), steps_recorded(r.steps)] for r in repairs],
-    }
-
-
-def _restored(record: Json) -> list[Repair]:
-    terms = terms_of(record["nodes"])
-    return [
-        Repair(terms[term], name, seconds, terms[mutant], steps_restored(steps))
-        for term, name, seconds, mutant, steps in record["repairs"]
-    ]
 
 
 def _exchanged(state: State, program: Term, repair: Repair) -> tuple[State, list[Step]]:

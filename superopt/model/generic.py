@@ -42,7 +42,8 @@ def lower_everywhere(
 
     def at(sizing: Sizing) -> Lowered:
         terms = {name: sizing.in_order(term) for name, term in outputs.items()}
-        return lower(terms, opset, constant=constant, dtype=dtype, prefix=prefix, conditions=conditions)
+        by_size = len(sizings) == 1
+        return lower(terms, opset, constant=constant, dtype=dtype, prefix=prefix, conditions=conditions, by_size=by_size)
 
     found = [at(sizing) for sizing in sizings]
     return found[0] if len(found) == 1 else _common(found)

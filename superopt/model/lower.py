@@ -21,6 +21,7 @@ import onnx.numpy_helper
 from onnx import TensorProto
 from onnx.defs import OpSchema
 
+from superopt.blocks import blocked
 from superopt.composite import unfolded
 from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
@@ -47,20 +48,22 @@ def lower(
     dtype: npt.DTypeLike = np.float32,
     prefix: str = "superopt.",
     conditions: Collection[str] | None = None,
+    by_size: bool = True,
 ) -> Lowered:
     """ONNX nodes that compute each term under its name.
 
     A variable stands for the value of its name. `constant` computes a weight-only term that is no variable; it becomes an
     initializer (without `constant`, only terms that have no variables do, and the rest are computed by nodes). Numbers are
     stored as `dtype`. Every new name begins with `prefix`. The outputs named in `conditions` are booleans and all others
-    numbers; without it, each is what its term is by itself (see `model.booleans`).
+    numbers; without it, each is what its term is by itself (see `model.booleans`). Without `by_size`, nodes are not chosen by
+    what the sizes happen to be.
 
     Raises:
         ShapeError: the opset cannot express a term.
     """
     while True:
         try:
-            return _Lowering(outputs, opset, constant, np.dtype(dtype), prefix, conditions).run()
+            return _Lowering(outputs, opset, constant, np.dtype(dtype), prefix, conditions, by_size).run()
         except _UnavailableError as error:
             outputs = dict(zip(outputs, _written_out(str(error), tuple(outputs.values())), strict=True))
 
@@ -115,6 +118,7 @@ class _Lowering:
     dtype: np.dtype[Any]
     prefix: str
     conditions: Collection[str] | None = None
+    by_size: bool = True
     booleans: set[str] = field(default_factory=set)
     whole: set[str] = field(default_factory=set)
     casts: dict[str, str] = field(default_factory=dict)
@@ -188,7 +192,7 @@ class _Lowering:
             return self._initializer(literal(term, self.dtype) if self.constant is None else self.constant(term))
         if term in self.splits:
             return self._split(term)
-        moved = sunk(term, self.alone) or unflattened(term, self.alone)
+        moved = sunk(term, self.alone) or unflattened(term, self.alone) or (blocked(term) if self._may_block(term) else None)
         if moved is not None:
             return self.name_of(moved)
         if term in self.hosts:
@@ -204,6 +208,11 @@ class _Lowering:
             if unfolded(term) is None:
                 raise
             raise _UnavailableError(term.op) from error
+
+    def _may_block(self, term: Term) -> bool:
+        """Whether the term moves floating-point numbers of 32 bits or more, which all kernels take."""
+        possible = self.by_size and self.dtype.itemsize >= 4 and term.op == "transpose"
+        return possible and self._kind(self.name_of(term.args[0])) is False
 
     # ------------------------------------------------------------ op.Emit
 

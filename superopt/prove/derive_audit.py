@@ -6,7 +6,12 @@ symbolic search is tried again with wide limits; what it still does not derive i
 
 from __future__ import annotations
 
+import multiprocessing
+import resource
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +21,7 @@ from superopt.graph import subterms
 from superopt.prove.derive import Laws, derivable, operators_of
 from superopt.prove.derive_chain import Chain
 from superopt.prove.derive_egglog import Outcome, outcome
+from superopt.prove.ematch import Direction
 from superopt.prove.instance import Instance, instantiations
 from superopt.prove.saturate import Limits
 from superopt.rule import Rule
@@ -24,6 +30,8 @@ from superopt.text import Equation
 WIDE = Limits(rounds=24, terms=1_500, steps=60_000, growth=((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)))
 DRAWS = 24
 SEEDS = (0, 1)
+MEMORY = 6 << 30
+"""Bytes of memory that a process may take in which egglog looks at one instance."""
 
 
 @dataclass(frozen=True)
@@ -43,29 +51,62 @@ class Opinion:
 def opinions(rules: Sequence[Rule]) -> Iterator[Opinion]:
     """An opinion on each rule: one choice of ranks at which its sides stay apart settles it."""
     laws = Laws(rules)
-    for position, rule in enumerate(rules):
-        said = Outcome.JOINED
-        for equation in rule.equations:
-            said = _at(equation, laws, position)
-            if said is not Outcome.JOINED:
-                break
-        chains = derivable(rule, laws, WIDE, {position}) if said is Outcome.JOINED else None
-        yield Opinion(rule, said, chains)
+    with closing(Apart()) as apart:
+        for position, rule in enumerate(rules):
+            said = Outcome.JOINED
+            for equation in rule.equations:
+                said = _at(equation, laws, position, apart)
+                if said is not Outcome.JOINED:
+                    break
+            chains = derivable(rule, laws, WIDE, {position}) if said is Outcome.JOINED else None
+            yield Opinion(rule, said, chains)
 
 
-def _at(equation: Equation, laws: Laws, position: int) -> Outcome:
+def _at(equation: Equation, laws: Laws, position: int, apart: Apart) -> Outcome:
     """Apart where the sides are at either instance, joined where they are at both."""
     allowed = laws.grown(operators_of(subterms(*equation.left, *equation.right)))
     readings = [d for found in laws.among(allowed, {position}).values() for d in found]
     said: list[Outcome] = []
     for seed in SEEDS:
         try:
-            said.append(outcome(equation, generic(equation, seed), readings))
+            said.append(apart.outcome(equation, generic(equation, seed), readings))
         except (InstantiationError, ShapeError):
             said.append(Outcome.LIMIT)
         if said[-1] is Outcome.APART:
             return Outcome.APART
     return Outcome.LIMIT if Outcome.LIMIT in said else Outcome.JOINED
+
+
+class Apart:
+    """A process beside this one that may take so many bytes of memory; another takes its place when it needed more."""
+
+    def __init__(self, memory: int = MEMORY) -> None:
+        self._memory = memory
+        self._process: ProcessPoolExecutor | None = None
+
+    def outcome(self, equation: Equation, instance: Instance, readings: Sequence[Direction]) -> Outcome:
+        """`derive_egglog.outcome`, found there; a limit is reached where the memory does not do.
+
+        Raises:
+            ShapeError: a side is not well typed there.
+        """
+        if self._process is None:
+            self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _limit, (self._memory,))
+        try:
+            return self._process.submit(outcome, equation, instance, readings).result()
+        except (BrokenProcessPool, MemoryError):
+            self.close()
+            return Outcome.LIMIT
+
+    def close(self) -> None:
+        """The process has ended."""
+        if self._process is not None:
+            self._process.shutdown()
+            self._process = None
+
+
+def _limit(memory: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def generic(equation: Equation, seed: int) -> Instance:

@@ -58,6 +58,8 @@ QUOTIENTS: Weights = ((1, 2), (2, 3), (3, 1))
 REALS: Weights = (*((n, 1) for n in (-3, -2, -1, 1, 2, 3)), *((Fraction(n, 2), 1) for n in (-3, -1, 1, 3)), (0, 0.25))
 LARGEST = 3000
 RESTARTS = 400
+FEW = 3
+"""How many of its first values an unknown is drawn from, in as many attempts again, where all of them led nowhere."""
 EQUATIONS_KEPT = 256
 
 
@@ -131,6 +133,7 @@ class _Draw:
             [_number(substitute(e, self.solved.get), slots) for e in term.shape] for term in subterms(*roots) if term.shape
         ]
         self.choices = [self._allowed(position, atom) for position, atom in enumerate(self.free)]
+        self.few = [allowed[:FEW] for allowed in self.choices]
 
     def _allowed(self, position: int, atom: Atom) -> Weights:
         alone = [test for needs, test in self.tests if needs == {position}]
@@ -152,19 +155,19 @@ class _Draw:
             yield self._one(rng)
 
     def _one(self, rng: np.random.Generator) -> Instance:
-        for _ in range(RESTARTS):
-            values = self._attempt(rng)
+        for attempt in range(2 * RESTARTS):
+            values = self._attempt(rng, self.choices if attempt < RESTARTS else self.few)
             if values is not None and all(prod(e(values) for e in shape) <= LARGEST for shape in self.extents):
                 return self._instance(values)
-        raise InstantiationError(f"no legal sizes found in {RESTARTS} attempts")
+        raise InstantiationError(f"no legal sizes found in {2 * RESTARTS} attempts")
 
-    def _attempt(self, rng: np.random.Generator) -> Assignment | None:
+    def _attempt(self, rng: np.random.Generator, choices: Sequence[Weights]) -> Assignment | None:
         values: Assignment = [None] * len(self.free)
         open_tests = [(set(needs), test) for needs, test in self.tests if len(needs) > 1]
         for position in rng.permutation(len(self.free)):
             ready = [test for needs, test in open_tests if needs == {position}]
             kept = []
-            for value, weight in self.choices[position]:
+            for value, weight in choices[position]:
                 values[position] = value
                 if all(test(values) for test in ready):
                     kept.append((value, weight))

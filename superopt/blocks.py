@@ -1,0 +1,53 @@
+"""Blocks of images moved into channels or back: one SpaceToDepth or DepthToSpace, where the algebra has a transpose."""
+
+from __future__ import annotations
+
+from superopt.graph import Term
+from superopt.op import apply
+
+INTO = (0, 2, 4, 1, 3)
+"""How (n, rows, block, columns, block) is put into the order of (n, block, block, rows, columns)."""
+BACK = (0, 3, 1, 4, 2)
+
+
+def blocked(term: Term) -> Term | None:
+    """A transpose that moves square blocks as a whole, as the operator that does nothing else, reshaped; None for another term.
+
+    ONNX Runtime's kernels for these are several times as fast on CPUs as that for any order of axes.
+    """
+    if term.op != "transpose":
+        return None
+    x = term.args[0]
+    perm, sizes = _merged(tuple(a + x.rank for a in term.integers("perm")), x.sizes)
+    if len(perm) == 4:
+        perm, sizes = (0, *(a + 1 for a in perm)), (1, *sizes)
+    while x.op == "reshape":
+        x = x.args[0]
+    if perm == INTO and sizes[2] == sizes[4]:
+        n, rows, block, columns, _ = sizes
+        images = apply("reshape", x, shape=(n, 1, rows * block, columns * block))
+        return apply("reshape", apply("space_to_depth", images, block=block), shape=term.shape)
+    if perm == BACK and sizes[1] == sizes[2]:
+        n, block, _, rows, columns = sizes
+        channels = apply("reshape", x, shape=(n, block * block, rows, columns))
+        return apply("reshape", apply("depth_to_space", channels, block=block), shape=term.shape)
+    return None
+
+
+def _merged(perm: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The same move with axes of one element left out, and axes that stay together as one."""
+    runs: list[list[int]] = []
+    kept = [a for a in range(len(sizes)) if sizes[a] != 1]
+    rank = {axis: place for place, axis in enumerate(kept)}
+    for axis in (rank[a] for a in perm if a in rank):
+        if runs and axis == runs[-1][-1] + 1:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    order = sorted(range(len(runs)), key=lambda r: runs[r][0])
+    place = {run: position for position, run in enumerate(order)}
+    products = [1] * len(runs)
+    for run in range(len(runs)):
+        for axis in runs[run]:
+            products[place[run]] *= sizes[kept[axis]]
+    return tuple(place[run] for run in range(len(runs))), tuple(products)
