@@ -93,7 +93,7 @@ class Apart:
         if self._process is None:
             self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _limit, (self._memory,))
         try:
-            return self._process.submit(outcome, equation, instance, readings).result()
+            return self._process.submit(_outcome, equation, instance, readings).result()
         except (BrokenProcessPool, MemoryError):
             self.close()
             return Outcome.LIMIT
@@ -103,6 +103,15 @@ class Apart:
         if self._process is not None:
             self._process.shutdown()
             self._process = None
+
+
+def _outcome(equation: Equation, instance: Instance, readings: Sequence[Direction]) -> Outcome:
+    try:
+        return outcome(equation, instance, readings)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # what egglog raises where it gets no memory is no Exception, and cannot be sent
+        return Outcome.LIMIT
 
 
 def _limit(memory: int) -> None:
