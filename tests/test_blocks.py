@@ -65,7 +65,7 @@ def moves(draw: st.DrawFn) -> Term:
         )
     )
     if draw(st.booleans()):
-        perm = tuple(draw(st.permutations(perm)))
+        return moved(shape, tuple(draw(st.permutations(perm))))
     return moved(shape, perm)
 
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from superopt import cli
 from superopt.op import substitutions_folder
 from superopt.prove.derive import Laws, completed, derivable, derived
-from superopt.prove.derive_audit import generic, opinions
+from superopt.prove.derive_audit import Apart, generic, opinions
 from superopt.prove.derive_core import minimal
 from superopt.prove.derive_egglog import Outcome, outcome
 from superopt.prove.derive_file import (
@@ -164,6 +165,9 @@ def test_egglog_has_the_same_opinion() -> None:
     instance = generic(taken.equations[0], 0)
     assert outcome(taken.equations[0], instance, readings) is Outcome.JOINED
     assert outcome(taken.equations[0], instance, readings[:1]) is Outcome.APART
+    with closing(Apart(memory=1 << 20)) as starved:
+        assert starved.outcome(taken.equations[0], instance, readings) is Outcome.LIMIT
+        assert starved.outcome(taken.equations[0], instance, readings) is Outcome.LIMIT
 
 
 # ---------------------------------------------------------------- files

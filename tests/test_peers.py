@@ -76,6 +76,18 @@ def test_rounds_go_on_until_every_verdict_is_clear() -> None:
     assert rounds(2e-3, 4e-3) > 48
 
 
+def test_models_are_loaded_anew_while_a_verdict_is_not_clear() -> None:
+    first: list[bool] = []
+
+    @contextmanager
+    def opened(original_first: bool) -> Iterator[Sequence[Timed]]:
+        first.append(original_first)
+        yield [Steady("", 4e-3, []) for _ in range(3)]
+
+    in_turns(opened, seconds=3.0)
+    assert first == [True, False] * 3
+
+
 def test_candidates_are_compared_with_the_same_original() -> None:
     found = compare_all(product(8), [product(2), product(8), product(24)], CPU, seconds=1.0)
     assert len({one.original for one in found}) == len({one.rounds for one in found}) == 1
@@ -305,6 +317,13 @@ def test_what_fails_or_differs_leaves_the_original() -> None:
     assert [e.verdict for e in of("onnxsim", ROWS)] == [1, 0]
     assert [e.contender for e in entries(ROWS[0])] == list(CONTENDERS)
     assert [e.contender for e in entries(result("alone", 1.0))] == ["superopt"]
+
+
+def test_an_original_that_was_kept_counts_as_itself() -> None:
+    (kept,) = entries({**result("kept", 0.97), "report": {"accepted": False}})
+    assert (kept.cell, kept.ratio, kept.verdict) == ("kept", 1.0, 0)
+    (taken,) = entries({**result("taken", 1.5), "report": {"accepted": True}})
+    assert (taken.cell, taken.verdict) == ("1.50", 1)
 
 
 def test_a_terminal_has_a_line_for_each_contender() -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -15,13 +16,14 @@ from benchmarks.peers import elsewhere
 from benchmarks.peers.contenders import PEERS, SUPEROPT, Row, optimized
 from benchmarks.peers.summary import OPENVINO
 from superopt.errors import CheckFailedError, InvalidModelError, SuperoptError
-from superopt.model.check import Check, check, index_bounds
+from superopt.model.check import FACTOR, Check, check, index_bounds
 from superopt.model.compare import Comparison, compare_all, compare_settings
 from superopt.model.dimensions import Sizing, combinations, open_dimensions, representative
 from superopt.model.everywhere import Compared
 from superopt.model.load import load
 from superopt.model.save import parsed
 from superopt.model.session import WITHOUT, Array, Device, Session, random_inputs
+from superopt.optimize import GROWTH
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 CHECKING = 30.0
@@ -33,7 +35,7 @@ class Settings:
     """How models are optimized and measured: seconds for the search, for all measurements, and for each other optimizer.
 
     `shapes` has sizes of open dimensions by name. `cache` keeps measured times; without it each model begins with none. With
-    `tune`, superopt runs once more, tuning sessions first.
+    `tune`, superopt runs once more, tuning sessions first. `tolerance` and `growth` are superopt's.
     """
 
     budget: float
@@ -43,6 +45,8 @@ class Settings:
     shapes: Mapping[str, Sequence[int]]
     cache: Path | None
     tune: bool = False
+    tolerance: float = FACTOR
+    growth: float = GROWTH
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,8 @@ def superoptimized(case: Case, target: Path, *, again: bool = False, tune: bool 
         "shapes": case.shapes,
         "cache": str(cache.resolve()),
         "tune": tune,
+        "tolerance": settings.tolerance,
+        "growth": settings.growth,
     }
     first = optimized(sys.executable, SUPEROPT, case.path, target, options=chosen)
     if "failed" in first:
@@ -242,7 +248,8 @@ def rounding(case: Case, candidate: Path, seconds: float) -> Row:
     try:
         for sizing in case.sizings:
             each = seconds / len(case.sizings)
-            found.append(check(case.path, candidate, case.device, seed=case.settings.seed, seconds=each, sizes=sizing.numbers))
+            how: dict[str, Any] = {"seed": case.settings.seed, "factor": case.settings.tolerance, "seconds": each}
+            found.append(check(case.path, candidate, case.device, **how, sizes=sizing.numbers))
     except (CheckFailedError, InvalidModelError) as error:
         return {"failed": str(error)}
     return {

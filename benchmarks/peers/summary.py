@@ -21,7 +21,8 @@ Result: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """One contender on one model. `speed` is absent where nothing could be measured; `notes` say what went wrong.
+    """One contender on one model. `speed` is absent where nothing could be measured; `notes` say what went wrong. `kept` says
+    that the original was left as it is, byte for byte.
 
     OpenVINO's speed is that of superopt's file over the original, both in OpenVINO.
     """
@@ -33,10 +34,13 @@ class Entry:
     seconds: float | None = None
     peak_mib: float | None = None
     notes: tuple[str, ...] = ()
+    kept: bool = False
 
     @property
     def ratio(self) -> float | None:
-        """How much faster the optimized model is; None where there is none that computes the same."""
+        """How much faster the optimized model is; 1 for the original, None where there is none that computes the same."""
+        if self.kept:
+            return 1.0
         return None if self.speed is None or "failed" in self.rounding else float(self.speed["ratio"])
 
     @property
@@ -48,7 +52,7 @@ class Entry:
     @property
     def verdict(self) -> int:
         """1 where the optimized model is faster by the margin and by more than the noise, -1 where slower, 0 otherwise."""
-        if self.ratio is None or self.speed is None:
+        if self.ratio is None or self.speed is None or self.kept:
             return 0
         (low, high), noise = self.speed["interval"], self.speed["noise"]
         faster, slower = low > 1 + noise and self.ratio >= 1 + MARGIN, high < 1 - noise and self.ratio <= 1 - MARGIN
@@ -57,6 +61,8 @@ class Entry:
     @property
     def cell(self) -> str:
         """The ratio, or why there is none, in a word."""
+        if self.kept:
+            return "kept"
         return f"{self.ratio:.2f}" if self.ratio is not None else "failed" if self.speed is None else "differs"
 
 
@@ -64,15 +70,16 @@ def entries(row: Result) -> list[Entry]:
     """superopt, the other optimizers and OpenVINO on the model, in the order of CONTENDERS; superopt alone where it is."""
     spent = row["optimization"]
     broken = tuple(name for name, passed in row.get("checks", {}).items() if not passed)
+    kept = not row.get("report", {}).get("accepted", True)
     ours = {**spent, "version": row["versions"]["superopt"], "speed": row["speed"], "rounding": row["rounding"]}
-    found = [_entry(SUPEROPT, ours, broken)]
+    found = [_entry(SUPEROPT, ours, broken, kept=kept)]
     if "peers" in row:
         found += [_entry(name, row["peers"].get(name, {"failed": "not run"})) for name in PEERS]
-        found.append(_entry(OPENVINO, row.get(OPENVINO, {"failed": "not run"})))
+        found.append(_entry(OPENVINO, row.get(OPENVINO, {"failed": "not run"}), kept=kept))
     return found
 
 
-def _entry(contender: str, known: Result, notes: tuple[str, ...] = ()) -> Entry:
+def _entry(contender: str, known: Result, notes: tuple[str, ...] = (), *, kept: bool = False) -> Entry:
     rounding = known.get("rounding", {})
     notes += tuple(part["failed"] for part in (known, rounding) if "failed" in part)
     return Entry(
@@ -83,6 +90,7 @@ def _entry(contender: str, known: Result, notes: tuple[str, ...] = ()) -> Entry:
         known.get("seconds"),
         known.get("peak_mib"),
         notes,
+        kept and "speed" in known,
     )
 
 

@@ -20,6 +20,7 @@ from superopt.model.session import Device, Loadable, Session, random_inputs
 RESIDENT = 1 << 30
 """Bytes that the models of a comparison may hold altogether to be loaded at the same time."""
 MARGIN = 0.02
+_LOADS, _LEAST_LOADS = 6, 2
 _VISIT = 0.008
 _LONG = 0.05
 """Seconds from which one run makes a visit: what it finds in the caches matters little to it."""
@@ -189,21 +190,25 @@ def compare_settings(
 def in_turns(opened: Opened, *, seconds: float = 10.0, progress: Callable[[float], None] | None = None) -> list[Comparison]:
     """Each candidate compared with the original, all of them visited in turns, for `seconds` at most.
 
-    Two halves: in one the original is loaded first, in the other the candidates are. A round visits the original, each
-    candidate and the original's second copy, beginning with another one each time; a visit is one unmeasured run, which brings
-    the model into the caches, and the least of those that follow; where a run takes long, it is one run. A half ends early
-    where the verdict on every candidate is clear; the second is left out where the first took all of the time.
+    Models are loaded up to six times, the original first in every other of them, for what a session is lucky with in memory
+    stays with it. A round visits the original, each candidate and the original's second copy, beginning with another one each
+    time; a visit is one unmeasured run, which brings the model into the caches, and the least of those that follow; where a run
+    takes long, it is one run. Rounds end early where the verdict on every candidate is clear, and loads where it was twice. Two
+    loads are made in any case, unless the first took all of the time.
     """
     rounds: list[Times] = []
-    spent = 0.0
-    for original_first in (True, False):
-        if spent > seconds:
+    began, spent, clear = time.monotonic(), 0.0, 0
+    for load in range(_LOADS):
+        enough = spent > seconds if load < _LEAST_LOADS else clear >= _LEAST_LOADS or time.monotonic() - began > seconds
+        if enough:
             break
-        with opened(original_first) as timed:
+        with opened(load % 2 == 0) as timed:
             start = time.monotonic()
-            rounds += _rounds(timed, start + seconds / 2, functools.partial(_report, progress, start - spent, seconds))
+            found = _rounds(timed, start + seconds / _LOADS, functools.partial(_report, progress, start - spent, seconds))
             spent += time.monotonic() - start
             del timed
+        rounds += found
+        clear += _clear(found)
         gc.collect()
     return _summaries(rounds)
 

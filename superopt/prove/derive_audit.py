@@ -110,7 +110,7 @@ def _outcome(equation: Equation, instance: Instance, readings: Sequence[Directio
         return outcome(equation, instance, readings)
     except (Exception, KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # what egglog raises where it gets no memory is no Exception, and cannot be sent
+    except BaseException:  # noqa: BLE001 (what egglog raises where it gets no memory is no Exception, and cannot be sent)
         return Outcome.LIMIT
 
 
