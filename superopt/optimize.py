@@ -72,7 +72,7 @@ COMPARING = 10.0
 """Seconds that the last comparison takes."""
 RETRIES, RETRYING = 3, 15.0
 """How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
-after how many seconds of measuring none is."""
+after how many seconds of checking and measuring none is."""
 
 M = TypeVar("M", Model, ModelProto)
 
@@ -302,7 +302,7 @@ class _Run:
         failed: CheckFailedError | None = None
         choices = (c for c in selections(self.passes) if sum(gain.bytes for taken in c for gain in taken) <= self.room)
         for number, passes in enumerate(islice(choices, 1 + RETRIES)):
-            if self.seconds.get("measure", 0.0) > RETRYING:
+            if self.seconds.get("check", 0.0) + self.seconds.get("measure", 0.0) > RETRYING:
                 break
             candidate = spliced(model, passes) if number else candidate
             try:

@@ -10,11 +10,11 @@ from typing import Any
 
 from superopt.errors import InvalidModelError
 from superopt.model.cache import Cache, Json
-from superopt.model.check import FACTOR, Check, check
+from superopt.model.check import FACTOR, Check, check, index_bounds
 from superopt.model.compare import MARGIN, Comparison, compare
 from superopt.model.dimensions import Sizing
-from superopt.model.save import identity
-from superopt.model.session import Device, Loadable
+from superopt.model.save import identity, parsed
+from superopt.model.session import Device, Loadable, Session, random_inputs
 
 CHECKING = 5.0
 """Seconds after which a check begins no further input."""
@@ -72,17 +72,23 @@ def check_everywhere(
     for sizing in sizings:
         how: dict[str, Any] = {"factor": factor, "seed": seed, "sizes": sizing.numbers}
         checks.append((sizing, check(original, candidate, device, seconds=CHECKING / len(sizings), **how)))
-    for sizing in others:
-        try:
-            how = {"factor": factor, "seed": seed, "sizes": sizing.numbers}
-            check(original, original, device, seconds=0.0, **how)
-        except InvalidModelError:
-            continue
+    high = index_bounds(parsed(original, external=False))
+    for sizing in (s for s in others if _runs(original, device, s, seed, high)):
+        how = {"factor": factor, "seed": seed, "sizes": sizing.numbers}
         checks.append((sizing, check(original, candidate, device, seconds=0.0, **how)))
     worst = max((c for _, c in checks), key=lambda c: c.candidate_error)
     named = [f"{name} ({sizing})" if sizing.numbers else name for sizing, c in checks for name in c.inputs]
     before = max(c.original_error for _, c in checks)
     return replace(worst, original_error=before, inputs=tuple(named))
+
+
+def _runs(model: Loadable, device: Device, sizing: Sizing, seed: int, high: Mapping[str, int]) -> bool:
+    session = Session(model, device, exact=True)
+    try:
+        session.run(random_inputs(session.inputs, seed, sizes=sizing.numbers, high=high))
+    except InvalidModelError:
+        return False
+    return True
 
 
 def compare_everywhere(
