@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -57,6 +57,16 @@ class Cache:
             self._file.execute("INSERT OR IGNORE INTO measured VALUES (?, ?, ?)", (digest, text_of(key), text_of(value)))
         except sqlite3.Error as error:
             self.error = str(error)
+
+    def entries(self, kind: str) -> Iterator[tuple[Json, Json]]:
+        """The keys in the file that begin with this word, in the order of their texts, and what is stored for them."""
+        if self._file is None:
+            return
+        begins = text_of([kind])[:-1] + ","
+        rows = "SELECT description, value FROM measured WHERE substr(description, 1, ?) = ? ORDER BY description"
+        with contextlib.suppress(sqlite3.Error):
+            for description, value in self._file.execute(rows, (len(begins), begins)).fetchall():
+                yield json.loads(description), json.loads(value)
 
     def close(self) -> None:
         """Lets go of the file; what is known stays known."""
