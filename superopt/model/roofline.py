@@ -19,9 +19,9 @@ Curve: TypeAlias = "tuple[tuple[float, float], ...]"
 class Roofline:
     """A device's rates: operations per second of each kind by how many a node has, and bytes per second by how many it moves.
 
-    `memory` is the rate of weights that are in no cache. `call` is what a run costs whatever the model, `node` what the smallest
-    node does, both in seconds. Where a model's weights have more bytes than `last_level`, they are in no cache. `caches` are the sizes
-    of the processor's caches in bytes, the fastest first, where the system says.
+    `memory` is the rate of weights that are in no cache. `call` is what a run costs whatever the model, `node` what the
+    smallest node does, both in seconds. Where a model's weights have more bytes than `last_level`, they are in no cache.
+    `caches` are the sizes of the processor's caches in bytes, the fastest first, where the system says.
     """
 
     rates: Mapping[str, Curve]

@@ -121,9 +121,9 @@ class Report:
     """One run of `superopt.optimize`.
 
     `accepted` says whether the returned model is the rewritten one; `reason` says why, or why not. `seconds` are by phase.
-    `timing` and `rounding` are absent where no candidate reached them. There is a `prediction` where the model was optimized for a
-    device that is not here, and then no `timing`. `stopped` says what ended the search. Where dimensions
-    are open, `shapes` has the timings at the sizes that were asked for, and `timing` is the one that gains least.
+    `timing` and `rounding` are absent where no candidate reached them. There is a `prediction` where the model was optimized for
+    a device that is not here, and then no `timing`. `stopped` says what ended the search. Where dimensions are open, `shapes`
+    has the timings at the sizes that were asked for, and `timing` is the one that gains least.
     """
 
     model: str
@@ -148,8 +148,8 @@ class Report:
 
     @property
     def speedup(self) -> float:
-        """Time of the original over that of the returned model, measured, or predicted where there is a `prediction`; 1 where the
-        original is returned.
+        """Time of the original over that of the returned model, measured, or predicted where there is a `prediction`; 1 where
+        the original is returned.
         """
         figures = self.timing or self.prediction
         return (figures.speedup if figures is not None and self.accepted else None) or 1.0
