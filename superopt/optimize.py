@@ -141,9 +141,9 @@ def optimize(
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate by so much. `growth` is the share of what they are by which the weights
     may become larger. `moves` are what the search may do, of `MOVES`; with none of them the model stays as it is.
-    `device_profile` is the file in which `superopt profile` described a device that is not here: the model is optimized for that
-    device by predicted times, nothing is measured, and what is given back gains more than the predictions may err by.
-    `progress` is told where the work stands.
+    `device_profile` is the file in which `superopt profile` described a device that is not here: the model is optimized for it
+    by predicted times, nothing is measured, and what is given back gains more than the predictions may err by. `progress` is
+    told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the

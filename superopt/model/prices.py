@@ -77,9 +77,12 @@ class Prices:
         self.profile = profile
         self._known = {_name(known.signature, cold=known.cold): known for known in profile.kernels}
         self._similar: dict[tuple[str, str], list[Known]] = {}
+        self._places: dict[int, int] = {}
         for known in profile.kernels:
             wanted = demand(known.signature, known.timing.outputs)
-            self._similar.setdefault((known.signature[1], wanted.kind), []).append(known)
+            similar = self._similar.setdefault((known.signature[1], wanted.kind), [])
+            self._places[id(known)] = len(similar)
+            similar.append(known)
         self._groups: dict[tuple[str, str], _Group] = {}
 
     def price(self, signature: Json, outputs: Sequence[Operand | None], *, cold: bool) -> Price:
@@ -98,19 +101,30 @@ class Prices:
     @cached_property
     def roofline_error(self) -> float:
         """How far off the roofline alone is at two thirds of the known nodes at most, as a logarithm."""
-        off = [abs(self._off(known)) for known in self.profile.kernels]
+        off = [*map(abs, self.roofline_errors())]
         return statistics.quantiles(off, n=100)[round(100 * _ONE_SIGMA) - 1] if len(off) >= _ENOUGH else UNFOUNDED
 
     def errors(self) -> list[float]:
         """For each known node, the logarithm of its time over the price that it would have were it not known."""
-        found: list[float] = []
-        for similar in self._similar.values():
-            wanted = demand(similar[0].signature, similar[0].timing.outputs)
-            group = self._group(similar[0].signature[1], wanted.kind)
-            assert group is not None, "there is a known node"
-            for number, (at, off) in enumerate(zip(group.coordinates, group.off, strict=True)):
-                found.append(float(off) - group.correction(at, self.roofline_error, leave_out=number)[0])
-        return found
+        return [math.log(measured / priced) for measured, priced in map(self._beside, self.profile.kernels)]
+
+    def roofline_errors(self) -> list[float]:
+        """For each known node, the logarithm of its time over what the roofline alone says."""
+        return [*map(self._off, self.profile.kernels)]
+
+    def beside(self, signature: Json, *, cold: bool) -> tuple[float, float]:
+        """The seconds of a known node, and those of the price that it would have were it not known."""
+        return self._beside(self._known[_name(signature, cold=cold)])
+
+    def _beside(self, known: Known) -> tuple[float, float]:
+        wanted = demand(known.signature, known.timing.outputs)
+        key = known.signature[1], wanted.kind
+        group = self._group(*key)
+        assert group is not None, "there is a known node"
+        at, place = _coordinates(wanted, cold=known.cold), self._places[id(known)]
+        correction, _ = group.correction(at, self.roofline_error, leave_out=place)
+        seconds = self.profile.roofline.seconds(wanted, cold=known.cold)
+        return self._net(known), seconds * math.exp(correction)
 
     def _group(self, op_type: str, kind: str) -> _Group | None:
         key = op_type, kind

@@ -121,9 +121,9 @@ class Report:
     """One run of `superopt.optimize`.
 
     `accepted` says whether the returned model is the rewritten one; `reason` says why, or why not. `seconds` are by phase.
-    `timing` and `rounding` are absent where no candidate reached them. There is a `prediction` where the model was optimized for
-    a device that is not here, and then no `timing`. `stopped` says what ended the search. Where dimensions are open, `shapes`
-    has the timings at the sizes that were asked for, and `timing` is the one that gains least.
+    `timing` and `rounding` are absent where no candidate reached them. There is a `prediction` where the model was optimized
+    for a device that is not here, and then no `timing`. `stopped` says what ended the search. Where dimensions are open,
+    `shapes` has the timings at the sizes that were asked for, and `timing` is the one that gains least.
     """
 
     model: str
