@@ -21,6 +21,7 @@ from superopt.errors import StoreError, SuperoptError, UnprovedError, Unreadable
 from superopt.execute import collecting_rarely
 from superopt.model.dimensions import combinations
 from superopt.model.save import save_text, writable
+from superopt.profile import profile
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
 from superopt.report.profiling import profiling_tables
@@ -107,8 +108,6 @@ def run_optimize(options: argparse.Namespace) -> int:
 
 def run_profile(options: argparse.Namespace) -> int:
     """`superopt profile`: what is known of the device is on the terminal and, if wanted, in a file."""
-    from superopt.profile import profile
-
     if options.export is not None:
         writable(options.export)
     with shown_progress() as listener:

@@ -132,18 +132,11 @@ def _known(found: Profiling) -> Table:
         table.add_row("caches", ", ".join(f"{size >> 10} KiB" for size in found.caches))
     for name, errors in (("roofline alone", found.roofline), ("with similar nodes", found.corrected)):
         if errors is not None:
-            within = (
-                f"within {spread(errors.two_thirds)} for two thirds of the known nodes, {spread(errors.nine_tenths)} for nine"
-            )
-            table.add_row(name, f"{within} tenths")
+            bounds = f"{errors.two_thirds:.2f} for two thirds of the known nodes, {errors.nine_tenths:.2f} for nine tenths"
+            table.add_row(name, f"right within a factor of {bounds}")
     for device, count in found.others.items():
         table.add_row("also known", f"{count} nodes of {escape(device)}")
     return table
-
-
-def spread(factor: float) -> str:
-    """A factor by which something may be off, in either direction."""
-    return f"a factor of {factor:.2f}"
 
 
 def scaled(number: float) -> str:
