@@ -8,7 +8,7 @@ import platform
 from superopt.model.check import Check
 from superopt.model.compare import Comparison
 from superopt.model.everywhere import Compared
-from superopt.model.forecast import SIGMAS, ForecastClock, Forecasts
+from superopt.model.forecast import ForecastClock, Forecasts
 from superopt.model.session import Device, runtime
 from superopt.model.tuning import Tuning
 from superopt.report.optimization import Environment, Prediction, Rounding, SessionTuning, Timing
@@ -22,7 +22,7 @@ def reason(compared: Compared | Forecasts | None, details: str, *, accepted: boo
     span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
     if isinstance(compared, Forecasts):
         verdict = f"predicted to be {span} times as fast as the original"
-        doubt = f"which is within {SIGMAS:g} standard errors of the prediction, or the margin; the original is kept"
+        doubt = "which is within the errors of the prediction, or the margin; the original is kept"
         return f"{verdict}{details}" if accepted else f"{verdict}, {doubt}"
     if accepted:
         return f"{span} times as fast as the original{details}"
@@ -39,7 +39,7 @@ def prediction(clock: ForecastClock | None, compared: Compared | Forecasts | Non
     if not isinstance(compared, Forecasts):
         return Prediction(note, profile.name, profile.provider, profile.threads, profile.versions)
     least = compared.least
-    figures = (least.original, least.candidate, least.ratio, least.error, least.known)
+    figures = (least.original, least.candidate, least.ratio, least.doubt, least.known)
     return Prediction(note, profile.name, profile.provider, profile.threads, profile.versions, *figures)
 
 

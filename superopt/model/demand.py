@@ -45,13 +45,15 @@ _PARTS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
 class Demand:
     """Operations of one of the `KINDS`; bytes that are read and written once each, `weights` of them constant.
 
-    A multiplication and an addition count 1 each; of other than products, each element that is made or read counts 1.
+    A multiplication and an addition count 1 each; of other than products, each element that is made or read counts 1. Where a
+    node works in `steps`, each of which waits for the one before it, all numbers are those of one step.
     """
 
     kind: str
     operations: float
     moved: int
     weights: int
+    steps: int = 1
 
 
 def demand(signature: Sequence[Json], outputs: Sequence[Operand | None]) -> Demand:
@@ -65,6 +67,8 @@ def demand(signature: Sequence[Json], outputs: Sequence[Operand | None]) -> Dema
         return Demand(ELEMENT, 0, 0, 0)
     shapes = [None if entry is None else tuple(entry[2]) for entry in inputs]
     moved = read + sum(o.bytes for o in made)
+    if op_type in _RECURRENT and made:
+        return _recurrence(shapes, np_dtype(inputs[2][1]).itemsize)
     counted = _COUNTED.get(op_type)
     if counted is not None and shapes and made:
         kind, operations = counted(attributes, shapes, made[0].shape)
@@ -119,9 +123,11 @@ def _einsum(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, f
     return PRODUCT, 2.0 * max(math.prod(extents.values()), math.prod(made))
 
 
-def _recurrence(_: Attributes, shapes: Shapes, __: Shape) -> tuple[str, float]:
-    steps = math.prod(_of(shapes, 0)[:2])
-    return PRODUCT, 2.0 * steps * (math.prod(_of(shapes, 1)) + math.prod(_of(shapes, 2)))
+def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
+    """A step's products with what comes in and with the state, the recurrent weights read anew."""
+    steps, batch = _of(shapes, 0)[:2]
+    inward, recurrent = math.prod(_of(shapes, 1)), math.prod(_of(shapes, 2))
+    return Demand(PRODUCT, 2.0 * batch * (inward + recurrent), recurrent * itemsize, recurrent * itemsize, steps)
 
 
 def _attention(_: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
@@ -145,7 +151,6 @@ _COUNTED: Mapping[str, Callable[[Attributes, Shapes, Shape], tuple[str, float]]]
     "ConvTranspose": _transposed_convolution,
     **dict.fromkeys(("MatMul", "FusedMatMul", "Gemm", "FusedGemm", "TransposeMatMul"), _product),
     "Einsum": _einsum,
-    **dict.fromkeys(sorted(_RECURRENT), _recurrence),
     "Attention": _attention,
     "MultiHeadAttention": _heads,
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"), _window),

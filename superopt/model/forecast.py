@@ -20,7 +20,7 @@ from superopt.model.roofline import Roofline
 from superopt.model.session import Device, Loadable
 
 SIGMAS = 2.0
-"""By how many standard deviations of its own error a predicted gain has to be above 0."""
+"""By how many standard deviations prices are taken to err against a gain, for it to be believed."""
 _BODIES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
@@ -44,15 +44,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Two models' predicted seconds a run; `error` is the standard deviation of their difference, `known` as in `Plan`.
+    """Two models' predicted seconds a run; `doubt` is how much less the candidate may save, `known` as in `Plan`.
 
-    Only nodes that one has and the other has not, or has less often, can make that difference wrong: equal ones have equal
-    errors and cancel, and the errors of different ones are taken to be independent.
+    Only nodes that one has and the other has not, or has less often, can make the difference wrong: equal ones have equal
+    errors and cancel. Nodes that go may be cheaper than their price by `SIGMAS` of its standard deviations, and those that come
+    dearer; the errors of different ones are taken to be independent.
     """
 
     original: float
     candidate: float
-    error: float
+    doubt: float
     known: float
 
     @property
@@ -62,8 +63,8 @@ class Forecast:
 
     @property
     def gains(self) -> bool:
-        """Whether the candidate is faster by more than `SIGMAS` of the prediction's own errors."""
-        return self.original - self.candidate > SIGMAS * self.error
+        """Whether the candidate saves more than is in doubt."""
+        return self.original - self.candidate > self.doubt
 
     @property
     def faster(self) -> bool:
@@ -82,7 +83,7 @@ def forecast(before: Plan, after: Plan) -> Forecast:
     for name in {**before.nodes, **after.nodes}:
         price = (before.nodes.get(name) or after.nodes[name])[0]
         change = _count(after, name) - _count(before, name)
-        variance += (change * price.deviation) ** 2
+        variance += (change * price.doubt(math.copysign(SIGMAS, change))) ** 2
     return Forecast(before.seconds, after.seconds, math.sqrt(variance), min(before.known, after.known))
 
 

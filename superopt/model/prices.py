@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,9 +24,9 @@ Numbers: TypeAlias = "npt.NDArray[np.float64]"
 KNOWN_ERROR = 0.1
 """The relative error of a known time: nodes timed alone sum to 0.89 to 0.99 of what a model takes end to end."""
 UNFOUNDED = math.log(2)
-"""The logarithm of the factor by which the roofline is taken to err where too few times are known to tell."""
-_ENOUGH = 20
-"""Known nodes from which on the roofline's error is what it is on them."""
+"""The logarithm of the factor by which the roofline is taken to err, at least, for an operator that is not known."""
+_ENOUGH = 5
+"""Known operators from which on they say how far the roofline is off for another one."""
 _PRIOR = 0.1
 """What the roofline as it is weighs against similar nodes; one that is alike in all numbers weighs 1."""
 _ONE_SIGMA = 0.68
@@ -42,10 +41,11 @@ class Price:
     error: float
     known: bool
 
-    @property
-    def deviation(self) -> float:
-        """The seconds by which the price may be short, at one standard deviation."""
-        return self.seconds * math.expm1(self.error)
+    def doubt(self, sigmas: float) -> float:
+        """The seconds by which the price may be too low, at so many standard deviations; too high, by minus what is given for a
+        negative number of them.
+        """
+        return self.seconds * math.expm1(sigmas * self.error)
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,17 @@ class Prices:
         seconds = self.profile.roofline.seconds(wanted, cold=cold)
         group = self._group(signature[1], wanted.kind)
         if group is None:
-            return Price(seconds, self.roofline_error, known=False)
-        correction, error = group.correction(_coordinates(wanted, cold=cold), self.roofline_error)
+            return Price(seconds, self.unseen_error, known=False)
+        correction, error = group.correction(_coordinates(wanted, cold=cold), self.unseen_error)
         return Price(seconds * math.exp(correction), max(error, KNOWN_ERROR), known=False)
 
     @cached_property
-    def roofline_error(self) -> float:
-        """How far off the roofline alone is at two thirds of the known nodes at most, as a logarithm."""
-        off = [*map(abs, self.roofline_errors())]
-        return statistics.quantiles(off, n=100)[round(100 * _ONE_SIGMA) - 1] if len(off) >= _ENOUGH else UNFOUNDED
+    def unseen_error(self) -> float:
+        """How far off the roofline alone is taken to be for an operator of which no node is known, as a logarithm: as far as it
+        is, on average, for two thirds of the known operators at most, and by a factor of two at least.
+        """
+        off = [abs(float(np.mean([self._off(known) for known in similar]))) for similar in self._similar.values()]
+        return max(UNFOUNDED, float(np.quantile(off, _ONE_SIGMA))) if len(off) >= _ENOUGH else UNFOUNDED
 
     def errors(self) -> list[float]:
         """For each known node, the logarithm of its time over the price that it would have were it not known."""
@@ -122,7 +124,7 @@ class Prices:
         group = self._group(*key)
         assert group is not None, "there is a known node"
         at, place = _coordinates(wanted, cold=known.cold), self._places[id(known)]
-        correction, _ = group.correction(at, self.roofline_error, leave_out=place)
+        correction, _ = group.correction(at, self.unseen_error, leave_out=place)
         seconds = self.profile.roofline.seconds(wanted, cold=known.cold)
         return self._net(known), seconds * math.exp(correction)
 

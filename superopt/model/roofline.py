@@ -37,7 +37,7 @@ class Roofline:
         computing = wanted.operations / rate(self.rates[wanted.kind], wanted.operations) if wanted.operations else 0.0
         moving = wanted.moved / rate(self.traffic, wanted.moved) if wanted.moved else 0.0
         fetching = wanted.weights / self.memory if cold else 0.0
-        return self.node + max(computing, moving, fetching)
+        return self.node + wanted.steps * max(computing, moving, fetching)
 
     @property
     def peaks(self) -> tuple[float, float]:

@@ -88,7 +88,7 @@ class Environment:
 class Prediction:
     """The device that a model was optimized for though it is not here, and the seconds a run that its profile predicts there.
 
-    `note` says that nothing was measured. `error` is the standard deviation of the predicted difference in seconds, `known` the
+    `note` says that nothing was measured. `doubt` is how many of the saved seconds its errors may take away, `known` the
     share of the time in nodes that were measured on that device. There are no figures where no candidate was priced.
     """
 
@@ -100,7 +100,7 @@ class Prediction:
     original: float | None = None
     optimized: float | None = None
     speedup: float | None = None
-    error: float | None = None
+    doubt: float | None = None
     known: float | None = None
 
 
@@ -220,9 +220,9 @@ def _run(report: Report) -> Table:
 
 
 def _predicted(table: Table, p: Prediction) -> None:
-    if p.original is not None and p.optimized is not None and p.error is not None and p.known is not None:
+    if p.original is not None and p.optimized is not None and p.doubt is not None and p.known is not None:
         change = f"{duration(p.original)} to {duration(p.optimized)}, {p.speedup:.3f}x"
-        saved = f"{duration(p.original - p.optimized)} saved, give or take {duration(p.error)}"
+        saved = f"{duration(p.original - p.optimized)} saved, {duration(p.doubt)} of it in doubt"
         table.add_row("predicted", f"{change} ({saved}; {p.known:.0%} of the time in nodes measured there)")
     table.add_row("note", escape(p.note))
 
