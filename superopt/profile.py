@@ -1,4 +1,4 @@
-"""FLOW 3, what a device can do: calibrate -> time the nodes of models -> say what is known, and what is predicted from it."""
+"""FLOW 4, what a device can do: calibrate -> time the nodes of models -> say what is known, and what is predicted from it."""
 
 from __future__ import annotations
 

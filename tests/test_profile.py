@@ -33,7 +33,9 @@ from superopt.model.roofline import Roofline, fitted, rate
 from superopt.model.session import Device
 from superopt.profile import profile
 from superopt.report.optimization import summary
+from superopt.rewrite.roofline import Machine
 from superopt.rule import parse_rules
+from superopt.segments import MACHINES, machine
 from tests.models import model, weight
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -160,6 +162,15 @@ def test_rates_lie_on_lines_between_the_points_that_were_measured() -> None:
     assert [amount for amount, _ in curve] == [100, 10_000]
     assert rate(curve, 1000) == pytest.approx(math.sqrt(1e8 * 1e9))
     assert (rate(curve, 1), rate(curve, 1e9)) == pytest.approx((1e8, 1e9))
+
+
+def test_estimates_are_those_of_the_device_once_it_is_calibrated() -> None:
+    clock = Clock(CPU)
+    assert machine(clock) == MACHINES["cpu"]
+    clock.cache.put(["roofline", CPU.identity], SIMPLE.as_json())
+    assert machine(clock) == Machine(operations=1e9, traffic=1e10, launch=1e-6 + 1e-7)
+    clock.cache.put(["roofline", CPU.identity], "of another version")
+    assert machine(clock) == MACHINES["cpu"]
 
 
 def test_a_node_takes_as_long_as_what_it_needs_most_of() -> None:
@@ -403,17 +414,20 @@ def test_a_model_without_a_price_is_returned_as_it_is(saved: Callable[[DevicePro
     assert "no predicted time on Simple" in optimized.report.reason
 
 
+@pytest.mark.parametrize("name", ["rows", ""])
 def test_open_dimensions_are_priced_at_the_sizes_that_matter(
-    monkeypatch: pytest.MonkeyPatch, saved: Callable[[DeviceProfile], Path]
+    name: str, monkeypatch: pytest.MonkeyPatch, saved: Callable[[DeviceProfile], Path]
 ) -> None:
     use(monkeypatch, FACTOR)
     proto = branches()
     for port in (*proto.graph.input, *proto.graph.output):
-        port.type.tensor_type.shape.dim[0].dim_param = "rows"
+        port.type.tensor_type.shape.dim[0].dim_param = name
     path = saved(simple())
     figures = []
     for rows in (8, 64):
-        report = superopt.optimize(proto, budget=10.0, moves=("rules",), device_profile=path, shapes=[{"rows": rows}]).report
+        report = superopt.optimize(
+            proto, budget=10.0, moves=("rules",), device_profile=path, shapes=[{name or "x.0": rows}]
+        ).report
         assert report.accepted
         assert report.prediction is not None
         figures.append(report.prediction.original)

@@ -75,6 +75,7 @@ class Clock:
     """
 
     portable = False
+    """Whether graphs are optimized without the layouts that this machine's processor alone prefers."""
 
     def __init__(self, device: Device, cache: Cache | None = None, *, resident: int = 0, together: bool = False) -> None:
         self.device = device
@@ -217,7 +218,7 @@ class Clock:
         opsets = tuple((o.domain, o.version) for o in optimized.opset_import)
         known: dict[str, Operand] = {t.name: Operand(t.data_type, tuple(t.dims), t) for t in graph.initializer}
         for port in (*graph.value_info, *graph.input, *graph.output):
-            operand = _static(port)
+            operand = _static(port, sizes)
             if operand is not None:
                 known.setdefault(port.name, operand)
         kernels: list[Kernel] = []
@@ -347,12 +348,17 @@ def _boundary(graph: onnx.GraphProto) -> list[bool]:
     return [artefact(node) for node in graph.node]
 
 
-def _static(port: ValueInfoProto) -> Operand | None:
-    """The kind of a value whose shape is known."""
+def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Operand | None:
+    """The kind of a value whose shape is known, `sizes` put in for open dimensions."""
     kind = port.type.tensor_type
-    if not kind.elem_type or not kind.HasField("shape") or not all(d.HasField("dim_value") for d in kind.shape.dim):
+    if not kind.elem_type or not kind.HasField("shape"):
         return None
-    return Operand(kind.elem_type, tuple(d.dim_value for d in kind.shape.dim))
+    names = (d.dim_param or f"{port.name}.{axis}" for axis, d in enumerate(kind.shape.dim))
+    extents = (
+        d.dim_value if d.HasField("dim_value") else (sizes or {}).get(n) for n, d in zip(names, kind.shape.dim, strict=True)
+    )
+    shape = tuple(n for n in extents if n is not None)
+    return Operand(kind.elem_type, shape) if len(shape) == len(kind.shape.dim) else None
 
 
 def structure(model: ModelProto) -> str:
