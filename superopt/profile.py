@@ -125,7 +125,7 @@ def _model_time(timed: _Timed, prices: Prices) -> ModelTime:
     if timed.reason:
         return ModelTime(timed.model, reason=timed.reason)
     both = [prices.beside(kernel.signature(), cold=timed.cold) for kernel in timed.kernels]
-    measured, predicted = (math.fsum(column) for column in zip(*both, strict=True)) if both else (0.0, 0.0)
+    measured, predicted = math.fsum(seconds for seconds, _ in both), math.fsum(price.seconds for _, price in both)
     return ModelTime(timed.model, len(timed.kernels), measured, predicted)
 
 

@@ -142,7 +142,7 @@ def test_operations_are_those_of_the_definition() -> None:
     pool = ["", "MaxPool", 12, [["kernel_shape", [3, 3]]], [image], [True]]
     assert (demand(pool, made(1, 16, 8, 8)).kind, demand(pool, made(1, 16, 8, 8)).operations) == (WINDOW, 16 * 64 * 9)
     lstm = ["", "LSTM", 14, [], [[0, 1, [20, 2, 8], False], [1, 1, [1, 64, 8], True], [2, 1, [1, 64, 16], True]], [True]]
-    assert demand(lstm, made(20, 1, 2, 16)) == Demand(PRODUCT, 2 * 2 * 64 * (8 + 16), 4 * 64 * 16, 4 * 64 * 16, steps=20)
+    assert demand(lstm, made(20, 1, 2, 16)) == Demand(PRODUCT, 2 * 2 * 64 * (8 + 16), 4 * 64 * 16, 0, steps=20)
     tanh = ["", "Tanh", 13, [], [image], [True]]
     assert demand(tanh, made(1, 16, 10, 10)) == Demand(FUNCTION, 1600, 2 * 6400, 0)
 

@@ -124,10 +124,10 @@ def _einsum(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, f
 
 
 def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
-    """A step's products with what comes in and with the state, the recurrent weights read anew."""
+    """A step's products with what comes in and with the state; the recurrent weights are read anew, from a cache."""
     steps, batch = _of(shapes, 0)[:2]
     inward, recurrent = math.prod(_of(shapes, 1)), math.prod(_of(shapes, 2))
-    return Demand(PRODUCT, 2.0 * batch * (inward + recurrent), recurrent * itemsize, recurrent * itemsize, steps)
+    return Demand(PRODUCT, 2.0 * batch * (inward + recurrent), recurrent * itemsize, 0, steps)
 
 
 def _attention(_: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:

@@ -48,24 +48,6 @@ class Price:
         return self.seconds * math.expm1(sigmas * self.error)
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Nodes of one operator: their coordinates, and how far the roofline is off for each, in logarithms."""
-
-    coordinates: Numbers
-    off: Numbers
-
-    def correction(self, at: Numbers, spread: float, leave_out: int | None = None) -> tuple[float, float]:
-        """By how much to correct the roofline there, as similar nodes say, and how far these are from what is said of them."""
-        weights = np.exp(-np.abs(self.coordinates - at).sum(axis=1))
-        if leave_out is not None:
-            weights[leave_out] = 0.0
-        total = float(weights.sum()) + _PRIOR
-        mean = float(weights @ self.off) / total
-        variance = (float(weights @ (self.off - mean) ** 2) + _PRIOR * spread**2) / total
-        return mean, math.sqrt(variance)
-
-
 class Prices:
     """What nodes cost on the device of the profile.
 
@@ -75,71 +57,61 @@ class Prices:
 
     def __init__(self, profile: DeviceProfile) -> None:
         self.profile = profile
-        self._known = {_name(known.signature, cold=known.cold): known for known in profile.kernels}
-        self._similar: dict[tuple[str, str], list[Known]] = {}
-        self._places: dict[int, int] = {}
-        for known in profile.kernels:
-            wanted = demand(known.signature, known.timing.outputs)
-            similar = self._similar.setdefault((known.signature[1], wanted.kind), [])
-            self._places[id(known)] = len(similar)
-            similar.append(known)
-        self._groups: dict[tuple[str, str], _Group] = {}
+        self._numbers = {_name(known.signature, cold=known.cold): n for n, known in enumerate(profile.kernels)}
+        self._wanted = [demand(known.signature, known.timing.outputs) for known in profile.kernels]
+        self._coordinates = np.array([_place(w, cold=k.cold) for w, k in zip(self._wanted, profile.kernels, strict=True)])
+        self._off = np.array([*map(self._off_by, profile.kernels, self._wanted)])
+        self._similar: dict[tuple[str, str], list[int]] = {}
+        for number, (known, wanted) in enumerate(zip(profile.kernels, self._wanted, strict=True)):
+            self._similar.setdefault((known.signature[1], wanted.kind), []).append(number)
 
     def price(self, signature: Json, outputs: Sequence[Operand | None], *, cold: bool) -> Price:
         """The price of a node, `signature` being that of `Kernel.signature`; if `cold`, its weights are in no cache."""
-        known = self._known.get(_name(signature, cold=cold))
-        if known is not None:
-            return Price(self._net(known), KNOWN_ERROR, known=True)
-        wanted = demand(signature, outputs)
-        seconds = self.profile.roofline.seconds(wanted, cold=cold)
-        group = self._group(signature[1], wanted.kind)
-        if group is None:
-            return Price(seconds, self.unseen_error, known=False)
-        correction, error = group.correction(_coordinates(wanted, cold=cold), self.unseen_error)
-        return Price(seconds * math.exp(correction), max(error, KNOWN_ERROR), known=False)
+        number = self._numbers.get(_name(signature, cold=cold))
+        if number is not None:
+            return Price(self._net(self.profile.kernels[number]), KNOWN_ERROR, known=True)
+        return self._predicted(signature[1], demand(signature, outputs), cold=cold)
+
+    def beside(self, signature: Json, *, cold: bool) -> tuple[float, Price]:
+        """The seconds of a known node, and the price that it would have were it not known."""
+        return self._beside(self._numbers[_name(signature, cold=cold)])
 
     @cached_property
     def unseen_error(self) -> float:
         """How far off the roofline alone is taken to be for an operator of which no node is known, as a logarithm: as far as it
         is, on average, for two thirds of the known operators at most, and by a factor of two at least.
         """
-        off = [abs(float(np.mean([self._off(known) for known in similar]))) for similar in self._similar.values()]
-        return max(UNFOUNDED, float(np.quantile(off, _ONE_SIGMA))) if len(off) >= _ENOUGH else UNFOUNDED
+        means = [abs(float(self._off[numbers].mean())) for numbers in self._similar.values()]
+        return max(UNFOUNDED, float(np.quantile(means, _ONE_SIGMA))) if len(means) >= _ENOUGH else UNFOUNDED
 
     def errors(self) -> list[float]:
         """For each known node, the logarithm of its time over the price that it would have were it not known."""
-        return [math.log(measured / priced) for measured, priced in map(self._beside, self.profile.kernels)]
+        both = map(self._beside, range(len(self._wanted)))
+        return [math.log(measured / price.seconds) for measured, price in both]
 
     def roofline_errors(self) -> list[float]:
         """For each known node, the logarithm of its time over what the roofline alone says."""
-        return [*map(self._off, self.profile.kernels)]
+        return [float(off) for off in self._off]
 
-    def beside(self, signature: Json, *, cold: bool) -> tuple[float, float]:
-        """The seconds of a known node, and those of the price that it would have were it not known."""
-        return self._beside(self._known[_name(signature, cold=cold)])
+    def _beside(self, number: int) -> tuple[float, Price]:
+        known = self.profile.kernels[number]
+        price = self._predicted(known.signature[1], self._wanted[number], cold=known.cold, without=number)
+        return self._net(known), price
 
-    def _beside(self, known: Known) -> tuple[float, float]:
-        wanted = demand(known.signature, known.timing.outputs)
-        key = known.signature[1], wanted.kind
-        group = self._group(*key)
-        assert group is not None, "there is a known node"
-        at, place = _coordinates(wanted, cold=known.cold), self._places[id(known)]
-        correction, _ = group.correction(at, self.unseen_error, leave_out=place)
-        seconds = self.profile.roofline.seconds(wanted, cold=known.cold)
-        return self._net(known), seconds * math.exp(correction)
+    def _predicted(self, op_type: str, wanted: Demand, *, cold: bool, without: int | None = None) -> Price:
+        """The price of a node that is not known, or is not to be."""
+        seconds = self.profile.roofline.seconds(wanted, cold=cold)
+        similar = [number for number in self._similar.get((op_type, wanted.kind), ()) if number != without]
+        if not similar:
+            return Price(seconds, self.unseen_error, known=False)
+        weights = np.exp(-np.abs(self._coordinates[similar] - _place(wanted, cold=cold)).sum(axis=1))
+        total = float(weights.sum()) + _PRIOR
+        mean = float(weights @ self._off[similar]) / total
+        variance = (float(weights @ (self._off[similar] - mean) ** 2) + _PRIOR * self.unseen_error**2) / total
+        return Price(seconds * math.exp(mean), max(math.sqrt(variance), KNOWN_ERROR), known=False)
 
-    def _group(self, op_type: str, kind: str) -> _Group | None:
-        key = op_type, kind
-        if key not in self._groups and key in self._similar:
-            similar = self._similar[key]
-            places = [_coordinates(demand(k.signature, k.timing.outputs), cold=k.cold) for k in similar]
-            self._groups[key] = _Group(np.array(places), np.array([self._off(known) for known in similar]))
-        return self._groups.get(key)
-
-    def _off(self, known: Known) -> float:
-        roofline = self.profile.roofline
-        wanted = demand(known.signature, known.timing.outputs)
-        return math.log(self._net(known) / roofline.seconds(wanted, cold=known.cold))
+    def _off_by(self, known: Known, wanted: Demand) -> float:
+        return math.log(self._net(known) / self.profile.roofline.seconds(wanted, cold=known.cold))
 
     def _net(self, known: Known) -> float:
         """A known node's time within a longer graph."""
@@ -162,7 +134,7 @@ def _name(signature: Json, *, cold: bool) -> str:
     return text_of([cold, signature])
 
 
-def _coordinates(wanted: Demand, *, cold: bool) -> Numbers:
+def _place(wanted: Demand, *, cold: bool) -> Numbers:
     """Where a node lies among those of its operator: similar ones are near."""
     logarithms = (math.log(max(amount, 1)) for amount in (wanted.operations, wanted.moved, wanted.weights))
     return np.array([*logarithms, float(cold)])
