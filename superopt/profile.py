@@ -82,10 +82,11 @@ def profile(
         roofline = calibrated(Clock(device, times))
         run = [_timed(path, device, times, shapes, told) for path in models]
         known = profiled(device, roofline, times)
+        unkept = times.error
         others = Counter(str(key[1]) for key, _ in times.entries("kernel") if key[1] != device.identity)
     prices = Prices(known)
     rows = tuple(_model_time(timing, prices) for timing in run)
-    return Profile(known, _report(known, prices, rows, dict(sorted(others.items()))))
+    return Profile(known, _report(known, prices, rows, dict(sorted(others.items())), unkept))
 
 
 # ---------------------------------------------------------------- models
@@ -132,7 +133,9 @@ def _model_time(timed: _Timed, prices: Prices) -> ModelTime:
 # ---------------------------------------------------------------- the report
 
 
-def _report(known: DeviceProfile, prices: Prices, models: tuple[ModelTime, ...], others: Mapping[str, int]) -> Profiling:
+def _report(
+    known: DeviceProfile, prices: Prices, models: tuple[ModelTime, ...], others: Mapping[str, int], unkept: str
+) -> Profiling:
     roofline = known.roofline
     longest = sorted(known.kernels, key=lambda k: (-k.timing.seconds, k.text))[:LONGEST]
     return Profiling(
@@ -151,6 +154,7 @@ def _report(known: DeviceProfile, prices: Prices, models: tuple[ModelTime, ...],
         corrected=_errors(prices.errors()),
         models=models,
         others=others,
+        unkept=unkept,
     )
 
 

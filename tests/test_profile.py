@@ -261,6 +261,22 @@ def test_imported_times_are_not_measured_again(here: Path, tmp_path: Path, monke
     assert Clock(CPU, Cache(cache)).seconds(branches()) == Clock(CPU, Cache(here.parent / "times.sqlite")).seconds(branches())
 
 
+def test_a_gpu_has_no_last_level_and_reads_back(saved: Callable[[DeviceProfile], Path]) -> None:
+    gpu = replace(simple(provider="cuda"), roofline=replace(SIMPLE, last_level=1 << 62))
+    assert read(saved(gpu)) == gpu
+    assert not ForecastClock(CPU, Prices(gpu), resident=1 << 40).cold
+    assert ForecastClock(CPU, Prices(simple()), resident=1 << 40).cold
+
+
+def test_a_device_is_described_where_no_time_can_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(branches(2), tmp_path / "m.onnx")
+    (tmp_path / "times.sqlite").write_bytes(b"no database, but long enough to be taken for one" * 100)
+    arguments = ["profile", str(tmp_path / "m.onnx"), "--cache", str(tmp_path / "times.sqlite")]
+    assert cli.main([*arguments, "--export", str(tmp_path / "device.json")]) == 0
+    assert "not kept" in capsys.readouterr().out
+    assert {known.signature[1] for known in read(tmp_path / "device.json").kernels} >= {"MatMul", "Sin"}
+
+
 def test_times_that_are_there_outlast_an_import(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "times.sqlite")
     first, second = (simple(known(8, seconds)) for seconds in (1e-5, 2e-5))

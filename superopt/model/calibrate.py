@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from onnx import ModelProto, TensorProto, helper
 
-from superopt.model.demand import CONVOLUTION, DEPTHWISE, ELEMENT, FUNCTION, KINDS, PRODUCT, REDUCTION, WINDOW, demand
+from superopt.model.demand import CONVOLUTION, DEPTHWISE, ELEMENT, FUNCTION, KINDS, PRODUCT, REDUCTION, WINDOW, Demand, demand
 from superopt.model.hardware import cache_sizes
 from superopt.model.kernel import last_level_cache
 from superopt.model.measure import Clock
@@ -29,6 +28,8 @@ _SIDES = {
 }
 """The sides of the operands of each kind: of matrices, or of images of 64 channels."""
 _CHANNELS = 64
+_UNBOUNDED = 1 << 62
+"""Bytes that no model's weights have: those on a GPU are timed where they are."""
 
 
 def calibrated(clock: Clock) -> Roofline:
@@ -60,18 +61,21 @@ def _measured(clock: Clock) -> Roofline:
     call, node = clock.overhead
     rates = {kind: fitted(measured) for kind, measured in points.items()}
     curve = fitted(traffic)
-    last_level, caches = (last_level_cache(), cache_sizes()) if clock.device.provider == "cpu" else (sys.maxsize, ())
+    last_level, caches = (last_level_cache(), cache_sizes()) if clock.device.provider == "cpu" else (_UNBOUNDED, ())
     return Roofline(rates, curve, curve[-1][1], call, node, last_level, caches)
 
 
 def _point(clock: Clock, model: ModelProto) -> tuple[float, float, float]:
-    """Operations and bytes of the model's one node, and its seconds beyond what every node costs."""
-    _, node = clock.overhead
-    (kernel,) = clock.kernels(model)
-    timing = clock.timing(kernel)
-    wanted = demand(kernel.signature(), timing.outputs)
-    net = clock.net(timing.seconds)
-    return wanted.operations, wanted.moved, max(net - node, net / 10)
+    """Operations and bytes of the model's operator, and the seconds of its nodes beyond what every node costs."""
+    wanted: list[Demand] = []
+    seconds = 0.0
+    for kernel in clock.kernels(model):
+        timing = clock.timing(kernel)
+        net = clock.net(timing.seconds)
+        seconds += max(net - clock.overhead[1], net / 10)
+        wanted.append(demand(kernel.signature(), timing.outputs))
+    most = max(wanted, key=lambda each: each.operations)
+    return most.operations, most.moved, seconds
 
 
 def _models(kind: str, side: int) -> Iterator[ModelProto]:

@@ -57,7 +57,9 @@ class Errors:
 
 @dataclass(frozen=True)
 class Profiling:
-    """One run of `superopt profile`. `others` counts the known nodes of other devices in the cache, by device."""
+    """One run of `superopt profile`. `others` counts the known nodes of other devices in the cache, by device; `unkept` says
+    why times are not kept, where they are not.
+    """
 
     device: str
     provider: str
@@ -74,6 +76,7 @@ class Profiling:
     corrected: Errors | None
     models: tuple[ModelTime, ...]
     others: Mapping[str, int]
+    unkept: str = ""
 
 
 def profiling_tables(found: Profiling) -> RenderableType:
@@ -136,6 +139,8 @@ def _known(found: Profiling) -> Table:
             table.add_row(name, f"right within a factor of {bounds}")
     for device, count in found.others.items():
         table.add_row("also known", f"{count} nodes of {escape(device)}")
+    if found.unkept:
+        table.add_row("not kept", escape(found.unkept))
     return table
 
 
