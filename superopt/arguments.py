@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
     commands = top.add_subparsers(title="commands", required=True, metavar="command")
     _add_optimize(commands)
+    _add_profile(commands)
     _add_verify(commands)
     _add_generate(commands)
     _add_prove(commands)
@@ -41,7 +42,10 @@ def _add_optimize(commands: Commands) -> None:
     about = "sizes of an open dimension of the inputs at which to be fast, given once for each; it stays open"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     about = "measure, first, which of ONNX Runtime's own optimizers sessions should do without, and optimize for those"
-    command.add_argument("--tune", action="store_true", help=about)
+    measuring = command.add_mutually_exclusive_group()
+    measuring.add_argument("--tune", action="store_true", help=about)
+    about = "optimize for the device that `superopt profile --export` described there: nothing is measured, times are predicted"
+    measuring.add_argument("--device-profile", type=Path, metavar="FILE", help=about)
     about = f"what the search may do: {', '.join(MOVES)}, or {','.join(MOVES)} (default)"
     command.add_argument("--moves", type=choices(*MOVES), default=MOVES, metavar="M,M", help=about)
     about = "error of rounding allowed, as a multiple of the original's (4)"
@@ -53,6 +57,22 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--certificate", type=Path, metavar="FILE", help=about)
     command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
     command.set_defaults(run="optimize")
+
+
+def _add_profile(commands: Commands) -> None:
+    about = "Measure how fast this device is, and the nodes of models, and show what is known of it."
+    command = commands.add_parser("profile", help="measure a device, and describe it to other machines", description=about)
+    command.add_argument("model", type=Path, nargs="*", metavar="MODEL", help="models whose nodes are timed")
+    command.add_argument("--provider", default="cpu", help="what is measured: cpu (default) or cuda")
+    command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
+    about = "sizes of an open dimension of the models, given once for each"
+    command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
+    about = "write a device profile there, all that is known of the device, for `superopt optimize --device-profile`"
+    command.add_argument("--export", type=Path, metavar="FILE", help=about)
+    about = "keep the times of this device profile too, from a machine of the same kind, say; may be given several times"
+    command.add_argument("--import", dest="merge", type=Path, action="append", default=[], metavar="FILE", help=about)
+    command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
+    command.set_defaults(run="profile")
 
 
 def _add_verify(commands: Commands) -> None:

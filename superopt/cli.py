@@ -21,8 +21,10 @@ from superopt.errors import StoreError, SuperoptError, UnprovedError, Unreadable
 from superopt.execute import collecting_rarely
 from superopt.model.dimensions import combinations
 from superopt.model.save import save_text, writable
+from superopt.profile import profile
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
+from superopt.report.profiling import profiling_tables
 from superopt.report.progress import Listener, Progress
 from superopt.report.proof import verdicts
 from superopt.report.reading import listed, shown, told
@@ -92,6 +94,7 @@ def run_optimize(options: argparse.Namespace) -> int:
             tolerance=options.tolerance,
             growth=options.growth,
             moves=options.moves,
+            device_profile=options.device_profile,
             progress=listener,
         )
     optimized.save(options.target)
@@ -100,6 +103,26 @@ def run_optimize(options: argparse.Namespace) -> int:
     if options.certificate is not None:
         save_text(optimized.certificate, options.certificate)
     out.print(summary(optimized.report))
+    return 0
+
+
+def run_profile(options: argparse.Namespace) -> int:
+    """`superopt profile`: what is known of the device is on the terminal and, if wanted, in a file."""
+    if options.export is not None:
+        writable(options.export)
+    with shown_progress() as listener:
+        found = profile(
+            options.model,
+            provider=options.provider,
+            threads=options.threads,
+            shapes=combinations(dict(options.shape)),
+            cache=options.cache,
+            merged=options.merge,
+            progress=listener,
+        )
+    if options.export is not None:
+        found.save(options.export)
+    out.print(profiling_tables(found.report))
     return 0
 
 
@@ -335,6 +358,7 @@ def run_rules_derive(options: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": run_optimize,
+    "profile": run_profile,
     "verify": run_verify,
     "generate": run_generate,
     "prove": run_prove,

@@ -107,3 +107,9 @@ class CertificateError(SuperoptError):
     """A certificate that cannot be read, is of other models, or says of a step what is not shown to be right."""
 
     exit_code = 28
+
+
+class ProfileError(SuperoptError):
+    """A device profile that cannot be read, is no such file, or is of another provider than was asked for."""
+
+    exit_code = 29

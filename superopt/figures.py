@@ -8,20 +8,39 @@ import platform
 from superopt.model.check import Check
 from superopt.model.compare import Comparison
 from superopt.model.everywhere import Compared
+from superopt.model.forecast import ForecastClock, Forecasts
 from superopt.model.session import Device, runtime
 from superopt.model.tuning import Tuning
-from superopt.report.optimization import Environment, Rounding, SessionTuning, Timing
+from superopt.report.optimization import Environment, Prediction, Rounding, SessionTuning, Timing
 
 
-def reason(compared: Compared | None, details: str, *, accepted: bool) -> str:
+def reason(compared: Compared | Forecasts | None, details: str, *, accepted: bool) -> str:
     """Why the rewritten model is returned, or is not."""
     if compared is None:
         return f"nothing faster was found{details}; the original is kept"
     ratios = sorted(c.ratio for _, c in compared.at)
+    span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+    if isinstance(compared, Forecasts):
+        verdict = f"predicted to be {span} times as fast as the original"
+        doubt = "which is within the errors of the prediction, or the margin; the original is kept"
+        return f"{verdict}{details}" if accepted else f"{verdict}, {doubt}"
     if accepted:
-        span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
         return f"{span} times as fast as the original{details}"
     return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
+
+
+def prediction(clock: ForecastClock | None, compared: Compared | Forecasts | None) -> Prediction | None:
+    """For what device times were predicted, where they were, and what was predicted of the models."""
+    if clock is None:
+        return None
+    profile = clock.prices.profile
+    device = f"{profile.name}, {profile.provider}, {profile.threads} threads"
+    note = f"nothing was measured on the target device ({device}): times are predicted from its profile"
+    if not isinstance(compared, Forecasts):
+        return Prediction(note, profile.name, profile.provider, profile.threads, profile.versions)
+    least = compared.least
+    figures = (least.original, least.candidate, least.ratio, least.doubt, least.known)
+    return Prediction(note, profile.name, profile.provider, profile.threads, profile.versions, *figures)
 
 
 def timing(c: Comparison) -> Timing:

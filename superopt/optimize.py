@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import tempfile
@@ -12,27 +11,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, overload
 
 from superopt.accuracy import admitted
 from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError
-from superopt.figures import environment, reason, rounding, timing, tuned
+from superopt.figures import environment, prediction, reason, rounding, timing, tuned
 from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check, index_bounds
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_once
 from superopt.model.first import first_run
+from superopt.model.forecast import ForecastClock, Forecasts, forecast_everywhere, unpriced
 from superopt.model.islands import Chart
 from superopt.model.known import with_known_stored
-from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto, count, load, opset_of, tensors
+from superopt.model.load import Loaded, Model, ModelProto, as_proto, count, load, opset_of, tensors
 from superopt.model.measure import Clock
-from superopt.model.save import copy, loadable, parsed, save
+from superopt.model.prices import target
+from superopt.model.save import loadable, parsed
 from superopt.model.session import Device, Loadable
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
 from superopt.mutation import search_mutants
+from superopt.optimized import Optimized
 from superopt.partial.library import library
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
@@ -74,47 +76,6 @@ RETRIES, RETRYING = 3, 15.0
 """How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
 after how many seconds of checking and measuring none is."""
 
-M = TypeVar("M", Model, ModelProto)
-
-
-@dataclass(frozen=True, eq=False)
-class Optimized(Generic[M]):
-    """A model and the report on it.
-
-    `session_entries` are configuration entries with which ONNX Runtime's sessions of it should be made, where that was asked
-    for: the model was measured in such sessions. `source` is the file that already holds exactly this model, if one does;
-    `external` whether the model that was given kept tensors in other files. `evidence` is what its certificate is made of.
-    """
-
-    model: M
-    report: Report
-    evidence: Evidence
-    source: Path | None = None
-    external: bool = False
-
-    @property
-    def session_entries(self) -> dict[str, str]:
-        """For `onnxruntime.SessionOptions.add_session_config_entry`; empty where nothing beats the defaults."""
-        return dict(self.report.tuning.entries) if self.report.tuning is not None else {}
-
-    @functools.cached_property
-    def certificate(self) -> str:
-        """What was done, step by step, as a JSON object with which `superopt verify` checks the model; it is of the model as it
-        is when this is first asked for.
-        """
-        return self.evidence.certificate(as_model(self.model))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """The file at `path` holds the model; tensors that are too large for it, or were external, in `<file name>.data`.
-
-        Raises:
-            TargetError: it cannot be written; files that were there are as they were.
-        """
-        if self.source is not None:
-            copy(self.source, path)
-        else:
-            save(as_model(self.model), path, external=self.external)
-
 
 @overload
 def optimize(
@@ -130,6 +91,7 @@ def optimize(
     tolerance: float = FACTOR,
     growth: float = GROWTH,
     moves: Sequence[str] = MOVES,
+    device_profile: str | os.PathLike[str] | None = None,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
 
@@ -148,6 +110,7 @@ def optimize(
     tolerance: float = FACTOR,
     growth: float = GROWTH,
     moves: Sequence[str] = MOVES,
+    device_profile: str | os.PathLike[str] | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
 
@@ -165,6 +128,7 @@ def optimize(
     tolerance: float = FACTOR,
     growth: float = GROWTH,
     moves: Sequence[str] = MOVES,
+    device_profile: str | os.PathLike[str] | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -176,7 +140,9 @@ def optimize(
     ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate by so much. `growth` is the share of what they are by which the weights
-    may become larger. `moves` are what the search may do, of `MOVES`; with none of them the model stays as it is. `progress` is
+    may become larger. `moves` are what the search may do, of `MOVES`; with none of them the model stays as it is.
+    `device_profile` is the file in which `superopt profile` described a device that is not here: the model is optimized for it
+    by predicted times, nothing is measured, and what is given back gains more than the predictions may err by. `progress` is
     told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
@@ -188,14 +154,19 @@ def optimize(
     Raises:
         ModelNotFoundError, InvalidModelError: the model cannot be loaded, see `model.load` and `model.session`.
         ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
+        ProfileError: the device profile is none, or is of another provider.
         StoreError: the stored rules are not proved as they stand.
         CheckFailedError: the rewritten model is not valid, or strays further from a float64 run than the original.
-        ValueError: there is no such move.
+        ValueError: there is no such move, or sessions are to be tuned for a device that is not here.
     """
     if unknown := set(moves) - {*MOVES}:
         raise ValueError(f"no move {min(unknown)!r}: they are {' and '.join(MOVES)}")
+    if tune and device_profile is not None:
+        raise ValueError("tuning measures sessions, and the device of a profile is not here")
     path = Path(cache) if cache is not None else default_path()
-    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, tolerance, growth, moves)
+    prices = target(device_profile, provider) if device_profile is not None else None
+    device = Device(provider if prices is None else "cpu", threads)
+    run = _Run(device, budget, seed, path, progress or silent, tolerance, growth, moves)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
             rules = admitted(load_rules(), tolerance)
@@ -203,6 +174,10 @@ def optimize(
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
             run.refused, run.short = first_run(original, loaded, run.device, run.sizings)
+            if prices is not None:
+                weights = sum(t.nbytes for t in tensors(loaded.model))
+                run.forecaster = ForecastClock(device, prices, resident=weights)
+                run.refused = run.refused or unpriced(run.forecaster, original, run.sizings)
             run.runs = {} if run.refused else runs(original, run.device, seed=seed, sizes=run.sizings[0].numbers)
         candidate = loaded.model
         if not run.refused:
@@ -239,6 +214,7 @@ class _Run:
     tolerance: float
     growth: float
     moves: Sequence[str] = MOVES
+    forecaster: ForecastClock | None = None
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
@@ -252,7 +228,7 @@ class _Run:
     islands: tuple[int, int] = (0, 0)
     checked: Check | None = None
     tuned: Tuning | None = None
-    compared: Compared | None = None
+    compared: Compared | Forecasts | None = None
     stopped: str = "every segment was searched"
 
     @contextmanager
@@ -270,7 +246,7 @@ class _Run:
         start = time.monotonic()
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
-        clock = Clock(self.device, times, resident=weights, together=self.short)
+        clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
         search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library())
         self.room = room = self.growth * weights + GROWTH_AT_LEAST
         for number, (kind, share) in enumerate(chosen(self.moves).items(), 1):
@@ -314,10 +290,7 @@ class _Run:
             except CheckFailedError as error:
                 failed = failed or error
                 continue
-            with self.phase("measure"):
-                compared = self._compared(original, rewritten, COMPARING / 2 if number else COMPARING)
-                if compared.promising:
-                    compared = self._compared(original, rewritten, COMPARING, again=True)
+            compared = self._judged(original, rewritten, COMPARING / 2 if number else COMPARING)
             if self.compared is None or compared.faster:
                 self.compared, self.checked, self.taken = compared, checked, passes
             if compared.faster:
@@ -325,6 +298,15 @@ class _Run:
         if failed is not None and self.compared is None:
             raise failed
         return candidate
+
+    def _judged(self, original: Loadable, rewritten: Loadable, seconds: float) -> Compared | Forecasts:
+        """How the two models compare: measured, and once more where that may show more, or predicted for a device elsewhere."""
+        if self.forecaster is not None:
+            with self.phase("predict"):
+                return forecast_everywhere(self.forecaster, original, rewritten, self.sizings)
+        with self.phase("measure"):
+            compared = self._compared(original, rewritten, seconds)
+            return self._compared(original, rewritten, COMPARING, again=True) if compared.promising else compared
 
     def _compared(self, original: Loadable, rewritten: Loadable, seconds: float, *, again: bool = False) -> Compared:
         """How the two models compare; what came of it before, where the same two were compared."""
@@ -370,6 +352,7 @@ class _Run:
     def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
         """What there is to say when all is done."""
         accepted = self.compared is not None and self.compared.faster
+        measured = self.compared if isinstance(self.compared, Compared) else None
         return Report(
             model=loaded.label,
             accepted=accepted,
@@ -380,8 +363,9 @@ class _Run:
             nodes_after=count(candidate if accepted else loaded.model),
             rules=applied_rules([gain for taken in self.taken for gain in taken], rules),
             segments=segment_rows(self.searched),
-            timing=None if self.compared is None else timing(self.compared.least),
-            shapes={str(sizing): timing(c) for sizing, c in self.compared.at if sizing.numbers} if self.compared else {},
+            timing=timing(measured.least) if measured else None,
+            shapes={str(sizing): timing(c) for sizing, c in measured.at if sizing.numbers} if measured else {},
+            prediction=prediction(self.forecaster, self.compared),
             rounding=rounding(self.checked, self.tolerance),
             tuning=tuned(self.tuned),
             seconds=dict(self.seconds),

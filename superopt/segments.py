@@ -6,7 +6,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TypeAlias
 
 from superopt.accuracy import is_algorithm
@@ -36,6 +36,7 @@ from superopt.rule import Rule
 LARGE = 100
 """Terms beyond which steps are not measured one by one."""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
+"""What is taken for a device of the provider that was not calibrated."""
 
 Runs: TypeAlias = "Mapping[Scope, float]"
 """How often each body of a model runs when the model runs once; what is not listed does so once."""
@@ -134,10 +135,11 @@ class Search:
         self.clock = clock
         self.opset = opset
         self.sizings = sizings
-        self.machine = MACHINES[clock.device.provider]
+        self.machine = machine(clock)
         self.partial = partial
         texts = [rule.text for rule in (*rules, *(p.rule for p in partial))]
-        self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget]
+        calibration = [*astuple(self.machine)] if clock.roofline is not None else []
+        self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget, *calibration]
         self.tally = Tally()
 
     def gains(
@@ -179,8 +181,7 @@ class Search:
 
     def _with_mutants(self, island: Island) -> Find:
         """`search_mutants` that glances at times with weights in the caches, and keeps what it finds beside the times."""
-        warm = Clock(self.clock.device, self.clock.cache, together=self.clock.together)
-        glanced = Measured(warm, self.opset, dtype=island.dtype.numpy())
+        glanced = Measured(self.clock.warm(), self.opset, dtype=island.dtype.numpy())
         memory = _Memory(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
 
         @functools.wraps(search_mutants)
@@ -262,14 +263,10 @@ class Search:
         return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
     def _holds(self, before: State, found: Found, measured: Measured) -> bool:
-        """Whether a gain that was measured on each by itself is there again when both are timed as wholes, in turns.
-
-        Beyond the noise where wholes are what was measured.
-        """
+        """Whether a second look shows, at one of the sizings, a gain that was found by measuring each by itself."""
         if not computed(found.outputs):
             return True
-        compared = (measured.compared(self._at(before, s), self._at(found.outputs, s)) for s in self.sizings)
-        return any(c.low > 1 + c.noise if self.clock.together else c.ratio > 1 + NOISE for c in compared)
+        return any(measured.stands(self._at(before, s), self._at(found.outputs, s), NOISE) for s in self.sizings)
 
     def _measure(self, measured: Measured, everywhere: Sequence[Sizing], start: State) -> Cost:
         """What measures equivalents of a state, beside it."""
@@ -283,6 +280,15 @@ class Search:
                 return math.inf
 
         return seconds
+
+
+def machine(clock: Clock) -> roofline.Machine:
+    """The clock's device as estimates see it: its peaks, and what a run of one small node takes."""
+    measured = clock.roofline
+    if measured is None:
+        return MACHINES[clock.device.provider]
+    operations, traffic = measured.peaks
+    return roofline.Machine(operations, traffic, measured.call + measured.node)
 
 
 @dataclass(frozen=True, eq=False)

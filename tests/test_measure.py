@@ -18,9 +18,8 @@ from superopt.model.compare import _median_interval as median_interval
 from superopt.model.dimensions import Sizing
 from superopt.model.everywhere import Compared
 from superopt.model.kernel import Kernel, Timing, random_values
-from superopt.model.measure import Clock, Measured
+from superopt.model.measure import Clock, Measured, structure
 from superopt.model.measure import _boundary as boundary
-from superopt.model.measure import _structure as structure
 from superopt.model.session import Device, Session, random_inputs
 from superopt.op import apply
 

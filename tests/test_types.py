@@ -17,7 +17,7 @@ import superopt
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.model.check import check
 from superopt.model.session import Device, Session, random_inputs
-from superopt.optimize import Optimized
+from superopt.optimized import Optimized
 from superopt.rule import parse_rules
 
 FLOW = sys.modules["superopt.optimize"]

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,6 +29,7 @@ class Cache:
 
     def __init__(self, path: Path | None = None) -> None:
         self._known: dict[str, Json] = {}
+        self._unsaved: dict[str, Json] = {}
         self._file: sqlite3.Connection | None = None
         self.error = ""
         if path is not None:
@@ -52,11 +53,25 @@ class Cache:
         digest = digest_of(key)
         self._known[digest] = value
         if self._file is None:
+            self._unsaved.setdefault(text_of(key), value)
             return
         try:
             self._file.execute("INSERT OR IGNORE INTO measured VALUES (?, ?, ?)", (digest, text_of(key), text_of(value)))
         except sqlite3.Error as error:
+            self._unsaved.setdefault(text_of(key), value)
             self.error = str(error)
+
+    def entries(self, kind: str) -> Iterator[tuple[Json, Json]]:
+        """The keys that begin with this word, in the order of their texts, and what is stored for them."""
+        begins = text_of([kind])[:-1] + ","
+        found = {key: value for key, value in self._unsaved.items() if key.startswith(begins)}
+        if self._file is not None:
+            rows = "SELECT description, value FROM measured WHERE substr(description, 1, ?) = ?"
+            with contextlib.suppress(sqlite3.Error):
+                stored = self._file.execute(rows, (len(begins), begins)).fetchall()
+                found |= {key: json.loads(value) for key, value in stored}
+        for key in sorted(found):
+            yield json.loads(key), found[key]
 
     def close(self) -> None:
         """Lets go of the file; what is known stays known."""

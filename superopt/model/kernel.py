@@ -146,8 +146,7 @@ class Kernel:
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
         """
-        model = self.model()
-        feeds = {n: random_values(o.element, o.shape, p) for p, (n, o) in enumerate(self._used().items()) if o.tensor is None}
+        model, feeds = self.model(), self._feeds()
         with contextlib.ExitStack() as stack:
 
             def loaded() -> Bound:
@@ -156,14 +155,31 @@ class Kernel:
                 return Session(source, device, optimize=False, anywhere=True).bind(feeds)
 
             bound = [loaded()]
-            values = iter(bound[0].outputs())
-            kinds = [None if not name else _kind(next(values)) for name in self.node.output]
+            kinds = self._kinds(bound[0])
             seconds = least_seconds(bound)
             if cold and self.weight_bytes >= max(_COLD_FROM, _FETCHING * _MEMORY * seconds):
                 copies = min(_MOST_COPIES, 1 + -(-3 * last_level_cache() // (2 * self.weight_bytes)))
                 bound += [loaded() for _ in range(copies - 1)]
                 seconds = least_seconds(bound)
-            return Timing(seconds, tuple(kinds))
+            return Timing(seconds, kinds)
+
+    def outputs(self, device: Device) -> tuple[Operand | None, ...]:
+        """The kind of each output, from one run of the node on the device.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run the node alone.
+        """
+        with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+            session = Session(with_weights(self.model(), Path(folder)), device, optimize=False, anywhere=True)
+            return self._kinds(session.bind(self._feeds()))
+
+    def _feeds(self) -> dict[str, Array]:
+        used = enumerate(self._used().items())
+        return {name: random_values(o.element, o.shape, position) for position, (name, o) in used if o.tensor is None}
+
+    def _kinds(self, bound: Bound) -> tuple[Operand | None, ...]:
+        values = iter(bound.outputs())
+        return tuple(None if not name else _kind(next(values)) for name in self.node.output)
 
 
 def least_seconds(bound: Sequence[Bound], budget: float = BUDGET) -> float:

@@ -5,12 +5,13 @@ Where nodes are so short that what goes on between them counts as much as they d
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,10 +21,10 @@ import onnx
 from numpy.typing import DTypeLike
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from superopt.errors import ShapeError
+from superopt.errors import InvalidModelError, ShapeError
 from superopt.graph import Term, variables
 from superopt.model.cache import Cache, digest_of
-from superopt.model.compare import Comparison, compare
+from superopt.model.compare import compare
 from superopt.model.dimensions import Sizing
 from superopt.model.generic import lower_everywhere
 from superopt.model.kernel import (
@@ -38,7 +39,8 @@ from superopt.model.kernel import (
 )
 from superopt.model.lower import is_boolean, lower
 from superopt.model.nodes import Hollow, model_of, with_weights
-from superopt.model.session import Array, Bound, Device, Session
+from superopt.model.roofline import Roofline
+from superopt.model.session import Array, Bound, Device, Loadable, Session
 
 Json: TypeAlias = "Any"
 
@@ -72,6 +74,9 @@ class Clock:
     `together` says to time graphs as wholes.
     """
 
+    portable = False
+    """Whether graphs are optimized without the layouts that this machine's processor alone prefers."""
+
     def __init__(self, device: Device, cache: Cache | None = None, *, resident: int = 0, together: bool = False) -> None:
         self.device = device
         self.together = together
@@ -85,6 +90,13 @@ class Clock:
     def settings(self) -> tuple[Json, ...]:
         """What the times depend on besides what is timed."""
         return self._identity, self.cold, self.together
+
+    @property
+    def roofline(self) -> Roofline | None:
+        """The device's roofline, where it was calibrated."""
+        with contextlib.suppress(ValueError):
+            return Roofline.of_json(self.cache.get(["roofline", self._identity]))
+        return None
 
     def seconds(self, model: ModelProto) -> float:
         """The time of one run of the model: the sum over the nodes of the graph that ONNX Runtime makes of it.
@@ -107,7 +119,7 @@ class Clock:
         """
         if not self.together:
             return self.seconds(model)
-        key = ["beside", self._identity, _structure(model), _structure(reference)]
+        key = ["beside", self._identity, structure(model), structure(reference)]
         ratio = 1.0 if key[2] == key[3] else self.cache.get(key)
         if ratio is None:
             if self._reference is None or self._reference[0] != key[3]:
@@ -116,6 +128,22 @@ class Clock:
             self.cache.put(key, ratio)
         return ratio * self._whole(reference)
 
+    def stands(self, before: ModelProto, after: ModelProto, least: float) -> bool:
+        """Whether the second model is faster than the first when both are timed as wholes, in turns: by more than a share of
+        `least`, and beyond the noise where wholes are what is measured. Weights are in no cache if the model's do not fit.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run one of them.
+        """
+        with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
+            models = [with_weights(model, Path(folder)) for model, folder in ((before, one), (after, other))]
+            found = compare(models[0], models[1], self.device, seconds=_COMPARING, cold=self.cold)
+        return found.low > 1 + found.noise if self.together else found.ratio > 1 + least
+
+    def warm(self) -> Clock:
+        """The clock for weights that are in the processor's caches."""
+        return Clock(self.device, self.cache, together=self.together)
+
     def _bound(self, model: ModelProto) -> Bound:
         with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
             session = Session(with_weights(model, Path(folder)), self.device, anywhere=True)
@@ -123,30 +151,35 @@ class Clock:
         return session.bind({name: random_values(k.element, k.shape, n) for n, (name, k) in enumerate(kinds) if k is not None})
 
     def _whole(self, model: ModelProto) -> float:
-        key = ["whole", self._identity, _structure(model)]
+        key = ["whole", self._identity, structure(model)]
         known = self.cache.get(key)
         if known is None:
             known = least_seconds([self._bound(model)], _TOGETHER)
             self.cache.put(key, known)
-        return self._net(known)
+        return self.net(known)
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
         """The nodes that `seconds` sums over."""
-        plan_key = ["plan", self._identity, _structure(model)]
+        plan_key = ["plan", self._identity, structure(model)]
         plan = self.cache.get(plan_key)
         if plan is None:
-            plan = [kernel.signature() for kernel in self._kernels(model)]
+            plan = [kernel.signature() for kernel in self.kernels(model)]
             self.cache.put(plan_key, plan)
         known = [self.cache.get(self._key(signature)) for signature in plan]
         if None in known:
-            kernels = self._kernels(model)
-            return tuple(Piece(k.node.op_type, self._net(self._timing(k).seconds)) for k in kernels)
-        return tuple(Piece(s[1], self._net(Timing.of_json(t).seconds)) for s, t in zip(plan, known, strict=True))
+            kernels = self.kernels(model)
+            return tuple(Piece(k.node.op_type, self.net(self.timing(k).seconds)) for k in kernels)
+        return tuple(Piece(s[1], self.net(Timing.of_json(t).seconds)) for s, t in zip(plan, known, strict=True))
 
     def _key(self, signature: Json) -> list[Json]:
         return ["kernel", self._identity, self.cold, signature]
 
-    def _timing(self, kernel: Kernel) -> Timing:
+    def timing(self, kernel: Kernel) -> Timing:
+        """The time of a node in a session of its own, and the kinds of its outputs.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run the node alone.
+        """
         key = self._key(kernel.signature())
         known = self.cache.get(key)
         if known is None:
@@ -154,7 +187,7 @@ class Clock:
             self.cache.put(key, known)
         return Timing.of_json(known)
 
-    def _net(self, seconds: float) -> float:
+    def net(self, seconds: float) -> float:
         """A node's time within a longer graph, from its time in a session of its own."""
         call, node = self.overhead
         return max(seconds - call, node)
@@ -173,30 +206,41 @@ class Clock:
             self._overhead = known[0], known[1]
         return self._overhead
 
-    def _kernels(self, model: ModelProto) -> list[Kernel]:
-        """The nodes that ONNX Runtime's optimized graph runs; where it does not tell a shape, the node is timed to learn it."""
-        optimized = self._optimized(model)
+    def kernels(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> list[Kernel]:
+        """The nodes that ONNX Runtime's optimized graph runs, `sizes` put in for open dimensions; where it does not tell a
+        shape, the node is run to learn it.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot load the model, or the shape of a value cannot be learned.
+        """
+        optimized = self._optimized(model, sizes)
         graph = optimized.graph
         opsets = tuple((o.domain, o.version) for o in optimized.opset_import)
         known: dict[str, Operand] = {t.name: Operand(t.data_type, tuple(t.dims), t) for t in graph.initializer}
         for port in (*graph.value_info, *graph.input, *graph.output):
-            operand = _static(port)
+            operand = _static(port, sizes)
             if operand is not None:
                 known.setdefault(port.name, operand)
         kernels: list[Kernel] = []
         for node in graph.node:
             kernel = Kernel(node, known, opsets, optimized.ir_version)
             kernels.append(kernel)
+            if missing := [name for name in node.input if name and name not in known]:
+                raise InvalidModelError(f"the shape of {missing[0]!r} is not known before the model runs")
             if any(name and name not in known for name in node.output):
-                outputs = self._timing(kernel).outputs
+                outputs = self._outputs(kernel)
                 known.update((n, o) for n, o in zip(node.output, outputs, strict=True) if o is not None)
         artefacts = _boundary(graph)
         return [k for k, a in zip(kernels, artefacts, strict=True) if not a]
 
-    def _optimized(self, model: ModelProto) -> ModelProto:
+    def _outputs(self, kernel: Kernel) -> tuple[Operand | None, ...]:
+        return self.timing(kernel).outputs
+
+    def _optimized(self, model: Loadable, sizes: Mapping[str, int] | None) -> ModelProto:
         with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
             path = Path(folder) / "optimized.onnx"
-            Session(with_weights(model, Path(folder)), self.device, anywhere=True, saved=path)
+            source = with_weights(model, Path(folder)) if isinstance(model, ModelProto) else model
+            Session(source, self.device, anywhere=True, portable=self.portable, saved=path, sizes=sizes)
             return onnx.load(path, load_external_data=False)
 
 
@@ -231,14 +275,9 @@ class Measured:
             self._known[wanted, others] = seconds
         return self._known[wanted, others]
 
-    def compared(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> Comparison:
-        """How much faster the second segment is than the first when both are timed as wholes, in turns.
-
-        Weights are in no cache if the whole model's do not fit.
-        """
-        with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
-            models = [with_weights(self.model(s), Path(folder)) for s, folder in ((before, one), (after, other))]
-            return compare(models[0], models[1], self.clock.device, seconds=_COMPARING, cold=self.clock.cold)
+    def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], least: float) -> bool:
+        """Whether a second look shows the second segment to be faster than the first, see `Clock.stands`."""
+        return self.clock.stands(self.model(before), self.model(after), least)
 
     def require_expressible(self, outputs: tuple[Term, ...], sizings: Sequence[Sizing]) -> None:
         """Nothing happens if nodes can compute the outputs whatever the open dimensions are.
@@ -309,15 +348,20 @@ def _boundary(graph: onnx.GraphProto) -> list[bool]:
     return [artefact(node) for node in graph.node]
 
 
-def _static(port: ValueInfoProto) -> Operand | None:
-    """The kind of a value whose shape is known."""
+def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Operand | None:
+    """The kind of a value whose shape is known, `sizes` put in for open dimensions."""
     kind = port.type.tensor_type
-    if not kind.elem_type or not kind.HasField("shape") or not all(d.HasField("dim_value") for d in kind.shape.dim):
+    if not kind.elem_type or not kind.HasField("shape"):
         return None
-    return Operand(kind.elem_type, tuple(d.dim_value for d in kind.shape.dim))
+    names = (d.dim_param or f"{port.name}.{axis}" for axis, d in enumerate(kind.shape.dim))
+    extents = (
+        d.dim_value if d.HasField("dim_value") else (sizes or {}).get(n) for n, d in zip(names, kind.shape.dim, strict=True)
+    )
+    shape = tuple(n for n in extents if n is not None)
+    return Operand(kind.elem_type, shape) if len(shape) == len(kind.shape.dim) else None
 
 
-def _structure(model: ModelProto) -> str:
+def structure(model: ModelProto) -> str:
     """A digest of what the optimizations see of a model: everything but names and the values of large constants."""
     graph = model.graph
     number: dict[str, int] = {"": -1}

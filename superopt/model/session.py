@@ -118,7 +118,9 @@ class Session:
     `optimize` is whether graph optimizations run (all of them) or none. `exact` turns TF32 off, for comparing values.
     `saved` is where ONNX Runtime's optimized graph is written, its initializers in the files where the model has them, or else
     in it; such a session packs no weights, so that its runs tell nothing of time.
-    `traced` begins the name of the file that `trace` gives. With `anywhere`, no node need be placed on the provider.
+    `traced` begins the name of the file that `trace` gives. With `anywhere`, no node need be placed on the provider; with
+    `portable`, the graph is optimized without the layouts that this machine's processor alone prefers. `sizes` are numbers for
+    open dimensions that the session is to take for fixed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -133,12 +135,18 @@ class Session:
         optimize: bool = True,
         exact: bool = False,
         anywhere: bool = False,
+        portable: bool = False,
         saved: Path | None = None,
         traced: Path | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         ort = runtime()
         self.device = device
         options = _options(device, optimize, saved)
+        if portable and optimize:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        for name, extent in (sizes or {}).items():
+            options.add_free_dimension_override_by_name(name, extent)
         if traced is not None:
             options.enable_profiling, options.profile_file_prefix = True, str(traced)
         source = _source(model, options)

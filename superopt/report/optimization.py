@@ -85,6 +85,26 @@ class Environment:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """The device that a model was optimized for though it is not here, and the seconds a run that its profile predicts there.
+
+    `note` says that nothing was measured. `doubt` is how many of the saved seconds its errors may take away, `known` the
+    share of the time in nodes that were measured on that device. There are no figures where no candidate was priced.
+    """
+
+    note: str
+    device: str
+    provider: str
+    threads: int
+    versions: Mapping[str, str]
+    original: float | None = None
+    optimized: float | None = None
+    speedup: float | None = None
+    doubt: float | None = None
+    known: float | None = None
+
+
+@dataclass(frozen=True)
 class SessionTuning:
     """Configuration entries that a session should have, what they gain, and what leaving out each optimizer alone does.
 
@@ -101,8 +121,9 @@ class Report:
     """One run of `superopt.optimize`.
 
     `accepted` says whether the returned model is the rewritten one; `reason` says why, or why not. `seconds` are by phase.
-    `timing` and `rounding` are absent where no candidate reached them. `stopped` says what ended the search. Where dimensions
-    are open, `shapes` has the timings at the sizes that were asked for, and `timing` is the one that gains least.
+    `timing` and `rounding` are absent where no candidate reached them. There is a `prediction` where the model was optimized
+    for a device that is not here, and then no `timing`. `stopped` says what ended the search. Where dimensions are open,
+    `shapes` has the timings at the sizes that were asked for, and `timing` is the one that gains least.
     """
 
     model: str
@@ -123,11 +144,15 @@ class Report:
     stopped: str
     shapes: Mapping[str, Timing] = field(default_factory=dict)
     tuning: SessionTuning | None = None
+    prediction: Prediction | None = None
 
     @property
     def speedup(self) -> float:
-        """Measured time of the original over that of the returned model; 1 where the original is returned."""
-        return self.timing.speedup if self.accepted and self.timing is not None else 1.0
+        """Time of the original over that of the returned model, measured, or predicted where there is a `prediction`; 1 where
+        the original is returned.
+        """
+        figures = self.timing or self.prediction
+        return (figures.speedup if figures is not None and self.accepted else None) or 1.0
 
     def json(self) -> str:
         """The report as a JSON object, one key per field, with a final newline."""
@@ -176,6 +201,8 @@ def _run(report: Report) -> Table:
             change = f"{duration(t.original)} to {duration(t.optimized)}, {t.speedup:.3f}x"
             where = f" at {shape}" if shape else ""
             table.add_row("measured", f"{change} ({t.low:.3f} to {t.high:.3f}), noise {t.noise:.1%}, {t.rounds} rounds{where}")
+    if report.prediction is not None:
+        _predicted(table, report.prediction)
     if report.rounding is not None:
         r = report.rounding
         errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
@@ -190,6 +217,14 @@ def _run(report: Report) -> Table:
     versions = ", ".join(f"{name} {version}" for name, version in measured_on.versions.items())
     table.add_row("on", f"{measured_on.device}, {measured_on.provider}, {measured_on.threads} threads, {versions}")
     return table
+
+
+def _predicted(table: Table, p: Prediction) -> None:
+    if p.original is not None and p.optimized is not None and p.doubt is not None and p.known is not None:
+        change = f"{duration(p.original)} to {duration(p.optimized)}, {p.speedup:.3f}x"
+        saved = f"{duration(p.original - p.optimized)} saved, {duration(p.doubt)} of it in doubt"
+        table.add_row("predicted", f"{change} ({saved}; {p.known:.0%} of the time in nodes measured there)")
+    table.add_row("note", escape(p.note))
 
 
 def _session(tuning: SessionTuning) -> str:

@@ -1,0 +1,157 @@
+"""What a node of an optimized graph asks of a device: operations of one kind, and bytes to move, read off its signature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from superopt.model.kernel import Operand, np_dtype
+
+Json: TypeAlias = "Any"
+Shape: TypeAlias = "tuple[int, ...]"
+
+PRODUCT, CONVOLUTION, DEPTHWISE, WINDOW, FUNCTION, REDUCTION, ELEMENT = KINDS = (
+    "product",
+    "convolution",
+    "depthwise",
+    "window",
+    "function",
+    "reduction",
+    "element",
+)
+"""The kinds of operations, each with a rate of its own on a device."""
+# fmt: off
+_FUNCTIONS = frozenset((
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "BiasSoftmax", "Celu", "Cos", "Cosh", "Elu", "Erf",
+    "Exp", "FastGelu", "Gelu", "Log", "LogSoftmax", "Mish", "Pow", "QuickGelu", "Selu", "Sigmoid", "Sin", "Sinh",
+    "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh",
+))
+_REDUCTIONS = frozenset((
+    "ArgMax", "ArgMin", "GroupNorm", "GroupNormalization", "InstanceNormalization", "LayerNormalization",
+    "LpNormalization", "MeanVarianceNormalization", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    "SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+))
+# fmt: on
+_RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
+_SHAPES = frozenset(("Shape", "Size"))
+_PARTS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
+"""What reads no more of its operand than it makes."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Operations of one of the `KINDS`; bytes that are read and written once each, `weights` of them constant.
+
+    A multiplication and an addition count 1 each; of other than products, each element that is made or read counts 1. Where a
+    node works in `steps`, each of which waits for the one before it, all numbers are those of one step.
+    """
+
+    kind: str
+    operations: float
+    moved: int
+    weights: int
+    steps: int = 1
+
+
+def demand(signature: Sequence[Json], outputs: Sequence[Operand | None]) -> Demand:
+    """What a run of the node takes, `signature` being that of `Kernel.signature`."""
+    op_type, attributes, inputs = signature[1], dict(signature[3]), signature[4]
+    firsts = {position: entry for position, entry in enumerate(inputs) if entry is not None and entry[0] == position}
+    read = sum(_bytes(entry[1], entry[2]) for entry in firsts.values())
+    weights = sum(_bytes(entry[1], entry[2]) for entry in firsts.values() if entry[3])
+    made = [o for o in outputs if o is not None]
+    if op_type in _SHAPES:
+        return Demand(ELEMENT, 0, 0, 0)
+    shapes = [None if entry is None else tuple(entry[2]) for entry in inputs]
+    moved = read + sum(o.bytes for o in made)
+    if op_type in _RECURRENT and made:
+        return _recurrence(shapes, np_dtype(inputs[2][1]).itemsize)
+    counted = _COUNTED.get(op_type)
+    if counted is not None and shapes and made:
+        kind, operations = counted(attributes, shapes, made[0].shape)
+        return Demand(kind, operations, moved, weights)
+    elements = max([o.size for o in made] + [math.prod(entry[2]) for entry in firsts.values()], default=0)
+    if op_type in _PARTS:
+        moved, weights, elements = 2 * sum(o.bytes for o in made), 0, sum(o.size for o in made)
+    return Demand(_kind(op_type), elements, moved, weights)
+
+
+def _kind(op_type: str) -> str:
+    if op_type in _FUNCTIONS:
+        return FUNCTION
+    return REDUCTION if op_type in _REDUCTIONS else ELEMENT
+
+
+def _bytes(element: int, shape: Sequence[int]) -> int:
+    return math.prod(shape) * np_dtype(element).itemsize
+
+
+# ---------------------------------------------------------------- operations of what sums over more than it makes
+
+Attributes: TypeAlias = "Mapping[str, Json]"
+Shapes: TypeAlias = "Sequence[Shape | None]"
+
+
+def _of(shapes: Shapes, position: int) -> Shape:
+    shape = shapes[position] if position < len(shapes) else None
+    return () if shape is None else shape
+
+
+def _convolution(_: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
+    weight = _of(shapes, 1)
+    of_one_channel = weight[1:2] == (1,) and _of(shapes, 0)[1:2] != (1,)
+    return DEPTHWISE if of_one_channel else CONVOLUTION, 2.0 * math.prod(made) * math.prod(weight[1:])
+
+
+def _transposed_convolution(_: Attributes, shapes: Shapes, __: Shape) -> tuple[str, float]:
+    return CONVOLUTION, 2.0 * math.prod(_of(shapes, 0)) * math.prod(_of(shapes, 1)[1:])
+
+
+def _product(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
+    x = _of(shapes, 0)
+    inner = x[-2] if attributes.get("transA") and len(x) > 1 else x[-1] if x else 1
+    return PRODUCT, 2.0 * math.prod(made) * inner
+
+
+def _einsum(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
+    terms = str(attributes.get("equation", "")).replace(" ", "").partition("->")[0].split(",")
+    pairs = zip(terms, shapes, strict=False)
+    extents = {letter: n for term, shape in pairs for letter, n in zip(term, shape or (), strict=False)}
+    return PRODUCT, 2.0 * max(math.prod(extents.values()), math.prod(made))
+
+
+def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
+    """A step's products with what comes in and with the state; the recurrent weights are read anew, from a cache."""
+    steps, batch = _of(shapes, 0)[:2]
+    inward, recurrent = math.prod(_of(shapes, 1)), math.prod(_of(shapes, 2))
+    return Demand(PRODUCT, 2.0 * batch * (inward + recurrent), recurrent * itemsize, 0, steps)
+
+
+def _attention(_: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
+    x, weight = _of(shapes, 0), _of(shapes, 1)
+    rows, length, width = math.prod(x[:-1]), (x[-2] if len(x) > 1 else 1), made[-1]
+    return PRODUCT, 2.0 * rows * math.prod(weight) + 4.0 * rows * length * width
+
+
+def _heads(_: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
+    key = _of(shapes, 1)
+    return PRODUCT, 4.0 * math.prod(made) * (key[-2] if len(key) > 1 else 1)
+
+
+def _window(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
+    window = attributes.get("kernel_shape")
+    return WINDOW, float(math.prod(made) * math.prod(window) if window else math.prod(_of(shapes, 0)))
+
+
+_COUNTED: Mapping[str, Callable[[Attributes, Shapes, Shape], tuple[str, float]]] = {
+    **dict.fromkeys(("Conv", "FusedConv"), _convolution),
+    "ConvTranspose": _transposed_convolution,
+    **dict.fromkeys(("MatMul", "FusedMatMul", "Gemm", "FusedGemm", "TransposeMatMul"), _product),
+    "Einsum": _einsum,
+    "Attention": _attention,
+    "MultiHeadAttention": _heads,
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"), _window),
+}

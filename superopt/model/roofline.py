@@ -1,0 +1,113 @@
+"""The roofline of one device: how long a node takes at least, by the device's measured rates of arithmetic and of memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from superopt.model.demand import CONVOLUTION, KINDS, PRODUCT, Demand
+
+Json: TypeAlias = "Any"
+Curve: TypeAlias = "tuple[tuple[float, float], ...]"
+"""Rates per second by the amount of work that is done at once, in ascending order of amounts."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A device's rates: operations per second of each kind by how many a node has, and bytes per second by how many it moves.
+
+    `memory` is the rate of weights that are in no cache. `call` is what a run costs whatever the model, `node` what the
+    smallest node does, both in seconds. Where a model's weights have more bytes than `last_level`, they are in no cache.
+    `caches` are the sizes of the processor's caches in bytes, the fastest first, where the system says.
+    """
+
+    rates: Mapping[str, Curve]
+    traffic: Curve
+    memory: float
+    call: float
+    node: float
+    last_level: int
+    caches: tuple[int, ...] = ()
+
+    def seconds(self, wanted: Demand, *, cold: bool = False) -> float:
+        """The time of a node within a longer graph; if `cold`, its weights come from memory."""
+        computing = wanted.operations / rate(self.rates[wanted.kind], wanted.operations) if wanted.operations else 0.0
+        moving = wanted.moved / rate(self.traffic, wanted.moved) if wanted.moved else 0.0
+        fetching = wanted.weights / self.memory if cold else 0.0
+        return self.node + wanted.steps * max(computing, moving, fetching)
+
+    @property
+    def peaks(self) -> tuple[float, float]:
+        """The highest rate of products and convolutions, and that of bytes, per second."""
+        computing = (speed for kind in (PRODUCT, CONVOLUTION) for _, speed in self.rates[kind])
+        return max(computing), max(speed for _, speed in self.traffic)
+
+    def as_json(self) -> Json:
+        """The roofline as JSON values."""
+        rates = {kind: [list(point) for point in curve] for kind, curve in self.rates.items()}
+        traffic = [list(point) for point in self.traffic]
+        numbers = {"memory": self.memory, "call": self.call, "node": self.node, "last_level": self.last_level}
+        return {"rates": rates, "traffic": traffic, **numbers, "caches": list(self.caches)}
+
+    @staticmethod
+    def of_json(value: Json) -> Roofline:
+        """The roofline that `as_json` wrote.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if not isinstance(value, dict) or not isinstance(value.get("rates"), dict) or {*value["rates"]} != {*KINDS}:
+            raise ValueError("its roofline lacks rates")
+        rates = {kind: _curve(points) for kind, points in value["rates"].items()}
+        memory, node = positive(value.get("memory")), positive(value.get("node"))
+        call, last_level = (positive(value.get(name), zero=True) for name in ("call", "last_level"))
+        caches = value.get("caches")
+        if not isinstance(caches, list):
+            raise ValueError("its roofline lacks the sizes of caches")
+        return Roofline(
+            rates, _curve(value.get("traffic")), memory, call, node, int(last_level), tuple(int(positive(c)) for c in caches)
+        )
+
+
+def positive(value: Json, *, zero: bool = False) -> float:
+    """The value as a finite number above 0, or 0 itself where that is allowed.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{value!r} is not a number above 0")
+    if value == 0 and not zero:
+        raise ValueError("a number is 0")
+    return float(value)
+
+
+def _curve(points: Json) -> Curve:
+    if not isinstance(points, list) or not points or not all(isinstance(p, list) and len(p) == 2 for p in points):
+        raise ValueError("a rate of its roofline is missing")
+    curve = tuple((positive(amount), positive(rate)) for amount, rate in points)
+    if any(a >= b for (a, _), (b, _) in itertools.pairwise(curve)):
+        raise ValueError("the amounts of a rate are not in ascending order")
+    return curve
+
+
+def rate(curve: Curve, amount: float) -> float:
+    """The rate at an amount: a straight line between the points about it, both axes logarithmic; level beyond the ends."""
+    if amount <= curve[0][0]:
+        return curve[0][1]
+    for (low, slow), (high, fast) in itertools.pairwise(curve):
+        if amount <= high:
+            share = math.log(amount / low) / math.log(high / low)
+            return math.exp((1 - share) * math.log(slow) + share * math.log(fast))
+    return curve[-1][1]
+
+
+def fitted(points: Sequence[tuple[float, float]]) -> Curve:
+    """The curve through measured (amount, seconds); of equal amounts, the least time counts."""
+    least: dict[float, float] = {}
+    for amount, seconds in points:
+        least[float(amount)] = min(seconds, least.get(amount, math.inf))
+    return tuple((amount, amount / seconds) for amount, seconds in sorted(least.items()))

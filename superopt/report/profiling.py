@@ -1,0 +1,150 @@
+"""The report of `superopt profile`: how fast a device is, what is known of it, and how well the rest is predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from superopt.report.optimization import duration
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The highest rate a second, and the amount of work at once from which half of it is reached."""
+
+    name: str
+    unit: str
+    highest: float
+    half_from: float
+
+
+@dataclass(frozen=True)
+class NodeTime:
+    """A node that is known: its operator, the shapes of its operands, and its seconds alone."""
+
+    operator: str
+    shapes: str
+    cold: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ModelTime:
+    """A model's nodes as ONNX Runtime runs them: how many, the seconds that were measured of them, and those that the profile
+    would predict of each if it alone were not known. `reason` says why there are none, where there are none.
+    """
+
+    model: str
+    nodes: int = 0
+    measured: float = 0.0
+    predicted: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The factors within which two thirds and nine tenths of the known nodes are predicted; each as if it were not known."""
+
+    two_thirds: float
+    nine_tenths: float
+
+
+@dataclass(frozen=True)
+class Profiling:
+    """One run of `superopt profile`. `others` counts the known nodes of other devices in the cache, by device; `unkept` says
+    why times are not kept, where they are not.
+    """
+
+    device: str
+    provider: str
+    threads: int
+    runtime: str
+    rates: tuple[Rate, ...]
+    memory: float
+    call: float
+    node: float
+    caches: tuple[int, ...]
+    known: int
+    largest: tuple[NodeTime, ...]
+    roofline: Errors | None
+    corrected: Errors | None
+    models: tuple[ModelTime, ...]
+    others: Mapping[str, int]
+    unkept: str = ""
+
+
+def profiling_tables(found: Profiling) -> RenderableType:
+    """The report as tables for a terminal."""
+    parts: list[RenderableType] = [_rates(found)]
+    if found.models:
+        parts.append(_models(found.models))
+    if found.largest:
+        parts.append(_largest(found.largest))
+    parts.append(_known(found))
+    device = f"{found.device}, {found.provider}, {found.threads} threads, ONNX Runtime {found.runtime}"
+    parts.append(Text(f"{device}: {found.known} nodes are known", style="bold green"))
+    return Group(*parts)
+
+
+def _rates(found: Profiling) -> Table:
+    table = Table(title="Roofline", title_justify="left")
+    for heading, side in (("rate of", "left"), ("highest", "right"), ("half of it from", "right")):
+        table.add_column(heading, justify="right" if side == "right" else "left")
+    for rate in found.rates:
+        table.add_row(rate.name, f"{scaled(rate.highest)}{rate.unit}/s", f"{scaled(rate.half_from)}{rate.unit} at once")
+    table.add_row("bytes from memory", f"{scaled(found.memory)}B/s", "")
+    return table
+
+
+def _models(models: tuple[ModelTime, ...]) -> Table:
+    table = Table(title="Models, the sum over their nodes", title_justify="left")
+    table.add_column("model")
+    for heading in ("nodes", "measured", "predicted", "ratio"):
+        table.add_column(heading, justify="right")
+    for model in models:
+        if model.reason:
+            table.add_row(escape(model.model), "", escape(model.reason), "", "")
+        else:
+            ratio = f"{model.predicted / model.measured:.2f}" if model.measured else ""
+            times = duration(model.measured), duration(model.predicted)
+            table.add_row(escape(model.model), str(model.nodes), *times, ratio)
+    return table
+
+
+def _largest(nodes: tuple[NodeTime, ...]) -> Table:
+    table = Table(title="Known nodes, the longest", title_justify="left")
+    table.add_column("operator")
+    table.add_column("operands", overflow="fold")
+    table.add_column("weights")
+    table.add_column("time", justify="right")
+    for node in nodes:
+        table.add_row(escape(node.operator), node.shapes, "in no cache" if node.cold else "", duration(node.seconds))
+    return table
+
+
+def _known(found: Profiling) -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("a run", f"{duration(found.call)} whatever the model, {duration(found.node)} for its smallest node")
+    if found.caches:
+        table.add_row("caches", ", ".join(f"{size >> 10} KiB" for size in found.caches))
+    for name, errors in (("roofline alone", found.roofline), ("with similar nodes", found.corrected)):
+        if errors is not None:
+            bounds = f"{errors.two_thirds:.2f} for two thirds of the known nodes, {errors.nine_tenths:.2f} for nine tenths"
+            table.add_row(name, f"right within a factor of {bounds}")
+    for device, count in found.others.items():
+        table.add_row("also known", f"{count} nodes of {escape(device)}")
+    if found.unkept:
+        table.add_row("not kept", escape(found.unkept))
+    return table
+
+
+def scaled(number: float) -> str:
+    """The number with a metric prefix, and a space before it."""
+    power = min(max(int(math.log10(number)) // 3, 0), 4) if number > 0 else 0
+    return f"{number / 1000**power:.3g} {('', 'k', 'M', 'G', 'T')[power]}"
