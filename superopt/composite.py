@@ -57,12 +57,18 @@ def _body(
 
 
 def unfolded(term: Term) -> Term | None:
-    """The term with its root written out by the composite's definition, or a recurrence's; None where the root is neither."""
+    """The term with its root written out by the composite's definition, or a recurrence's; None where the root is neither.
+
+    A composite's definition is its text or, where that would depend on sizes, the function `body` of its spec.
+    """
     spec = operator(term.op) if term.args else None
     if spec is None or spec.definition is None:
         return None
     if spec.unrolled is not None:
         return spec.unrolled(*term.args)
+    if hasattr(spec.module, "body"):
+        body: Term = spec.module.body(*term.args, **dict(term.attributes))
+        return body
     if not spec.composite:
         return None
     operands = dict(zip(spec.operands, term.args, strict=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -317,8 +317,10 @@ class _Lowering:
         return self.names[term]
 
     def _emit(self, op_type: str, inputs: Iterable[Any], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
-        schema = schema_of(op_type, self.opset)
         names = [self._input(x) for x in inputs]
+        if "." in op_type:
+            return self._contrib(op_type, names, attributes, outputs)
+        schema = schema_of(op_type, self.opset)
         wanted, yielded = resolved(schema, [self._kind(name) for name in names], outputs)
         names = [name if kind is None else self._cast(name, boolean=kind) for name, kind in zip(names, wanted, strict=True)]
         written: list[tuple[str, AttributeValue]] = []
@@ -333,6 +335,13 @@ class _Lowering:
         self.nodes.append(NodeText(op_type, tuple(names), results, tuple(written)))
         self.booleans.update(itertools.compress(results, yielded))
         self.whole.update(results if op_type in MOVERS and names[0] in self.whole else ())
+        return results
+
+    def _contrib(self, op_type: str, names: Sequence[str], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
+        """The outputs of a node of another domain than the standard's: it takes and gives numbers alone."""
+        numbers = tuple(self._cast(name, boolean=False) for name in names)
+        results = tuple(self._fresh(op_type) for _ in range(outputs))
+        self.nodes.append(NodeText(op_type, numbers, results, tuple(attributes.items())))
         return results
 
     def _position(self, term: Term) -> str:
