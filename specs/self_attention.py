@@ -28,6 +28,21 @@ FUSIONS = """
     plain:  multi_head_attention(x @ y, x @ z, x @ u, heads=h, scale=a)
             => self_attention(x, concat(concat(y, z, axis=-1), u, axis=-1), zeros(shape=(3 * y.shape[-1],)), heads=h, scale=a)
             for x[3], y[2], z[2], u[2] where y.shape[-1] == z.shape[-1], z.shape[-1] == u.shape[-1]
+    rows:   multi_head_attention(reshape(x @ y, shape=(m, n, k)) + expand(b, shape=(m, n, k), axes=(-1,)),
+                                 reshape(x @ z, shape=(m, n, k)) + expand(c, shape=(m, n, k), axes=(-1,)),
+                                 reshape(x @ u, shape=(m, n, k)) + expand(d, shape=(m, n, k), axes=(-1,)), heads=h, scale=a)
+            => self_attention(reshape(x, shape=(m, n, x.shape[-1])), concat(concat(y, z, axis=-1), u, axis=-1),
+                              concat(concat(b, c, axis=-1), d, axis=-1), heads=h, scale=a)
+            for x[2], y[2], z[2], u[2], b[1], c[1], d[1]
+            where y.shape[-1] == k, z.shape[-1] == k, u.shape[-1] == k, x.shape[-2] == m * n
+    biased-rows: multi_head_attention(reshape(x @ y + expand(b, shape=(x @ y).shape, axes=(-1,)), shape=(m, n, k)),
+                                      reshape(x @ z + expand(c, shape=(x @ z).shape, axes=(-1,)), shape=(m, n, k)),
+                                      reshape(x @ u + expand(d, shape=(x @ u).shape, axes=(-1,)), shape=(m, n, k)),
+                                      heads=h, scale=a)
+            => self_attention(reshape(x, shape=(m, n, x.shape[-1])), concat(concat(y, z, axis=-1), u, axis=-1),
+                              concat(concat(b, c, axis=-1), d, axis=-1), heads=h, scale=a)
+            for x[2], y[2], z[2], u[2], b[1], c[1], d[1]
+            where y.shape[-1] == k, z.shape[-1] == k, u.shape[-1] == k, x.shape[-2] == m * n
 """
 
 

@@ -92,6 +92,7 @@ def run_optimize(options: argparse.Namespace) -> int:
             tolerance=options.tolerance,
             growth=options.growth,
             moves=options.moves,
+            allow_contrib=options.allow_contrib,
             progress=listener,
         )
     optimized.save(options.target)

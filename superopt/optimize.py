@@ -18,6 +18,7 @@ from superopt.accuracy import admitted
 from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError
 from superopt.figures import environment, reason, rounding, timing, tuned
+from superopt.fusion import fusions
 from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check, index_bounds
@@ -130,6 +131,7 @@ def optimize(
     tolerance: float = FACTOR,
     growth: float = GROWTH,
     moves: Sequence[str] = MOVES,
+    allow_contrib: bool = False,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
 
@@ -148,6 +150,7 @@ def optimize(
     tolerance: float = FACTOR,
     growth: float = GROWTH,
     moves: Sequence[str] = MOVES,
+    allow_contrib: bool = False,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
 
@@ -165,6 +168,7 @@ def optimize(
     tolerance: float = FACTOR,
     growth: float = GROWTH,
     moves: Sequence[str] = MOVES,
+    allow_contrib: bool = False,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -176,8 +180,9 @@ def optimize(
     ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate by so much. `growth` is the share of what they are by which the weights
-    may become larger. `moves` are what the search may do, of `MOVES`; with none of them the model stays as it is. `progress` is
-    told where the work stands.
+    may become larger. `moves` are what the search may do, of `MOVES`; with none of them the model stays as it is. With
+    `allow_contrib`, the result may have operators that ONNX Runtime alone knows (docs/contrib.md). `progress` is told where the
+    work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
@@ -195,7 +200,8 @@ def optimize(
     if unknown := set(moves) - {*MOVES}:
         raise ValueError(f"no move {min(unknown)!r}: they are {' and '.join(MOVES)}")
     path = Path(cache) if cache is not None else default_path()
-    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, tolerance, growth, moves)
+    fused = tuple(fusions().values()) if allow_contrib else ()
+    run = _Run(Device(provider, threads), budget, seed, path, progress or silent, tolerance, growth, moves, fused)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
             rules = admitted(load_rules(), tolerance)
@@ -239,6 +245,7 @@ class _Run:
     tolerance: float
     growth: float
     moves: Sequence[str] = MOVES
+    fused: Sequence[Rule] = ()
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
@@ -271,7 +278,7 @@ class _Run:
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
         clock = Clock(self.device, times, resident=weights, together=self.short)
-        search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library())
+        search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library(), self.fused)
         self.room = room = self.growth * weights + GROWTH_AT_LEAST
         for number, (kind, share) in enumerate(chosen(self.moves).items(), 1):
             chart = Chart(model)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from superopt.accuracy import is_algorithm
 from superopt.errors import InvalidModelError, ShapeError
+from superopt.fusion import fusions
 from superopt.graph import subterms
 from superopt.model.bodies import Scope
 from superopt.model.cache import Cache, Json, digest_of
@@ -115,7 +116,7 @@ def _segment(island: Island, runs: Runs) -> Segment:
 class Search:
     """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
 
-    The `partial` rules are what searches for mutants begin with.
+    The `partial` rules are what searches for mutants begin with. `fused` are fusions that the result may have.
     What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
     `tally` says what searches for mutants did.
     """
@@ -128,15 +129,16 @@ class Search:
         sizings: Sequence[Sizing],
         budget: float,
         partial: Sequence[Partial] = (),
+        fused: Sequence[Rule] = (),
     ) -> None:
         apart = [rule for rule in rules if is_algorithm(rule)]
-        self.rules = RuleSet([rule for rule in rules if rule not in apart], apart)
+        self.rules = RuleSet([rule for rule in rules if rule not in apart], apart, fused)
         self.clock = clock
         self.opset = opset
         self.sizings = sizings
         self.machine = MACHINES[clock.device.provider]
         self.partial = partial
-        texts = [rule.text for rule in (*rules, *(p.rule for p in partial))]
+        texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *fused)]
         self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget]
         self.tally = Tally()
 
@@ -345,7 +347,7 @@ def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[Applied
             times[step.rule] += len(gain.copies)
             saved[step.rule] += seconds * gain.runs
     taken = list(taken)
-    text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in rules}}
+    text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in (*fusions().values(), *rules)}}
     text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
     return tuple(
         AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
