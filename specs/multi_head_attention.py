@@ -11,8 +11,8 @@ from math import sqrt
 
 from superopt.affine import positive
 from superopt.composite import written_out
-from superopt.graph import Term
-from superopt.index import Extent, Real, Tensor, require, same
+from superopt.graph import Extent, Term
+from superopt.index import Real, Tensor, require, same
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "com.microsoft.MultiHeadAttention"
@@ -52,7 +52,7 @@ def multi_head_attention(x: Tensor, y: Tensor, z: Tensor, *, heads: Extent, scal
     return written_out(partial(body, heads=heads, scale=scale), shape, x=x, y=y, z=z)
 
 
-def body(x: Term, y: Term, z: Term, *, heads: int, scale: float) -> Term:
+def body(x: Term, y: Term, z: Term, *, heads: Extent, scale: Real) -> Term:
     queries, keys, values = (_apart(t, heads) for t in (x, y, z))
     scores = apply("matmul", queries, apply("transpose", keys, perm=(0, 1, 3, 2)))
     weights = apply("softmax", apply("scale", scores, factor=scale), axis=-1)
@@ -60,9 +60,9 @@ def body(x: Term, y: Term, z: Term, *, heads: int, scale: float) -> Term:
     return apply("reshape", found, shape=(*x.shape[:2], z.shape[2]))
 
 
-def _apart(x: Term, heads: int) -> Term:
+def _apart(x: Term, heads: Extent) -> Term:
     """The heads along an axis of their own, [b, h, s, d]."""
-    b, s, width = x.sizes
+    b, s, width = x.shape
     return apply("transpose", apply("reshape", x, shape=(b, s, heads, width // heads)), perm=(0, 2, 1, 3))
 
 

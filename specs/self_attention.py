@@ -1,7 +1,7 @@
 """Attention of heads whose queries, keys and values are linear in one sequence x[b, s, i] (ONNX Runtime's contrib Attention).
 
-The weights w[i, 3 h d] and the biases b[3 h d] hold the parts of queries, keys and values side by side. What has a mask, a past,
-values of another size or several outputs is outside the binding.
+The weights w[i, 3 h d] and the biases b[3 h d] hold the parts of queries, keys and values side by side. What has a mask, a
+past, values of another size or several outputs is outside the binding.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from math import sqrt
 
 from superopt.affine import positive
 from superopt.composite import written_out
-from superopt.graph import Term
-from superopt.index import Extent, Real, Tensor, require, same
+from superopt.graph import Extent, Term
+from superopt.index import Real, Tensor, require, same
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "com.microsoft.Attention"
@@ -57,7 +57,7 @@ def self_attention(x: Tensor, w: Tensor, b: Tensor, *, heads: Extent, scale: Rea
     return written_out(partial(body, heads=heads, scale=scale), shape, x=x, w=w, b=b)
 
 
-def body(x: Term, w: Term, b: Term, *, heads: int, scale: float) -> Term:
+def body(x: Term, w: Term, b: Term, *, heads: Extent, scale: Real) -> Term:
     linear = apply("matmul", x, w)
     whole = apply("add", linear, apply("expand", b, shape=linear.shape, axes=(-1,)))
     width = b.sizes[0] // 3

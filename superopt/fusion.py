@@ -1,8 +1,8 @@
 """Fusions: what operators of other domains than the standard's are equal to, read from what is computed to the operator.
 
-A spec states in `FUSIONS` what its definition says, brought to the form in which models write it: moves that can be undone stand
-on the side of the operator. A fusion is a rule, but no stored one: results with such operators run in ONNX Runtime alone, so
-they are asked for. Tests compare both sides of each.
+A spec states in `FUSIONS` what its definition says, brought to the form in which models write it: moves that can be undone
+stand on the side of the operator. A fusion is a rule, but no stored one: results with such operators run in ONNX Runtime alone,
+so they are asked for. Tests compare both sides of each.
 """
 
 from __future__ import annotations

@@ -41,28 +41,10 @@ from superopt.rewrite.island import search_island
 from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rewrite.search import search as windowed
 from superopt.rule import Rule
-from superopt.segments import (
-    Gain,
-    Passes,
-    Runs,
-    Search,
-    Segment,
-    affordable,
-    applied_rules,
-    segment_rows,
-    segments,
-    selections,
-    spliced,
-    whole,
-)
+from superopt.segments import Gain, Passes, Runs, Search, Segment, chosen, segments, whole
+from superopt.selection import affordable, applied_rules, segment_rows, selections, spliced
 from superopt.store import load_rules
 
-PASSES = {"mutants": 0.25, "sweeps": 0.6, "windows": 0.85, "windows between": 1.0}
-"""Operators are exchanged for corrected mutants first, and whole islands swept; then windows are searched, and then those that
-lie between: a seam of the others is inside.
-
-The share of the budget that is spent when a pass ends at the latest.
-"""
 MOVES = ("rules", "mutants")
 """What a search may do: rewrite by rules, exchange operators for corrected mutants."""
 GROWTH = 0.5
@@ -227,12 +209,6 @@ def optimize(
     return Optimized(candidate if report.accepted else loaded.model, report, evidence, unchanged, loaded.external)
 
 
-def chosen(moves: Sequence[str]) -> dict[str, float]:
-    """The passes that make these moves, and the share of the budget that is spent when each ends: the last has all of it."""
-    passes = {kind: share for kind, share in PASSES.items() if ("mutants" if kind == "mutants" else "rules") in moves}
-    return {kind: share / max(passes.values()) for kind, share in passes.items()}
-
-
 @dataclass
 class _Run:
     """One optimization under way: its settings, and what the report will say."""
@@ -251,6 +227,7 @@ class _Run:
     searched: list[Gain] = field(default_factory=list)
     passes: Passes = ()
     taken: Passes = ()
+    forgone: float = 0.0
     room: float = 0.0
     too_large: int = 0
     runs: Runs = field(default_factory=dict)
@@ -296,6 +273,9 @@ class _Run:
             self.searched += found
             self.passes = (*self.passes, tuple(taken))
             model = spliced(model, self.passes[-1:])
+        if not self.fused:
+            chart = Chart(model)
+            self.forgone = search.forgone(whole(chart, self.runs))
         times.close()
         return model
 
@@ -396,4 +376,5 @@ class _Run:
             budget=self.budget,
             seed=self.seed,
             stopped=self.stopped,
+            forgone=self.forgone,
         )

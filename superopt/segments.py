@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -17,16 +16,15 @@ from superopt.model.bodies import Scope
 from superopt.model.cache import Cache, Json, digest_of
 from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
-from superopt.model.load import Model
 from superopt.model.measure import Clock, Measured
-from superopt.model.splice import Replacement, splice
+from superopt.model.splice import Replacement
 from superopt.mutation import Tally, search_mutants
 from superopt.partial.library import Partial
-from superopt.recurrence import recurrences
-from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite import roofline
-from superopt.rewrite.apply import PARTLY, State, computed
+from superopt.rewrite.apply import State, computed
 from superopt.rewrite.canonical import Canonical, canonical
+from superopt.rewrite.fuse import with_fusions
+from superopt.rewrite.island import search_island
 from superopt.rewrite.partition import windows
 from superopt.rewrite.record import code_version, is_open, nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
@@ -34,6 +32,12 @@ from superopt.rewrite.schedule import Find, gains, search_all, untouched, weight
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rule import Rule
 
+PASSES = {"mutants": 0.25, "sweeps": 0.6, "windows": 0.85, "windows between": 1.0}
+"""Operators are exchanged for corrected mutants first, and whole islands swept; then windows are searched, and then those that
+lie between: a seam of the others is inside.
+
+The share of the budget that is spent when a pass ends at the latest.
+"""
 LARGE = 100
 """Terms beyond which steps are not measured one by one."""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
@@ -113,6 +117,15 @@ def _segment(island: Island, runs: Runs) -> Segment:
     return Segment(island, canonical(tuple(island.outputs.values())), runs.get(island.scope, 1.0))
 
 
+Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
+
+
+def chosen(moves: Sequence[str]) -> dict[str, float]:
+    """The passes that make these moves, and the share of the budget that is spent when each ends: the last has all of it."""
+    passes = {kind: share for kind, share in PASSES.items() if ("mutants" if kind == "mutants" else "rules") in moves}
+    return {kind: share / max(passes.values()) for kind, share in passes.items()}
+
+
 class Search:
     """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
 
@@ -161,6 +174,7 @@ class Search:
                 copies.setdefault(part.state, []).append(part)
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
             finding = self._with_mutants(island) if find is search_mutants else find
+            finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
             limits = Limits(growth=room / island.dtype.itemsize)
             known, late = (
                 self._remembered(way, find, island.dtype.name) for way in (self._believed(finding, measured), untouched)
@@ -200,6 +214,40 @@ class Search:
             )
 
         return found
+
+    def forgone(self, parts: Sequence[Segment]) -> float:
+        """The seconds that fusions would save in a run of the segments."""
+        saved = 0.0
+        rules = RuleSet((), (), fusions().values())
+        measured = functools.cache(lambda dtype: Measured(self.clock, self.opset, dtype=dtype.numpy()))
+        known: dict[State, Found] = {}
+        for part in parts:
+            if part.state not in known:
+                times = measured(part.island.dtype)
+                cost = self._measure(times, part.island.sizings, part.state)(part.state)
+                faster = functools.partial(self._faster, times, part.island.sizings)
+                known[part.state] = with_fusions(Found(part.state, (), cost, cost, 0, ""), rules, faster=faster)
+            saved += (known[part.state].before - known[part.state].after) * part.runs
+        return saved
+
+    def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:
+        """What finds as `find` does, and then looks for fusions."""
+
+        @functools.wraps(find)
+        def fusing(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            return with_fusions(found, rules, faster=functools.partial(self._faster, measured, everywhere))
+
+        return fusing
+
+    def _faster(self, measured: Measured, everywhere: Sequence[Sizing], before: State, after: State) -> float:
+        """How many times as fast the state after is, where that is least; 0 where it is none that can be run."""
+        try:
+            if len(everywhere) > 1:
+                measured.require_expressible(after, everywhere)
+            return min(measured.compared(self._at(before, s), self._at(after, s)).ratio for s in self.sizings)
+        except (InvalidModelError, ShapeError):
+            return 0.0
 
     def _saved(self, state: State, found: Found, measure: Cost) -> list[float]:
         """The seconds that each step saves; of a large state, the shares by estimate of what all of them save."""
@@ -299,73 +347,3 @@ class _Memory:
 
     def put(self, key: Sequence[Json], value: Json) -> None:
         self.cache.put([*key, *self.settings], value)
-
-
-def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
-    """The gains to take so that weights grow by `growth` bytes at most: those that shrink them, then the best by the byte."""
-    taken: list[Gain] = []
-    left = growth
-    useful = [g for g in found if g.found.steps and g.seconds > 0]
-    for gain in sorted(useful, key=lambda g: -math.inf if g.bytes <= 0 else -g.seconds / g.bytes):
-        if gain.bytes <= left:
-            taken.append(gain)
-            left -= gain.bytes
-    return taken
-
-
-Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
-
-
-def selections(passes: Passes) -> Iterator[Passes]:
-    """Which gains to take, should a larger choice not measure faster: all, then the first pass alone, then the half of that
-    which promises most, the half of the half, and so on.
-
-    A pass rests on those before it; within one, gains are independent of each other.
-    """
-    kept = [taken for taken in passes if taken]
-    if len(kept) > 1:
-        yield tuple(kept)
-    best = sorted(kept[0], key=lambda gain: -gain.seconds) if kept else []
-    while best:
-        yield (tuple(best),)
-        best = best[: len(best) // 2]
-
-
-def spliced(model: Model, passes: Passes) -> Model:
-    """The model with these gains taken, one pass after the other."""
-    for taken in passes:
-        model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
-    return model
-
-
-def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
-    """The rules, definitions and corrected mutants of all steps taken, those that gain most first."""
-    times: dict[str, int] = defaultdict(int)
-    saved: dict[str, float] = defaultdict(float)
-    for gain in taken:
-        for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
-            times[step.rule] += len(gain.copies)
-            saved[step.rule] += seconds * gain.runs
-    taken = list(taken)
-    text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in (*fusions().values(), *rules)}}
-    text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
-    return tuple(
-        AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
-    )
-
-
-def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
-    """What the report says about each segment that was searched."""
-    return tuple(
-        SegmentGain(
-            outputs=tuple(gain.copies[0].island.outputs),
-            nodes=len(gain.copies[0].island.nodes),
-            copies=len(gain.copies),
-            before=gain.found.before,
-            after=gain.found.after,
-            rules=tuple(step.rule for step in gain.found.steps),
-            states=gain.found.expanded,
-            stopped=gain.found.stopped,
-        )
-        for gain in searched
-    )

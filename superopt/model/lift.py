@@ -36,13 +36,13 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
     if opset < SMALLEST_OPSET or node.overload:
         return None
     if node.domain not in STANDARD:
-        return _lifted(node, _Node(node, inputs, opset), f"{node.domain}.{node.op_type}")
+        return _lifted(_Node(node, inputs, opset), f"{node.domain}.{node.op_type}")
     if node.op_type == "Identity" or _is_inactive_dropout(node) or _is_number_of_condition(node):
         return None if inputs[0] is None else (inputs[0],)
-    return _lifted(node, _Node(node, admitted(node.op_type, inputs), opset), node.op_type)
+    return _lifted(_Node(node, admitted(node.op_type, inputs), opset), node.op_type)
 
 
-def _lifted(node: ir.Node, lifted: _Node, name: str) -> tuple[Term, ...] | None:
+def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
     """The terms of the node's outputs by the specs that bind operators of this name."""
     for spec in _bindings(name):
         assert spec.lift is not None

@@ -1,5 +1,5 @@
-"""The cheapest form of a whole island: by sweeps from it, from what it is with its unrolled recurrences as operators, with fused
-operators where those may be used, and with operators computed by other algorithms.
+"""The cheapest form of a whole island: by sweeps from it, from what it is with its unrolled recurrences as operators, and with
+operators computed by other algorithms.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from superopt.rewrite.algorithm import with_algorithms
 from superopt.rewrite.apply import State
-from superopt.rewrite.fuse import with_fusions
 from superopt.rewrite.reroll import rerolled
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Cost, Found, Limits
@@ -26,9 +25,8 @@ def search_island(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost
     within = limits or Limits()
     cost = measure(start)
     unchanged, half = Found(start, (), cost, cost, 0, SWEPT), (time.monotonic() + within.deadline) / 2
-    plain = with_fusions(unchanged, rules, measure=measure)
-    plain = with_algorithms(plain, rules, estimate=estimate, measure=measure, limits=replace(within, deadline=half))
-    found = with_fusions(_swept(start, rules, estimate=estimate, measure=measure, limits=limits), rules, measure=measure)
+    plain = with_algorithms(unchanged, rules, estimate=estimate, measure=measure, limits=replace(within, deadline=half))
+    found = _swept(start, rules, estimate=estimate, measure=measure, limits=limits)
     if found.steps:
         found = with_algorithms(found, rules, estimate=estimate, measure=measure, limits=within)
     best = plain if plain.after < found.after else found
