@@ -16,7 +16,7 @@ from superopt.index import Real, Tensor, require, same
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "com.microsoft.MultiHeadAttention"
-EXACT = "field, exponential"
+EXACT = "quotient, field, exponential"
 
 FUSIONS = """
     scaled: softmax(scale(x @ y, factor=a), axis=-1) @ z

@@ -16,7 +16,7 @@ from superopt.index import Real, Tensor, require, same
 from superopt.op import Emit, Node, apply, fraction_of
 
 ONNX = "com.microsoft.Attention"
-EXACT = "field, exponential"
+EXACT = "quotient, field, exponential"
 
 FUSIONS = """
     biased: multi_head_attention(x @ y + expand(b, shape=(x @ y).shape, axes=(-1,)),
