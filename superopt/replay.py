@@ -158,19 +158,19 @@ def _apart(roots: State, replacements: State) -> list[tuple[Term, Term]]:
     """Pairs of terms of which each is equal if, and as far as it takes, each root equals its replacement.
 
     Variables stand for roots inside a root, in its replacement for what these are replaced by, and for the largest terms that
-    are in both after that.
+    are in both after that; those of one name are of one shape.
     """
     pairs: dict[tuple[Term, Term], None] = {}
     for root, new in zip(roots, replacements, strict=True):
         inside, names = {*subterms(root)} - {root}, dict[Term, Term]()
         inner = [(r, n) for r, n in zip(roots, replacements, strict=True) if r in inside and n is not new]
-        told = [(r, n, variable(f"root {position}", r.shape)) for position, (r, n) in enumerate(inner)]
+        told = [(r, n, variable(f"root {position} {r.shape}", r.shape)) for position, (r, n) in enumerate(inner)]
         sides = rebuild(root, {r: v for r, _, v in told}), rebuild(new, {n: v for _, n, v in told})
         there, stack = {*subterms(sides[0])} - {sides[0]}, [sides[1]]
         while stack:
             one = stack.pop()
             if one in there:
-                names.setdefault(one, variable(f"part {len(names)}", one.shape))
+                names.setdefault(one, variable(f"part {len(names)} {one.shape}", one.shape))
             else:
                 stack += one.args
         pairs[rebuild(sides[0], names), rebuild(sides[1], names)] = None

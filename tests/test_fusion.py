@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,7 +31,7 @@ from superopt.rewrite.fuse import fused, with_fusions
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Found
 from superopt.verify import verify
-from tests.operator_cases import arrays_for, evaluated, ran
+from tests.operator_cases import Array, arrays_for, evaluated, ran
 
 RNG = np.random.default_rng(0)
 RULES = RuleSet((), (), fusions().values())
@@ -178,9 +179,9 @@ def test_steps_that_rest_on_each_other_show_nothing() -> None:
 
 def encoder(path: Path, layers: int = 1, width: int = 32, heads: int = 4, length: int = 8) -> Path:
     """An attention with an output layer, written out, at opset 17."""
-    nodes, weights = [], list[onnx.TensorProto]()
+    nodes, weights = list[onnx.NodeProto](), list[onnx.TensorProto]()
 
-    def stored(name: str, array: np.ndarray) -> str:  # type: ignore[type-arg]
+    def stored(name: str, array: Array) -> str:
         weights.append(numpy_helper.from_array(array, name))
         return name
 
@@ -193,7 +194,7 @@ def encoder(path: Path, layers: int = 1, width: int = 32, heads: int = 4, length
             stored(f"{layer}.{part}.w", (RNG.standard_normal((width, width)) / 6).astype(np.float32))
             stored(f"{layer}.{part}.b", RNG.standard_normal(width).astype(np.float32))
 
-        def node(op_type: str, *inputs: str, layer: int = layer, **attributes: object) -> str:
+        def node(op_type: str, *inputs: str, layer: int = layer, **attributes: Any) -> str:
             nodes.append(helper.make_node(op_type, inputs, [f"{layer}.{len(nodes)}"], **attributes))
             return str(nodes[-1].output[0])
 

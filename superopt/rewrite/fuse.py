@@ -44,12 +44,14 @@ def fused(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...
     """The states after one fusion at all of its places, after the next one, and so on, and the steps that lead to each."""
     state, steps = start, list[Step]()
     while found := _places(state, rules.fusions):
-        name, wanted = found
+        (name, wanted), done = found, None
         while wanted and (done := rebuilt(state, wanted)) is not None:
             roots = tuple(root for root in wanted if root in done)
             steps.append(Step(name, roots, tuple(done[root] for root in roots)))
             state = tuple(done[root] for root in state)
             wanted = _undone(state)
+        if done is None:
+            return
         yield state, tuple(steps)
 
 
