@@ -23,7 +23,7 @@ from superopt.partial.library import Partial
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State, computed
 from superopt.rewrite.canonical import Canonical, canonical
-from superopt.rewrite.fuse import with_fusions
+from superopt.rewrite.fuse import fused, with_fusions
 from superopt.rewrite.island import search_island
 from superopt.rewrite.partition import windows
 from superopt.rewrite.record import code_version, is_open, nodes_of, recorded, restored
@@ -217,18 +217,22 @@ class Search:
 
     def forgone(self, parts: Sequence[Segment]) -> float:
         """The seconds that fusions would save in a run of the segments."""
-        saved = 0.0
         rules = RuleSet((), (), fusions().values())
-        measured = functools.cache(lambda dtype: Measured(self.clock, self.opset, dtype=dtype.numpy()))
-        known: dict[State, Found] = {}
+        saved: dict[State, float] = {}
         for part in parts:
-            if part.state not in known:
-                times = measured(part.island.dtype)
-                cost = self._measure(times, part.island.sizings, part.state)(part.state)
-                faster = functools.partial(self._faster, times, part.island.sizings)
-                known[part.state] = with_fusions(Found(part.state, (), cost, cost, 0, ""), rules, faster=faster)
-            saved += (known[part.state].before - known[part.state].after) * part.runs
-        return saved
+            if part.state not in saved:
+                fusible = next(fused(part.state, rules), None) is not None
+                saved[part.state] = self._forgone(part, rules) if fusible else 0.0
+        return sum(saved[part.state] * part.runs for part in parts)
+
+    def _forgone(self, part: Segment, rules: RuleSet) -> float:
+        """The seconds that the rules' fusions would save in the segment."""
+        measured = Measured(self.clock, self.opset, dtype=part.island.dtype.numpy())
+        cost = self._measure(measured, part.island.sizings, part.state)(part.state)
+        if not math.isfinite(cost):
+            return 0.0
+        faster = functools.partial(self._faster, measured, part.island.sizings)
+        return cost - with_fusions(Found(part.state, (), cost, cost, 0, ""), rules, faster=faster).after
 
     def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:
         """What finds as `find` does, and then looks for fusions."""
