@@ -48,6 +48,8 @@ def _add_optimize(commands: Commands) -> None:
     measuring.add_argument("--device-profile", type=Path, metavar="FILE", help=about)
     about = f"what the search may do: {', '.join(MOVES)}, or {','.join(MOVES)} (default)"
     command.add_argument("--moves", type=choices(*MOVES), default=MOVES, metavar="M,M", help=about)
+    about = "let the result have operators that ONNX Runtime alone knows (com.microsoft), where they measure faster"
+    command.add_argument("--allow-contrib", action="store_true", help=about)
     about = "error of rounding allowed, as a multiple of the original's (4)"
     command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
     about = "how much larger the weights may become, as a share of what they are (0.5)"

@@ -95,6 +95,7 @@ def run_optimize(options: argparse.Namespace) -> int:
             growth=options.growth,
             moves=options.moves,
             device_profile=options.device_profile,
+            allow_contrib=options.allow_contrib,
             progress=listener,
         )
     optimized.save(options.target)
@@ -269,10 +270,7 @@ def run_judge() -> int:
             listener(Progress("judging", detail=partial.rule.name))
             why = objection(partial)
             wrong += [] if why is None else [f"{partial.rule.name}: {why}"]
-    held, refused = (
-        sum(len(sizes) for sizes in every)
-        for every in ([p.certificate.sizes for p in rules], [p.certificate.refused for p in rules])
-    )
+    held, refused = (sum(len(getattr(p.certificate, which)) for p in rules) for which in ("sizes", "refused"))
     out.print(f"{len(rules)} partial rules hold at {held} sizes, and do not at {refused}: {len(wrong)} are not as certified")
     if wrong:
         raise UnprovedError("; ".join(wrong[:3]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from superopt.graph import Attribute, Shape, Term, subterms, variable
 from superopt.index import Index, Tensor, Value, tensor
-from superopt.op import interpret, operator
+from superopt.op import apply, interpret, operator
 from superopt.text import parse
 
 
@@ -57,14 +57,30 @@ def _body(
 
 
 def unfolded(term: Term) -> Term | None:
-    """The term with its root written out by the composite's definition, or a recurrence's; None where the root is neither."""
+    """The term with its root written out by the composite's definition, or a recurrence's; None where the root is neither.
+
+    A composite's definition is its text or, where that would depend on sizes, the function `body` of its spec.
+    """
     spec = operator(term.op) if term.args else None
     if spec is None or spec.definition is None:
         return None
     if spec.unrolled is not None:
         return spec.unrolled(*term.args)
+    if hasattr(spec.module, "body"):
+        body: Term = spec.module.body(*term.args, **dict(term.attributes))
+        return body
     if not spec.composite:
         return None
     operands = dict(zip(spec.operands, term.args, strict=True))
     (body,) = parse(spec.composite.partition(" for ")[0], operands, numbers=dict(term.attributes))
     return body
+
+
+def without(name: str, roots: tuple[Term, ...]) -> list[Term]:
+    """The terms with every application of the composite `name` written out by its definition."""
+    done: dict[Term, Term] = {}
+    for term in subterms(*roots):
+        args = tuple(done[a] for a in term.args)
+        same = term if args == term.args else apply(term.op, *args, **dict(term.attributes))
+        done[term] = (unfolded(same) if term.op == name else None) or same
+    return [done[r] for r in roots]

@@ -17,6 +17,7 @@ from superopt.accuracy import admitted
 from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError
 from superopt.figures import environment, prediction, reason, rounding, timing, tuned
+from superopt.fusion import fusions
 from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check, index_bounds
@@ -42,28 +43,10 @@ from superopt.rewrite.island import search_island
 from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rewrite.search import search as windowed
 from superopt.rule import Rule
-from superopt.segments import (
-    Gain,
-    Passes,
-    Runs,
-    Search,
-    Segment,
-    affordable,
-    applied_rules,
-    segment_rows,
-    segments,
-    selections,
-    spliced,
-    whole,
-)
+from superopt.segments import Gain, Passes, Runs, Search, Segment, chosen, segments, whole
+from superopt.selection import affordable, applied_rules, segment_rows, selections, spliced
 from superopt.store import load_rules
 
-PASSES = {"mutants": 0.25, "sweeps": 0.6, "windows": 0.85, "windows between": 1.0}
-"""Operators are exchanged for corrected mutants first, and whole islands swept; then windows are searched, and then those that
-lie between: a seam of the others is inside.
-
-The share of the budget that is spent when a pass ends at the latest.
-"""
 MOVES = ("rules", "mutants")
 """What a search may do: rewrite by rules, exchange operators for corrected mutants."""
 GROWTH = 0.5
@@ -92,6 +75,7 @@ def optimize(
     growth: float = GROWTH,
     moves: Sequence[str] = MOVES,
     device_profile: str | os.PathLike[str] | None = None,
+    allow_contrib: bool = False,
     progress: Listener | None = None,
 ) -> Optimized[ModelProto]: ...
 
@@ -111,6 +95,7 @@ def optimize(
     growth: float = GROWTH,
     moves: Sequence[str] = MOVES,
     device_profile: str | os.PathLike[str] | None = None,
+    allow_contrib: bool = False,
     progress: Listener | None = None,
 ) -> Optimized[Model]: ...
 
@@ -129,6 +114,7 @@ def optimize(
     growth: float = GROWTH,
     moves: Sequence[str] = MOVES,
     device_profile: str | os.PathLike[str] | None = None,
+    allow_contrib: bool = False,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -142,8 +128,9 @@ def optimize(
     one, algorithms are tried too that are less accurate by so much. `growth` is the share of what they are by which the weights
     may become larger. `moves` are what the search may do, of `MOVES`; with none of them the model stays as it is.
     `device_profile` is the file in which `superopt profile` described a device that is not here: the model is optimized for it
-    by predicted times, nothing is measured, and what is given back gains more than the predictions may err by. `progress` is
-    told where the work stands.
+    by predicted times, nothing is measured, and what is given back gains more than the predictions may err by. With
+    `allow_contrib`, the result may have operators that ONNX Runtime alone knows (docs/contrib.md). `progress` is told where the
+    work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
@@ -166,7 +153,8 @@ def optimize(
     path = Path(cache) if cache is not None else default_path()
     prices = target(device_profile, provider) if device_profile is not None else None
     device = Device(provider if prices is None else "cpu", threads)
-    run = _Run(device, budget, seed, path, progress or silent, tolerance, growth, moves)
+    fused = tuple(fusions().values()) if allow_contrib else ()
+    run = _Run(device, budget, seed, path, progress or silent, tolerance, growth, moves, fused)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
             rules = admitted(load_rules(), tolerance)
@@ -196,12 +184,6 @@ def optimize(
     return Optimized(candidate if report.accepted else loaded.model, report, evidence, unchanged, loaded.external)
 
 
-def chosen(moves: Sequence[str]) -> dict[str, float]:
-    """The passes that make these moves, and the share of the budget that is spent when each ends: the last has all of it."""
-    passes = {kind: share for kind, share in PASSES.items() if ("mutants" if kind == "mutants" else "rules") in moves}
-    return {kind: share / max(passes.values()) for kind, share in passes.items()}
-
-
 @dataclass
 class _Run:
     """One optimization under way: its settings, and what the report will say."""
@@ -214,12 +196,14 @@ class _Run:
     tolerance: float
     growth: float
     moves: Sequence[str] = MOVES
+    fused: Sequence[Rule] = ()
     forecaster: ForecastClock | None = None
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
     passes: Passes = ()
     taken: Passes = ()
+    forgone: float = 0.0
     room: float = 0.0
     too_large: int = 0
     runs: Runs = field(default_factory=dict)
@@ -247,7 +231,7 @@ class _Run:
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
-        search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library())
+        search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library(), self.fused)
         self.room = room = self.growth * weights + GROWTH_AT_LEAST
         for number, (kind, share) in enumerate(chosen(self.moves).items(), 1):
             chart = Chart(model)
@@ -265,6 +249,9 @@ class _Run:
             self.searched += found
             self.passes = (*self.passes, tuple(taken))
             model = spliced(model, self.passes[-1:])
+        if not self.fused:
+            chart = Chart(model)
+            self.forgone = search.forgone(whole(chart, self.runs))
         times.close()
         return model
 
@@ -373,4 +360,5 @@ class _Run:
             budget=self.budget,
             seed=self.seed,
             stopped=self.stopped,
+            forgone=self.forgone,
         )

@@ -2,7 +2,8 @@
 
 - proved: every root is exchanged for what a stored rule says it equals;
 - judged: a corrected mutant equals its program at every position, by values over prime fields, up to the error bound;
-- tested: the same of whole tensors with oracles in place of nonlinear functions, where no single match shows the step.
+- tested: the same of whole tensors with oracles in place of nonlinear functions, where no single match shows the step. What
+  is in a root and in its replacement alike is any tensor there.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from superopt.errors import CertificateError, Undecidable
-from superopt.graph import Term, subterms, variables
+from superopt.fusion import fusions
+from superopt.graph import Term, subterms, variable, variables
 from superopt.model.dimensions import FIXED, Sizing
+from superopt.op import rebuild
 from superopt.partial.judge import judge
-from superopt.partial.oracle import agreement
+from superopt.partial.oracle import Agreement, agreement
 from superopt.recurrence import recurrences
 from superopt.rewrite.apply import PARTLY, State, Step
 from superopt.rewrite.instance import after, is_instance
@@ -81,7 +84,7 @@ class Replay:
         return state, shown
 
     def _require_known(self, name: str) -> None:
-        if name.startswith(PARTLY) or any(name == r.name for r in recurrences()):
+        if name.startswith(PARTLY) or name in fusions() or any(name == r.name for r in recurrences()):
             return
         rule = self._stored.get(name)
         if rule is None:
@@ -131,19 +134,47 @@ class Replay:
             bounds.append(self._errors[programs])
         return bounds
 
+    def _agreement(self, roots: State, replacements: State) -> Agreement:
+        """Whether roots equal their replacements: equal pairs once, and everything as it is where that does not show it."""
+        found = agreement(*zip(*_apart(roots, replacements), strict=True), seed=self.seed)
+        return found if found.equal else agreement(roots, replacements, seed=self.seed)
+
     def _tested(self, step: Step, sizings: Sequence[Sizing]) -> float:
         """The error bound of tests over prime fields at each of the sizings."""
         bounds: list[float] = []
         for sizing in sizings:
-            sides = (tuple(map(sizing.at, side)) for side in (step.roots, step.replacements))
+            sides = [tuple(map(sizing.at, side)) for side in (step.roots, step.replacements)]
             try:
-                found = agreement(*sides, seed=self.seed)
+                found = self._agreement(*sides)
             except Undecidable as error:
                 raise CertificateError(f"step {step.rule!r} matches no rule and cannot be tested: {error}") from error
             if not found.equal:
                 raise CertificateError(f"step {step.rule!r} is not right: values differ")
             bounds.append(found.log2_error)
         return max(bounds)
+
+
+def _apart(roots: State, replacements: State) -> list[tuple[Term, Term]]:
+    """Pairs of terms of which each is equal if, and as far as it takes, each root equals its replacement.
+
+    Variables stand for roots inside a root, in its replacement for what these are replaced by, and for the largest terms that
+    are in both after that; those of one name are of one shape.
+    """
+    pairs: dict[tuple[Term, Term], None] = {}
+    for root, new in zip(roots, replacements, strict=True):
+        inside, names = {*subterms(root)} - {root}, dict[Term, Term]()
+        inner = [(r, n) for r, n in zip(roots, replacements, strict=True) if r in inside and n is not new]
+        told = [(r, n, variable(f"root {position} {r.shape}", r.shape)) for position, (r, n) in enumerate(inner)]
+        sides = rebuild(root, {r: v for r, _, v in told}), rebuild(new, {n: v for _, n, v in told})
+        there, stack = {*subterms(sides[0])} - {sides[0]}, [sides[1]]
+        while stack:
+            one = stack.pop()
+            if one in there:
+                names.setdefault(one, variable(f"part {len(names)} {one.shape}", one.shape))
+            else:
+                stack += one.args
+        pairs[rebuild(sides[0], names), rebuild(sides[1], names)] = None
+    return [*pairs]
 
 
 def _reads_others(term: Term, operands: Sequence[Term]) -> bool:

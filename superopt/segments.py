@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TypeAlias
 
 from superopt.accuracy import is_algorithm
 from superopt.errors import InvalidModelError, ShapeError
+from superopt.fusion import fusions
 from superopt.graph import subterms
 from superopt.model.bodies import Scope
 from superopt.model.cache import Cache, Json, digest_of
+from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
-from superopt.model.load import Model
-from superopt.model.measure import Clock, Measured
-from superopt.model.splice import Replacement, splice
+from superopt.model.measure import Clock
+from superopt.model.splice import Replacement
 from superopt.mutation import Tally, search_mutants
 from superopt.partial.library import Partial
-from superopt.recurrence import recurrences
-from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite import roofline
-from superopt.rewrite.apply import PARTLY, State, computed
+from superopt.rewrite.apply import State, computed
 from superopt.rewrite.canonical import Canonical, canonical
+from superopt.rewrite.fuse import fused, with_fusions
+from superopt.rewrite.island import search_island
 from superopt.rewrite.partition import windows
 from superopt.rewrite.record import code_version, is_open, nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
@@ -33,6 +33,12 @@ from superopt.rewrite.schedule import Find, gains, search_all, untouched, weight
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rule import Rule
 
+PASSES = {"mutants": 0.25, "sweeps": 0.6, "windows": 0.85, "windows between": 1.0}
+"""Operators are exchanged for corrected mutants first, and whole islands swept; then windows are searched, and then those that
+lie between: a seam of the others is inside.
+
+The share of the budget that is spent when a pass ends at the latest.
+"""
 LARGE = 100
 """Terms beyond which steps are not measured one by one."""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
@@ -113,10 +119,19 @@ def _segment(island: Island, runs: Runs) -> Segment:
     return Segment(island, canonical(tuple(island.outputs.values())), runs.get(island.scope, 1.0))
 
 
+Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
+
+
+def chosen(moves: Sequence[str]) -> dict[str, float]:
+    """The passes that make these moves, and the share of the budget that is spent when each ends: the last has all of it."""
+    passes = {kind: share for kind, share in PASSES.items() if ("mutants" if kind == "mutants" else "rules") in moves}
+    return {kind: share / max(passes.values()) for kind, share in passes.items()}
+
+
 class Search:
     """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
 
-    The `partial` rules are what searches for mutants begin with.
+    The `partial` rules are what searches for mutants begin with. `fused` are fusions that the result may have.
     What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
     `tally` says what searches for mutants did.
     """
@@ -129,15 +144,16 @@ class Search:
         sizings: Sequence[Sizing],
         budget: float,
         partial: Sequence[Partial] = (),
+        fused: Sequence[Rule] = (),
     ) -> None:
         apart = [rule for rule in rules if is_algorithm(rule)]
-        self.rules = RuleSet([rule for rule in rules if rule not in apart], apart)
+        self.rules = RuleSet([rule for rule in rules if rule not in apart], apart, fused)
         self.clock = clock
         self.opset = opset
         self.sizings = sizings
         self.machine = machine(clock)
         self.partial = partial
-        texts = [rule.text for rule in (*rules, *(p.rule for p in partial))]
+        texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *fused)]
         calibration = [*astuple(self.machine)] if clock.roofline is not None else []
         self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget, *calibration]
         self.tally = Tally()
@@ -161,6 +177,7 @@ class Search:
                 copies.setdefault(part.state, []).append(part)
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
             finding = self._with_mutants(island) if find is search_mutants else find
+            finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
             limits = Limits(growth=room / island.dtype.itemsize)
             known, late = (
                 self._remembered(way, find, island.dtype.name) for way in (self._believed(finding, measured), untouched)
@@ -199,6 +216,44 @@ class Search:
             )
 
         return found
+
+    def forgone(self, parts: Sequence[Segment]) -> float:
+        """The seconds that fusions would save in a run of the segments."""
+        rules = RuleSet((), (), fusions().values())
+        saved: dict[State, float] = {}
+        for part in parts:
+            if part.state not in saved:
+                fusible = next(fused(part.state, rules), None) is not None
+                saved[part.state] = self._forgone(part, rules) if fusible else 0.0
+        return sum(saved[part.state] * part.runs for part in parts)
+
+    def _forgone(self, part: Segment, rules: RuleSet) -> float:
+        """The seconds that the rules' fusions would save in the segment."""
+        measured = Measured(self.clock, self.opset, dtype=part.island.dtype.numpy())
+        cost = self._measure(measured, part.island.sizings, part.state)(part.state)
+        if not math.isfinite(cost):
+            return 0.0
+        faster = functools.partial(self._faster, measured, part.island.sizings)
+        return cost - with_fusions(Found(part.state, (), cost, cost, 0, ""), rules, faster=faster).after
+
+    def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:
+        """What finds as `find` does, and then looks for fusions."""
+
+        @functools.wraps(find)
+        def fusing(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            return with_fusions(found, rules, faster=functools.partial(self._faster, measured, everywhere))
+
+        return fusing
+
+    def _faster(self, measured: Measured, everywhere: Sequence[Sizing], before: State, after: State) -> float:
+        """How many times as fast the state after is, where that is least; 0 where it is none that can be run."""
+        try:
+            if len(everywhere) > 1:
+                measured.require_expressible(after, everywhere)
+            return min(measured.ratio(self._at(before, s), self._at(after, s)) for s in self.sizings)
+        except (InvalidModelError, ShapeError):
+            return 0.0
 
     def _saved(self, state: State, found: Found, measure: Cost) -> list[float]:
         """The seconds that each step saves; of a large state, the shares by estimate of what all of them save."""
@@ -303,73 +358,3 @@ class _Memory:
 
     def put(self, key: Sequence[Json], value: Json) -> None:
         self.cache.put([*key, *self.settings], value)
-
-
-def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
-    """The gains to take so that weights grow by `growth` bytes at most: those that shrink them, then the best by the byte."""
-    taken: list[Gain] = []
-    left = growth
-    useful = [g for g in found if g.found.steps and g.seconds > 0]
-    for gain in sorted(useful, key=lambda g: -math.inf if g.bytes <= 0 else -g.seconds / g.bytes):
-        if gain.bytes <= left:
-            taken.append(gain)
-            left -= gain.bytes
-    return taken
-
-
-Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
-
-
-def selections(passes: Passes) -> Iterator[Passes]:
-    """Which gains to take, should a larger choice not measure faster: all, then the first pass alone, then the half of that
-    which promises most, the half of the half, and so on.
-
-    A pass rests on those before it; within one, gains are independent of each other.
-    """
-    kept = [taken for taken in passes if taken]
-    if len(kept) > 1:
-        yield tuple(kept)
-    best = sorted(kept[0], key=lambda gain: -gain.seconds) if kept else []
-    while best:
-        yield (tuple(best),)
-        best = best[: len(best) // 2]
-
-
-def spliced(model: Model, passes: Passes) -> Model:
-    """The model with these gains taken, one pass after the other."""
-    for taken in passes:
-        model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
-    return model
-
-
-def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
-    """The rules, definitions and corrected mutants of all steps taken, those that gain most first."""
-    times: dict[str, int] = defaultdict(int)
-    saved: dict[str, float] = defaultdict(float)
-    for gain in taken:
-        for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
-            times[step.rule] += len(gain.copies)
-            saved[step.rule] += seconds * gain.runs
-    taken = list(taken)
-    text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in rules}}
-    text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
-    return tuple(
-        AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
-    )
-
-
-def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
-    """What the report says about each segment that was searched."""
-    return tuple(
-        SegmentGain(
-            outputs=tuple(gain.copies[0].island.outputs),
-            nodes=len(gain.copies[0].island.nodes),
-            copies=len(gain.copies),
-            before=gain.found.before,
-            after=gain.found.after,
-            rules=tuple(step.rule for step in gain.found.steps),
-            states=gain.found.expanded,
-            stopped=gain.found.stopped,
-        )
-        for gain in searched
-    )

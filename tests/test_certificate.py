@@ -37,7 +37,8 @@ from superopt.rewrite.search import Limits, search
 from superopt.rewrite.sweeper import rebuilt
 from superopt.rewrite.widen import widened
 from superopt.rule import Rule, digest, parse_rule
-from superopt.segments import Gain, Segment, spliced, whole
+from superopt.segments import Gain, Segment, whole
+from superopt.selection import spliced
 from superopt.store import load_rules
 from superopt.verify import verify
 from tests.models import model, weight

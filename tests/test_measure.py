@@ -15,10 +15,11 @@ from superopt.graph import Term, variable
 from superopt.model.cache import Cache, default_path
 from superopt.model.compare import Comparison, compare
 from superopt.model.compare import _median_interval as median_interval
+from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
 from superopt.model.everywhere import Compared
 from superopt.model.kernel import Kernel, Timing, random_values
-from superopt.model.measure import Clock, Measured, structure
+from superopt.model.measure import Clock, structure
 from superopt.model.measure import _boundary as boundary
 from superopt.model.session import Device, Session, random_inputs
 from superopt.op import apply

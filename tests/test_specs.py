@@ -85,7 +85,7 @@ def test_sums_and_products_of_many(name: str, shape: list[int], count: int, opse
     np.testing.assert_allclose(found, evaluated(arrays, term)[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", DEFINED)
+@pytest.mark.parametrize("name", [name for name in DEFINED if not any("." in known for known in operator(name).onnx)])
 @settings(max_examples=30)
 @given(data=st.data())
 def test_shape_is_what_onnx_infers(name: str, data: st.DataObject) -> None:

@@ -143,6 +143,10 @@ class ForecastClock(Clock):
         """Whether the second model is predicted to be faster by more than the prediction's error."""
         return forecast(self._known_plan(before), self._known_plan(after)).gains
 
+    def ratio(self, before: ModelProto, after: ModelProto) -> float:
+        """How many times as fast the second model is predicted to be."""
+        return forecast(self._known_plan(before), self._known_plan(after)).ratio
+
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
         """The nodes that `seconds` sums over."""
         return tuple(Piece(k.node.op_type, self._price(k).seconds) for k in self.kernels(model))

@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT64: 64}
 SMALLEST_OPSET = 7
+STANDARD = ("", "ai.onnx")
 
 
 def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple[Term, ...] | None:
@@ -32,12 +33,18 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
     `inputs` has a term for every input of the node: None for one that is left out or that is no tensor of known shape whose
     type has terms. Constant operands (axes, shapes, numbers) are read from the node itself.
     """
-    if opset < SMALLEST_OPSET or node.domain not in ("", "ai.onnx") or node.overload:
+    if opset < SMALLEST_OPSET or node.overload:
         return None
+    if node.domain not in STANDARD:
+        return _lifted(_Node(node, inputs, opset), f"{node.domain}.{node.op_type}")
     if node.op_type == "Identity" or _is_inactive_dropout(node) or _is_number_of_condition(node):
         return None if inputs[0] is None else (inputs[0],)
-    lifted = _Node(node, admitted(node.op_type, inputs), opset)
-    for spec in _bindings(node.op_type):
+    return _lifted(_Node(node, admitted(node.op_type, inputs), opset), node.op_type)
+
+
+def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
+    """The terms of the node's outputs by the specs that bind operators of this name."""
+    for spec in _bindings(name):
         assert spec.lift is not None
         try:
             found = spec.lift(lifted)
@@ -82,8 +89,8 @@ def _is_stored(value: ir.Value) -> bool:
     return _constant(value) is not None and (producer is None or producer.op_type == "Constant")
 
 
-def _bindings(op_type: str) -> list[Operator]:
-    return [spec for spec in registry().values() if op_type in spec.onnx and spec.lift is not None]
+def _bindings(name: str) -> list[Operator]:
+    return [spec for spec in registry().values() if name in spec.onnx and spec.lift is not None]
 
 
 def _is_inactive_dropout(node: ir.Node) -> bool:
@@ -132,7 +139,8 @@ class _Node:
         if name in self.node.attributes:
             value = self.node.attributes[name].value
             return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-        for position, formal in enumerate(onnx.defs.get_schema(self.op_type, self.opset).inputs):
+        schema = onnx.defs.get_schema(self.op_type, self.opset) if self.node.domain in STANDARD else None
+        for position, formal in enumerate(schema.inputs if schema is not None else ()):
             given = self.node.inputs[position] if position < len(self.node.inputs) else None
             if formal.name == name and given is not None:
                 return self._numbers(given)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ from onnx import TensorProto
 from onnx.defs import OpSchema
 
 from superopt.blocks import blocked
-from superopt.composite import unfolded
+from superopt.composite import unfolded, without
 from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
 from superopt.graph import Term, subterms, variables
@@ -65,21 +65,11 @@ def lower(
         try:
             return _Lowering(outputs, opset, constant, np.dtype(dtype), prefix, conditions, by_size).run()
         except _UnavailableError as error:
-            outputs = dict(zip(outputs, _written_out(str(error), tuple(outputs.values())), strict=True))
+            outputs = dict(zip(outputs, without(str(error), tuple(outputs.values())), strict=True))
 
 
 class _UnavailableError(ShapeError):
     """The opset has no node for a composite operator, whose name is the message."""
-
-
-def _written_out(name: str, roots: tuple[Term, ...]) -> list[Term]:
-    """The terms with every application of the composite `name` written out by its definition."""
-    done: dict[Term, Term] = {}
-    for term in subterms(*roots):
-        args = tuple(done[a] for a in term.args)
-        same = term if args == term.args else apply(term.op, *args, **dict(term.attributes))
-        done[term] = (unfolded(same) if term.op == name else None) or same
-    return [done[r] for r in roots]
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -326,8 +316,10 @@ class _Lowering:
         return self.names[term]
 
     def _emit(self, op_type: str, inputs: Iterable[Any], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
-        schema = schema_of(op_type, self.opset)
         names = [self._input(x) for x in inputs]
+        if "." in op_type:
+            return self._contrib(op_type, names, attributes, outputs)
+        schema = schema_of(op_type, self.opset)
         wanted, yielded = resolved(schema, [self._kind(name) for name in names], outputs)
         names = [name if kind is None else self._cast(name, boolean=kind) for name, kind in zip(names, wanted, strict=True)]
         written: list[tuple[str, AttributeValue]] = []
@@ -342,6 +334,13 @@ class _Lowering:
         self.nodes.append(NodeText(op_type, tuple(names), results, tuple(written)))
         self.booleans.update(itertools.compress(results, yielded))
         self.whole.update(results if op_type in MOVERS and names[0] in self.whole else ())
+        return results
+
+    def _contrib(self, op_type: str, names: Sequence[str], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
+        """The outputs of a node of another domain than the standard's: it takes and gives numbers alone."""
+        numbers = tuple(self._cast(name, boolean=False) for name in names)
+        results = tuple(self._fresh(op_type) for _ in range(outputs))
+        self.nodes.append(NodeText(op_type, numbers, results, tuple(attributes.items())))
         return results
 
     def _position(self, term: Term) -> str:

@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from numpy.typing import DTypeLike
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from superopt.errors import InvalidModelError, ShapeError
-from superopt.graph import Term, variables
+from superopt.errors import InvalidModelError
 from superopt.model.cache import Cache, digest_of
-from superopt.model.compare import compare
-from superopt.model.dimensions import Sizing
-from superopt.model.generic import lower_everywhere
+from superopt.model.compare import Comparison, compare
 from superopt.model.kernel import (
     SMALL,
     Kernel,
@@ -37,10 +32,9 @@ from superopt.model.kernel import (
     least_seconds,
     random_values,
 )
-from superopt.model.lower import is_boolean, lower
-from superopt.model.nodes import Hollow, model_of, with_weights
+from superopt.model.nodes import with_weights
 from superopt.model.roofline import Roofline
-from superopt.model.session import Array, Bound, Device, Loadable, Session
+from superopt.model.session import Bound, Device, Loadable, Session
 
 Json: TypeAlias = "Any"
 
@@ -53,8 +47,6 @@ _TURNS = 12
 _COMPARING = 0.6
 _LEAST = 1e-7
 _CHAIN = 32
-_LARGE = 1024
-"""Bytes from which a weight is left without values, for ONNX Runtime's optimizations do not look at them."""
 _COPIES = ("MemcpyToHost", "MemcpyFromHost")
 _BLOCKED = "com.microsoft.nchwc"
 
@@ -135,10 +127,21 @@ class Clock:
         Raises:
             InvalidModelError: ONNX Runtime cannot run one of them.
         """
+        found = self._compared(before, after)
+        return found.low > 1 + found.noise if self.together else found.ratio > 1 + least
+
+    def ratio(self, before: ModelProto, after: ModelProto) -> float:
+        """How many times as fast the second model is, both timed as `stands` does.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run one of them.
+        """
+        return self._compared(before, after).ratio
+
+    def _compared(self, before: ModelProto, after: ModelProto) -> Comparison:
         with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
             models = [with_weights(model, Path(folder)) for model, folder in ((before, one), (after, other))]
-            found = compare(models[0], models[1], self.device, seconds=_COMPARING, cold=self.cold)
-        return found.low > 1 + found.noise if self.together else found.ratio > 1 + least
+            return compare(models[0], models[1], self.device, seconds=_COMPARING, cold=self.cold)
 
     def warm(self) -> Clock:
         """The clock for weights that are in the processor's caches."""
@@ -242,89 +245,6 @@ class Clock:
             source = with_weights(model, Path(folder)) if isinstance(model, ModelProto) else model
             Session(source, self.device, anywhere=True, portable=self.portable, saved=path, sizes=sizes)
             return onnx.load(path, load_external_data=False)
-
-
-class Measured:
-    """The measured cost of segments of a model with this opset; what the search minimizes.
-
-    Weights, and what is made of weights alone, are initializers of the right shapes: small ones with random values, large ones
-    with none. No weight is computed.
-    """
-
-    def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
-        self.clock = clock
-        self.opset = opset
-        self.dtype = np.dtype(dtype)
-        self._known: dict[tuple[frozenset[Term], frozenset[Term]], float] = {}
-        self._expressible: dict[tuple[Term, ...], str] = {}
-
-    def seconds(self, outputs: tuple[Term, ...], beside: tuple[Term, ...] | None = None) -> float:
-        """The time of one run of the segment with these outputs, measured `beside` that with others if they are given.
-
-        Raises:
-            InvalidModelError: ONNX Runtime cannot run the segment.
-            ShapeError: the opset cannot express it.
-        """
-        wanted = _computed(outputs)
-        if not wanted:
-            return 0.0
-        others = _computed(beside or ())
-        if (wanted, others) not in self._known:
-            model = self.model(outputs)
-            seconds = self.clock.beside(model, self.model(beside)) if beside and others else self.clock.seconds(model)
-            self._known[wanted, others] = seconds
-        return self._known[wanted, others]
-
-    def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], least: float) -> bool:
-        """Whether a second look shows the second segment to be faster than the first, see `Clock.stands`."""
-        return self.clock.stands(self.model(before), self.model(after), least)
-
-    def require_expressible(self, outputs: tuple[Term, ...], sizings: Sequence[Sizing]) -> None:
-        """Nothing happens if nodes can compute the outputs whatever the open dimensions are.
-
-        Raises:
-            ShapeError: they cannot.
-        """
-        if outputs not in self._expressible:
-            wanted = {f"output.{n}": t for n, t in enumerate(outputs) if not t.constant and not t.is_variable}
-            try:
-                lower_everywhere(wanted, self.opset, sizings, constant=self._hollow, dtype=self.dtype)
-                self._expressible[outputs] = ""
-            except ShapeError as error:
-                self._expressible[outputs] = str(error)
-        if self._expressible[outputs]:
-            raise ShapeError(self._expressible[outputs])
-
-    def _hollow(self, term: Term) -> Array:
-        """A weight of which type and shape alone matter."""
-        return Hollow.of(self._dtype_of(term), term.sizes)
-
-    def _dtype_of(self, term: Term) -> np.dtype[Any]:
-        return np.dtype(np.bool_) if is_boolean(term) else self.dtype
-
-    def model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """The segment as a model by itself. Outputs that no node computes are left out."""
-        terms = dict.fromkeys(t for t in outputs if not t.constant and not t.is_variable)
-        wanted = {f"output.{position}": term for position, term in enumerate(terms)}
-        salts = itertools.count()
-
-        def constant(term: Term) -> Array:
-            dtype = self._dtype_of(term)
-            if math.prod(term.sizes) * dtype.itemsize >= _LARGE:
-                return self._hollow(term)
-            return random_values(helper.np_dtype_to_tensor_dtype(dtype), term.sizes, next(salts))
-
-        lowered = lower(wanted, self.opset, constant=constant, dtype=self.dtype)
-        read = {name for node in lowered.nodes for name in node.inputs}
-        leaves = [v for v in variables(*terms) if v.name in read]
-        weights = {v.name: constant(v) for v in leaves if v.constant}
-        whole = replace(lowered, initializers=weights | dict(lowered.initializers))
-        return model_of(whole, [v for v in leaves if not v.constant], wanted, self.opset, self.dtype)
-
-
-def _computed(outputs: Sequence[Term]) -> frozenset[Term]:
-    """The outputs that take work."""
-    return frozenset(t for t in outputs if not t.constant and not t.is_variable)
 
 
 def _ratio(one: Bound, other: Bound) -> float:

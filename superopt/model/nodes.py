@@ -20,6 +20,7 @@ from superopt.graph import Term
 
 INTEGERS = {32: TensorProto.INT32, 64: TensorProto.INT64}
 IR_VERSION = 4  # the first in which an initializer need not be an input
+CONTRIB_VERSION = 1  # of every domain of operators that are not the standard's
 Array: TypeAlias = "npt.NDArray[Any]"
 AttributeValue: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
 
@@ -39,7 +40,10 @@ class Hollow(np.ndarray[Any, np.dtype[Any]]):
 
 @dataclass(frozen=True)
 class NodeText:
-    """One ONNX node: what stands in a NodeProto, as plain values. An absent optional input is the empty string."""
+    """One ONNX node: what stands in a NodeProto, as plain values. An absent optional input is the empty string.
+
+    The name of an operator that is not of the standard has its domain before it, as in `com.microsoft.Attention`.
+    """
 
     op_type: str
     inputs: tuple[str, ...]
@@ -92,7 +96,13 @@ def model_of(
     )
     imports = [onnx.helper.make_opsetid("", opset)]
     version = max(IR_VERSION, onnx.helper.find_min_ir_version_for(imports))
+    imports += [onnx.helper.make_opsetid(domain, CONTRIB_VERSION) for domain in domains(lowered)]
     return onnx.helper.make_model(graph, opset_imports=imports, ir_version=version)
+
+
+def domains(lowered: Lowered) -> list[str]:
+    """The domains of the nodes' operators that are not the standard's, in alphabetical order."""
+    return sorted({node.op_type.rpartition(".")[0] for node in lowered.nodes} - {""})
 
 
 def _tensor(array: Array, name: str) -> TensorProto:
@@ -124,7 +134,8 @@ def with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
 
 def node_proto(text: NodeText) -> NodeProto:
     """The node as ONNX holds it."""
-    node = onnx.helper.make_node(text.op_type, text.inputs, text.outputs)
+    domain, _, name = text.op_type.rpartition(".")
+    node = onnx.helper.make_node(name, text.inputs, text.outputs, domain=domain)
     for name, value in text.attributes:
         whole = isinstance(value, tuple) and all(isinstance(v, int) for v in value)
         kind = AttributeProto.INTS if whole else None

@@ -15,6 +15,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_node_outputs
 from onnx_ir.passes.common import ShapeInferencePass
 
+from superopt.model.lift import STANDARD, leaf_of, lift_node
+
 Array = npt.NDArray[Any]
 SMALL = 256
 ROUNDS = 8
@@ -62,6 +64,7 @@ def _folded(model: ir.Model, opset: int) -> bool:
     news = False
     for node in _nodes(model):
         if node.op_identifier() not in model.functions:
+            news = _learn_contrib(node, opset) or news
             _learn_shape(node, opset)
         if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx") or node.op_identifier() in model.functions:
             continue
@@ -135,6 +138,16 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
         if kind.HasField("shape") and len(extents) == len(kind.shape.dim):
             value.shape = ir.Shape(extents)
             value.type = value.type or ir.TensorType(ir.DataType(kind.elem_type))
+
+
+def _learn_contrib(node: ir.Node, opset: int) -> bool:
+    """Whether the shapes of the results are new: of an operator that is not the standard's, a spec knows them."""
+    if node.domain in STANDARD or all(_is_fixed(v) for v in node.outputs if v.name):
+        return False
+    inputs = [None if v is None else leaf_of(v) for v in node.inputs]
+    for value, term in zip((v for v in node.outputs if v.name), lift_node(node, inputs, opset) or (), strict=False):
+        value.shape, value.type = ir.Shape(term.sizes), value.type or node.inputs[0].type  # type: ignore[union-attr]
+    return any(_is_fixed(v) for v in node.outputs)
 
 
 def _type(value: ir.Value) -> TypeProto:

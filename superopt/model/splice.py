@@ -20,7 +20,7 @@ from superopt.model.generic import lower_everywhere
 from superopt.model.lift import constant_array
 from superopt.model.load import OVERRIDABLE_SINCE, Model, first_line, opset_of
 from superopt.model.lower import Array
-from superopt.model.nodes import NodeText
+from superopt.model.nodes import CONTRIB_VERSION, NodeText, domains
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +114,8 @@ class _Splicing:
             prefix=prefix,
             conditions=conditions,
         )
+        for domain in domains(lowered):
+            self.model.opset_imports.setdefault(domain, CONTRIB_VERSION)
         known = {t.name: values[t.name] for t in variables(*replacement.outputs.values())}
         known.update((name, self._initializer(name, array)) for name, array in lowered.initializers.items())
         for position, text in enumerate(lowered.nodes):
@@ -211,9 +213,10 @@ def _array(weight: ir.Value) -> Array:
 
 
 def _node(text: NodeText, known: Mapping[str, ir.Value], name: str) -> ir.Node:
+    domain, _, op_type = text.op_type.rpartition(".")
     return ir.Node(
-        "",
-        text.op_type,
+        domain,
+        op_type,
         [known[i] if i else None for i in text.inputs],
         ir.convenience.convert_attributes(dict(text.attributes)),
         outputs=[ir.Value(name=o) for o in text.outputs],

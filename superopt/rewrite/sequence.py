@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
-from superopt.graph import Term
+from superopt.graph import Shape, Term
 from superopt.op import apply
 from superopt.rewrite.apply import MOVES
 from superopt.rewrite.ruleset import RuleSet
@@ -82,7 +82,7 @@ def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
         elements = [e.args[0] for e in elements]
 
 
-def shaped(term: Term, shape: tuple[int, ...]) -> Term:
+def shaped(term: Term, shape: Shape) -> Term:
     """The term in this shape."""
     try:
         return term if term.shape == shape else apply("reshape", term, shape=shape)

@@ -1,0 +1,83 @@
+"""Which of the gains that a search found a model takes, the model that has them, and what the report says of them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from superopt.fusion import fusions
+from superopt.model.load import Model
+from superopt.model.splice import splice
+from superopt.recurrence import recurrences
+from superopt.report.optimization import AppliedRule, SegmentGain
+from superopt.rewrite.apply import PARTLY
+from superopt.rule import Rule
+from superopt.segments import Gain, Passes
+
+
+def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
+    """The gains to take so that weights grow by `growth` bytes at most: those that shrink them, then the best by the byte."""
+    taken: list[Gain] = []
+    left = growth
+    useful = [g for g in found if g.found.steps and g.seconds > 0]
+    for gain in sorted(useful, key=lambda g: -math.inf if g.bytes <= 0 else -g.seconds / g.bytes):
+        if gain.bytes <= left:
+            taken.append(gain)
+            left -= gain.bytes
+    return taken
+
+
+def selections(passes: Passes) -> Iterator[Passes]:
+    """Which gains to take, should a larger choice not measure faster: all, then the first pass alone, then the half of that
+    which promises most, the half of the half, and so on.
+
+    A pass rests on those before it; within one, gains are independent of each other.
+    """
+    kept = [taken for taken in passes if taken]
+    if len(kept) > 1:
+        yield tuple(kept)
+    best = sorted(kept[0], key=lambda gain: -gain.seconds) if kept else []
+    while best:
+        yield (tuple(best),)
+        best = best[: len(best) // 2]
+
+
+def spliced(model: Model, passes: Passes) -> Model:
+    """The model with these gains taken, one pass after the other."""
+    for taken in passes:
+        model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
+    return model
+
+
+def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
+    """The rules, definitions and corrected mutants of all steps taken, those that gain most first."""
+    times: dict[str, int] = defaultdict(int)
+    saved: dict[str, float] = defaultdict(float)
+    for gain in taken:
+        for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
+            times[step.rule] += len(gain.copies)
+            saved[step.rule] += seconds * gain.runs
+    taken = list(taken)
+    text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in (*fusions().values(), *rules)}}
+    text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
+    return tuple(
+        AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
+    )
+
+
+def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
+    """What the report says about each segment that was searched."""
+    return tuple(
+        SegmentGain(
+            outputs=tuple(gain.copies[0].island.outputs),
+            nodes=len(gain.copies[0].island.nodes),
+            copies=len(gain.copies),
+            before=gain.found.before,
+            after=gain.found.after,
+            rules=tuple(step.rule for step in gain.found.steps),
+            states=gain.found.expanded,
+            stopped=gain.found.stopped,
+        )
+        for gain in searched
+    )
