@@ -10,16 +10,27 @@ import functools
 from collections.abc import Iterable
 
 from superopt.graph import Term
-from superopt.op import Emit, Operator, registry
+from superopt.op import Emit, Operator, apply, registry
 
 ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lower_scaled", "Mul")}
 
 
 def taken(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
-    """Those of the operands of a sum or product that one ONNX node can combine with what the host computes."""
+    """Those of the operands of a sum or product, rows and numbers, that one ONNX node can combine with what the host computes."""
+    axis = _axis(op, host)
+    return [x for x in operands if axis and x.constant and x.op == "expand" and x.integers("axes") in ((axis,), ())]
+
+
+def row(op: str, host: Term, operand: Term) -> Term:
+    """What an operand that is `taken` is along the host's axis."""
+    (inner,) = operand.args
+    return inner if operand.integers("axes") else apply("expand", inner, shape=(host.shape[_axis(op, host)],), axes=())
+
+
+def _axis(op: str, host: Term) -> int:
+    """The axis along which a node combines the host with a row, counted from the last; 0 where none does."""
     spec = _composite(op, host)
-    axes = () if spec is None else (getattr(spec.module, ROLES[op][0])(host),)
-    return [x for x in operands if x.constant and x.op == "expand" and x.integers("axes") == axes != ()]
+    return 0 if spec is None else int(getattr(spec.module, ROLES[op][0])(host))
 
 
 def written(op: str, host: Term, row: Term, emit: Emit) -> str:

@@ -27,8 +27,8 @@ from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
 from superopt.graph import Term, subterms, variables
 from superopt.model.booleans import MOVERS, resolved
-from superopt.model.hosts import ROLES, taken, written
-from superopt.model.nodes import AttributeValue, Lowered, NodeText, input_position, needed, renamed, schema_of
+from superopt.model.hosts import ROLES, row, taken, written
+from superopt.model.nodes import AttributeValue, Lowered, NodeText, direct, input_position, needed, renamed, schema_of
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
 from superopt.model.units import sunk
 from superopt.op import apply, operator, registry
@@ -143,7 +143,7 @@ class _Lowering:
             else:
                 titles[value] = name
             booleans.update([name] if boolean else [])
-        nodes = needed([renamed(node, titles) for node in self.nodes], self.wanted)
+        nodes = needed(direct(renamed(node, titles) for node in self.nodes), self.wanted)
         read = {name for node in nodes for name in node.inputs}
         stored = {name: array for name, array in self.initializers.items() if name in read}
         shapes = {titles.get(name, name): term.sizes for term, name in self.names.items()}
@@ -301,7 +301,7 @@ class _Lowering:
     def _with_host(self, term: Term, host: Term) -> str:
         rows = taken(term.op, host, self.operands[term])
         rest = list((Counter(self.operands[term]) - Counter([host, *rows])).elements())
-        under = [x.args[0] for x in rows]
+        under = [row(term.op, host, x) for x in rows]
         name = written(term.op, host, apply(term.op, *under) if len(under) > 1 else under[0], self)
         return self._chained(ROLES[term.op][2], term, rest, name) if rest else name
 

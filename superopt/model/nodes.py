@@ -70,6 +70,20 @@ def renamed(node: NodeText, titles: Mapping[str, str]) -> NodeText:
     return replace(node, inputs=inputs, outputs=outputs)
 
 
+def direct(nodes: Iterable[NodeText]) -> list[NodeText]:
+    """The nodes, where a Reshape reads what those before it in a row read, for the last one alone says what shape there is."""
+    source: dict[str, str] = {}
+    found: list[NodeText] = []
+    for node in nodes:
+        if node.op_type == "Reshape":
+            start = source.get(node.inputs[0], node.inputs[0])
+            source[node.outputs[0]] = start
+            found.append(replace(node, inputs=(start, *node.inputs[1:])))
+        else:
+            found.append(node)
+    return found
+
+
 def needed(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[NodeText]:
     """The nodes that the outputs depend on."""
     wanted = set(outputs)
