@@ -26,6 +26,7 @@ from superopt.model.session import WITHOUT, Array, Device, Session, random_input
 from superopt.optimize import GROWTH
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
+CONTRIB = "com.microsoft"
 CHECKING = 30.0
 """Seconds for the checks of all that is made of a model, after which no further input is begun."""
 
@@ -35,7 +36,8 @@ class Settings:
     """How models are optimized and measured: seconds for the search, for all measurements, and for each other optimizer.
 
     `shapes` has sizes of open dimensions by name. `cache` keeps measured times; without it each model begins with none. With
-    `tune`, superopt runs once more, tuning sessions first. `tolerance` and `growth` are superopt's.
+    `tune`, superopt runs once more, tuning sessions first. `tolerance`, `growth` and
+    `allow_contrib` are superopt's.
     """
 
     budget: float
@@ -47,6 +49,7 @@ class Settings:
     tune: bool = False
     tolerance: float = FACTOR
     growth: float = GROWTH
+    allow_contrib: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def everything(case: Case, folder: Path, peers: Path | None) -> Row:
         "rounding": checked[SUPEROPT],
         **({"tuning": tuned(case, folder / "tuned" / case.path.name)} if case.settings.tune else {}),
         **({"peers": beside, OPENVINO: in_openvino(case, files[SUPEROPT], peers)} if peers else {}),
-        "checks": checks(onnx.load(case.path, load_external_data=False), files[SUPEROPT]),
+        "checks": checks(case, files[SUPEROPT]),
     }
 
 
@@ -133,6 +136,7 @@ def superoptimized(case: Case, target: Path, *, again: bool = False, tune: bool 
         "tune": tune,
         "tolerance": settings.tolerance,
         "growth": settings.growth,
+        "allow_contrib": settings.allow_contrib,
     }
     first = optimized(sys.executable, SUPEROPT, case.path, target, options=chosen)
     if "failed" in first:
@@ -273,17 +277,19 @@ def measured(comparison: Comparison) -> Row:
     }
 
 
-def checks(before: onnx.ModelProto, target: Path) -> dict[str, bool]:
-    """What the optimized file must keep, and that it is a valid model of standard operators."""
+def checks(case: Case, target: Path) -> dict[str, bool]:
+    """What the optimized file must keep, and that it is a valid model of operators that it may have."""
+    before = onnx.load(case.path, load_external_data=False)
+    allowed = STANDARD | domains(before) | ({CONTRIB} if case.settings.allow_contrib else set())
     after = onnx.load(target, load_external_data=False)
     return {
         "onnx.checker": is_valid(target),
         "input names": [p.name for p in before.graph.input] == [p.name for p in after.graph.input],
         "output names": [p.name for p in before.graph.output] == [p.name for p in after.graph.output],
-        "opset": opsets(before) == opsets(after),
+        "opset": opsets(before).items() <= opsets(after).items(),
         "IR version": before.ir_version == after.ir_version,
         "metadata": {p.key: p.value for p in before.metadata_props} == {p.key: p.value for p in after.metadata_props},
-        "standard operators": domains(after) <= STANDARD | domains(before),
+        "standard operators": domains(after) | opsets(after).keys() <= allowed | opsets(before).keys(),
     }
 
 

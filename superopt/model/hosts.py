@@ -16,7 +16,7 @@ ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lo
 
 
 def taken(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
-    """Those of the operands of a sum or product, rows and numbers, that one ONNX node can combine with what the host computes."""
+    """Those operands of a sum or product, rows and numbers, that one ONNX node can combine with what the host computes."""
     axis = _axis(op, host)
     return [x for x in operands if axis and x.constant and x.op == "expand" and x.integers("axes") in ((axis,), ())]
 
