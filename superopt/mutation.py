@@ -14,8 +14,8 @@ import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
@@ -120,11 +120,11 @@ def search_mutants(
     """The state with each program exchanged for the cheapest corrected mutant met, where that is cheaper; `start` if none is.
 
     All programs are looked up before mutants of any are enumerated: of one for which the `memory` or one of the `partial` rules
-    has a repair, none are. Programs come first that take the most times what arithmetic and traffic alone would take: where a
-    kernel is near that, no other form gains much. Each may take a share of the time that is left: half of it by that ratio,
-    half equally. `rules` are left to the other passes, but for their algorithms. Weights grow by no more than the limits allow.
-    `glance` measures roughly, and faster. All that there is to find of a program is kept in `memory`, which has nothing of
-    other devices in it, and taken from there. `tally` counts.
+    has a repair, none are. By rules, programs come first that take long. By enumeration, those do that take the most times what
+    arithmetic and traffic alone would take: where a kernel is near that, no other form gains much; each may take a share of the
+    time that is left, half of it by that ratio, half equally. `rules` are left to the other passes, but for their algorithms.
+    Weights grow by no more than the limits allow. `glance` measures roughly, and faster. All that there is to find of a program
+    is kept in `memory`, which has nothing of other devices in it, and taken from there. `tally` counts.
     """
     within = limits or Limits()
     deadline, most = within.deadline, weight_elements(start) + within.growth
@@ -132,20 +132,23 @@ def search_mutants(
     state, steps, looked = start, list[Step](), set[Term]()
     before = cost = measure(start)
     ratios = _programs(start, estimate, measure)
-    waiting = sorted(ratios, key=lambda p: -ratios[p])
-    for repairs_of in (bench.known, bench.enumerated):
-        asked, waiting = waiting, []
-        while asked:
-            now = time.monotonic()
-            if now >= deadline:
-                break
-            share = (ratios[asked[0]] / sum(ratios[p] for p in asked) + 1 / len(asked)) / 2
+    programs = sorted(ratios, key=lambda p: -ratios[p])
+    kept = {p: repairs for p in programs if (repairs := bench.remembered(p)) is not None}
+    recalled = {p: drafts for p in programs if p not in kept and (drafts := bench.recalled(p, deadline))}
+    others = [p for p in programs if p not in kept and p not in recalled]
+    longest = sorted(recalled, key=lambda p: -ratios[p] * estimate((p,)))
+
+    def by_rules(program: Term, deadline: float) -> list[Repair]:
+        found = bench.repairs(program, recalled[program], deadline)
+        others.extend(() if found else (program,))
+        return found
+
+    for asked, repairs_of in (([*kept], lambda p, _: kept[p]), (longest, by_rules), (others, bench.enumerated)):
+        while asked and (now := time.monotonic()) < deadline:
+            share = (ratios[asked[0]] / sum(ratios[p] for p in asked) + 1 / len(asked)) / 2 if asked is others else 1.0
             program = asked.pop(0)
             looked.add(program)
             repairs = repairs_of(program, now + share * (deadline - now))
-            if repairs is None:
-                waiting.append(program)
-                continue
             states = {r: _exchanged(state, program, r)[0] for r in repairs[:MOST_REPAIRS]}
             placed = {r: measure(after) for r, after in states.items() if weight_elements(after) <= most}
             best = min(placed, key=placed.__getitem__, default=None)
@@ -153,8 +156,7 @@ def search_mutants(
                 cost = placed[best]
                 state, more = _exchanged(state, program, best)
                 steps += more
-        waiting = asked + waiting
-    stopped = OUT_OF_TIME if waiting or bench.cut_short else "every operator was looked at"
+    stopped = OUT_OF_TIME if len(looked) < len(programs) or others or bench.cut_short else "every operator was looked at"
     return Found(state, tuple(steps), before, cost, len(looked), stopped)
 
 
@@ -200,30 +202,46 @@ class _Bench:
         self.estimate, self.measure, self.glance, self.memory, self.tally = estimate, measure, glance, memory, tally
         self.cut_short = False
 
-    def known(self, program: Term, deadline: float) -> list[Repair] | None:
-        """What is in memory, or comes of the partial rules, as `enumerated` has it; None where neither says anything."""
+    def remembered(self, program: Term) -> list[Repair] | None:
+        """All that there is to find of the program, as `enumerated` has it, where the memory has that."""
         self.tally.programs += 1
-        record = self.memory.get(key) if self.memory is not None and (key := self._key(program)) is not None else None
-        if record is not None:
-            self.tally.remembered += 1
-            return restored(record)
-        recall = functools.partial(self._recalled, program, deadline)
-        return self._kept(program, recall, deadline, last=False) or None
+        key = self._key(program)
+        record = self.memory.get(key) if self.memory is not None and key is not None else None
+        self.tally.remembered += record is not None
+        return None if record is None else restored(record)
+
+    def recalled(self, program: Term, deadline: float) -> list[Recalled]:
+        """What the partial rules make of the program, of the lowest estimates first, without what is too dear, or has the
+        program in it; nothing once the deadline is reached.
+        """
+        with self.tally.stage("recall"), suppress(_OutOfTimeError):
+            made = recalled(program, self.partial)
+            found = [one for one in made if program not in map(_program, computed(_state(one.term)))]
+            self.tally.recalled += len(found)
+            priced = {one: self._price(one.term, deadline) for one in found}
+            most = MOST_DEARER * self._price(program, deadline) if found else 0.0
+            return sorted((one for one in found if priced[one] <= most), key=priced.__getitem__)
+        return []
 
     def enumerated(self, program: Term, deadline: float) -> list[Repair]:
         """Corrected mutants that are cheaper than the program by themselves, the cheapest first, each cheaper than any of those
         that were met before it.
         """
-        return self._kept(program, functools.partial(self._sketches, program, deadline), deadline)
+        try:
+            drafts = self._sketches(program, deadline)
+        except _OutOfTimeError:
+            self.cut_short = True
+            return []
+        return self.repairs(program, drafts, deadline, last=True)
 
-    def _kept(
-        self, program: Term, drafts: Callable[[], Iterable[Draft]], deadline: float, *, last: bool = True
-    ) -> list[Repair]:
-        """What comes of the drafts. It is kept in memory if all of them were looked at; if it is nothing, only with `last`."""
+    def repairs(self, program: Term, drafts: Iterable[Draft], deadline: float, *, last: bool = False) -> list[Repair]:
+        """What comes of these drafts, in the same form. It is kept in memory if all of them were looked at before the deadline;
+        if it is nothing, only with `last`.
+        """
         found: list[Repair] = []
         try:
             bound = self._seconds(program, deadline).after * (1 - WORTH)
-            for repair in self._repairs(program, drafts(), bound, deadline):
+            for repair in self._repairs(program, drafts, bound, deadline):
                 found.append(repair)  # noqa: PERF402 (what was found before a deadline stays)
         except _OutOfTimeError:
             self.cut_short = True
@@ -256,17 +274,6 @@ class _Bench:
                     bound = form.after * (1 - NOISE)
                     name = f"{PARTLY} {', '.join(mutant.made)}; {corrected.kind}"
                     yield Repair(form.outputs[0], name, form.after, corrected.term, form.steps)
-
-    def _recalled(self, program: Term, deadline: float) -> list[Recalled]:
-        """What the partial rules make of the program, of the lowest estimates first; without what is too dear."""
-        if not self.partial:
-            return []
-        with self.tally.stage("recall"):
-            found = list(recalled(program, self.partial))
-            self.tally.recalled += len(found)
-            priced = {one: self._price(one.term, deadline) for one in found}
-            most = MOST_DEARER * self._price(program, deadline)
-            return sorted((one for one in found if priced[one] <= most), key=priced.__getitem__)
 
     def _price(self, term: Program, deadline: float) -> float:
         """The estimate, with algorithms in the places for which it prefers them.

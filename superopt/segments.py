@@ -33,7 +33,7 @@ from superopt.rewrite.schedule import Find, gains, search_all, untouched, weight
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rule import Rule
 
-PASSES = {"mutants": 0.25, "sweeps": 0.6, "windows": 0.85, "windows between": 1.0}
+PASSES = {"mutants": 0.3, "sweeps": 0.6, "windows": 0.85, "windows between": 1.0}
 """Operators are exchanged for corrected mutants first, and whole islands swept; then windows are searched, and then those that
 lie between: a seam of the others is inside.
 

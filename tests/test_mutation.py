@@ -149,7 +149,7 @@ def test_judgements_compare_few_of_all_positions() -> None:
     tally = Tally()
     search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally)
     assert 0 < tally.positions < tally.total
-    assert {"enumerate", "glance", "measure", "solve", "judge", "correct"} == tally.seconds.keys()
+    assert {"recall", "enumerate", "glance", "measure", "solve", "judge", "correct"} == tally.seconds.keys()
 
 
 # ---------------------------------------------------------------- with algorithms

@@ -272,3 +272,18 @@ PADDED_DEPTHWISE = Universe(
     ranges=_BROAD,
     limit=3,
 )
+
+PADDED_MASKS = Universe(
+    family="padding",
+    name="padded under masks",
+    variables=((_NARROW,), (_WIDE,), (variable("m", (H, WIDTH)),)),
+    constants=(),
+    templates=(
+        unary("pad", before=_NO_MORE, after=_MORE_CHANNELS),
+        unary("expand", shape=_NARROW.shape, axes=(-2, -1)),
+        unary("expand", shape=_WIDE.shape, axes=(-2, -1)),
+        unary("slice", axis=-3, start=0, stop=C),
+        binary("mul", beside="expand"),
+    ),
+    ranges=_BROAD,
+)

@@ -55,6 +55,7 @@ UNIVERSES: tuple[Universe, ...] = (
     *lookups.UNIVERSES,
     convolution.PADDED,
     convolution.PADDED_DEPTHWISE,
+    convolution.PADDED_MASKS,
     *gates.UNIVERSES,
     *stacks.UNIVERSES,
     *lone.UNIVERSES,

@@ -59,7 +59,8 @@ REALS: Weights = (*((n, 1) for n in (-3, -2, -1, 1, 2, 3)), *((Fraction(n, 2), 1
 LARGEST = 3000
 RESTARTS = 400
 FEW = 3
-"""How many of its first values an unknown is drawn from, in as many attempts again, where all of them led nowhere."""
+"""How many of its first values an unknown is drawn from, in as many attempts again, where all of them led nowhere and that is
+asked for."""
 EQUATIONS_KEPT = 256
 
 
@@ -95,13 +96,13 @@ def conditions(equation: Equation) -> tuple[Cond, ...]:
     return parts_of(conjunction(*requirements(*roots), equation.where, *(at_least(e, 1) for e in extents)))
 
 
-def instantiations(equation: Equation, rng: np.random.Generator) -> Iterator[Instance]:
-    """Endless random instances that meet `conditions(equation)`.
+def instantiations(equation: Equation, rng: np.random.Generator, *, stubborn: bool = False) -> Iterator[Instance]:
+    """Endless random instances that meet `conditions(equation)`; if `stubborn`, of small numbers where others are hard to find.
 
     Raises:
         InstantiationError: none was found.
     """
-    return _draw(equation).instances(rng)
+    return _draw(equation).instances(rng, stubborn=stubborn)
 
 
 @functools.lru_cache(maxsize=EQUATIONS_KEPT)
@@ -145,21 +146,21 @@ class _Draw:
                 kept.append((value, weight))
         return tuple(kept)
 
-    def instances(self, rng: np.random.Generator) -> Iterator[Instance]:
+    def instances(self, rng: np.random.Generator, *, stubborn: bool) -> Iterator[Instance]:
         if self.impossible:
             raise InstantiationError("the conditions contradict each other")
         for atom, choices in zip(self.free, self.choices, strict=True):
             if not choices:
                 raise InstantiationError(f"no small value of {atom} meets the conditions")
         while True:
-            yield self._one(rng)
+            yield self._one(rng, [self.choices, self.few] if stubborn else [self.choices])
 
-    def _one(self, rng: np.random.Generator) -> Instance:
-        for attempt in range(2 * RESTARTS):
-            values = self._attempt(rng, self.choices if attempt < RESTARTS else self.few)
+    def _one(self, rng: np.random.Generator, tries: Sequence[Sequence[Weights]]) -> Instance:
+        for choices in (choices for choices in tries for _ in range(RESTARTS)):
+            values = self._attempt(rng, choices)
             if values is not None and all(prod(e(values) for e in shape) <= LARGEST for shape in self.extents):
                 return self._instance(values)
-        raise InstantiationError(f"no legal sizes found in {2 * RESTARTS} attempts")
+        raise InstantiationError(f"no legal sizes found in {RESTARTS} attempts")
 
     def _attempt(self, rng: np.random.Generator, choices: Sequence[Weights]) -> Assignment | None:
         values: Assignment = [None] * len(self.free)

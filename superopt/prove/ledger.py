@@ -191,7 +191,7 @@ def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Pat
 def _sampled(family: str, rule: Rule, each: int, seed: int) -> Sampled:
     tried = 0
     for equation in rule.equations:
-        for instance in itertools.islice(instantiations(equation, np.random.default_rng(seed)), each):
+        for instance in itertools.islice(instantiations(equation, np.random.default_rng(seed), stubborn=True), each):
             tried += 1
             found = mismatch_at(equation, instance, seed + tried)
             if found is not None:
