@@ -14,11 +14,11 @@ import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 from superopt.errors import Undecidable
 from superopt.graph import Term, subterms, variable
@@ -28,7 +28,7 @@ from superopt.partial.correct import Corrected, corrections
 from superopt.partial.judge import Judgement, judge
 from superopt.partial.library import Partial, Recalled, recalled
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
-from superopt.repair import Repair, recorded, restored
+from superopt.repair import Json, Memory, Repair, recorded, restored
 from superopt.rewrite.algorithm import places, with_algorithms
 from superopt.rewrite.apply import PARTLY, State, Step, computed
 from superopt.rewrite.record import nodes_of
@@ -50,16 +50,6 @@ WORTH = 0.03
 """The part of a program's time that a mutant must save for its weights to be solved for, by a glance and by measurement."""
 MOST_REPAIRS = 8
 """Corrected mutants of one operator that are tried in its place, those first that take the least time by themselves."""
-
-Json: TypeAlias = "Any"
-
-
-class Memory(Protocol):
-    """Where JSON values are kept under keys."""
-
-    def get(self, key: Sequence[Json]) -> Json | None: ...
-
-    def put(self, key: Sequence[Json], value: Json) -> None: ...
 
 
 @dataclass
@@ -139,7 +129,7 @@ def search_mutants(
     longest = sorted(recalled, key=lambda p: -ratios[p] * estimate((p,)))
 
     def by_rules(program: Term, deadline: float) -> list[Repair]:
-        found = bench.repairs(program, recalled[program], deadline)
+        found = bench.by_rules(program, recalled[program], deadline)
         others.extend(() if found else (program,))
         return found
 
@@ -210,9 +200,9 @@ class _Bench:
         self.tally.remembered += record is not None
         return None if record is None else restored(record)
 
-    def recalled(self, program: Term, deadline: float) -> list[Recalled]:
-        """What the partial rules make of the program, of the lowest estimates first, without what is too dear, or has the
-        program in it; nothing once the deadline is reached.
+    def recalled(self, program: Term, deadline: float) -> dict[Recalled, float]:
+        """What the partial rules make of the program, of the lowest estimates first, with these; without what is too dear, or
+        has the program in it. Nothing once the deadline is reached.
         """
         with self.tally.stage("recall"), suppress(_OutOfTimeError):
             made = recalled(program, self.partial)
@@ -220,36 +210,56 @@ class _Bench:
             self.tally.recalled += len(found)
             priced = {one: self._price(one.term, deadline) for one in found}
             most = MOST_DEARER * self._price(program, deadline) if found else 0.0
-            return sorted((one for one in found if priced[one] <= most), key=priced.__getitem__)
-        return []
+            return {one: priced[one] for one in sorted(found, key=priced.__getitem__) if priced[one] <= most}
+        return {}
+
+    def by_rules(self, program: Term, drafts: Mapping[Recalled, float], deadline: float) -> list[Repair]:
+        """What comes of these drafts, as `enumerated` has it; once one helps, what is estimated dearer is not looked at."""
+        found: list[Repair] = []
+
+        def cheapest() -> Iterator[Draft]:
+            most = math.inf
+            for draft, price in drafts.items():
+                if price > most:
+                    return
+                yield draft
+                most = min(most, price * (1 + ROUGH)) if found else most
+
+        if self._looked(program, cheapest(), deadline, found) and found:
+            self._keep(program, found)
+        return found
 
     def enumerated(self, program: Term, deadline: float) -> list[Repair]:
         """Corrected mutants that are cheaper than the program by themselves, the cheapest first, each cheaper than any of those
         that were met before it.
         """
+        found: list[Repair] = []
         try:
             drafts = self._sketches(program, deadline)
         except _OutOfTimeError:
             self.cut_short = True
-            return []
-        return self.repairs(program, drafts, deadline, last=True)
+            return found
+        if self._looked(program, drafts, deadline, found):
+            self._keep(program, found)
+        return found
 
-    def repairs(self, program: Term, drafts: Iterable[Draft], deadline: float, *, last: bool = False) -> list[Repair]:
-        """What comes of these drafts, in the same form. It is kept in memory if all of them were looked at before the deadline;
-        if it is nothing, only with `last`.
-        """
-        found: list[Repair] = []
+    def _looked(self, program: Term, drafts: Iterable[Draft], deadline: float, found: list[Repair]) -> bool:
+        """Adds what comes of the drafts, in the end the cheapest first; whether there was time for all of them."""
         try:
             bound = self._seconds(program, deadline).after * (1 - WORTH)
             for repair in self._repairs(program, drafts, bound, deadline):
                 found.append(repair)  # noqa: PERF402 (what was found before a deadline stays)
         except _OutOfTimeError:
             self.cut_short = True
-            return sorted(found, key=lambda r: r.seconds)
-        found.sort(key=lambda r: r.seconds)
-        if self.memory is not None and (found or last) and (key := self._key(program)) is not None:
+            return False
+        finally:
+            found.sort(key=lambda r: r.seconds)
+        return True
+
+    def _keep(self, program: Term, found: Sequence[Repair]) -> None:
+        key = self._key(program)
+        if self.memory is not None and key is not None:
             self.memory.put(key, recorded(found))
-        return found
 
     def _key(self, program: Term) -> list[Json] | None:
         return _key(program, self.rules, self.partial)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from superopt.graph import Term
 from superopt.rewrite.apply import Step
 from superopt.rewrite.record import nodes_of, steps_recorded, steps_restored, terms_of
 
 Json: TypeAlias = "Any"
+
+
+class Memory(Protocol):
+    """Where JSON values are kept under keys."""
+
+    def get(self, key: Sequence[Json]) -> Json | None: ...
+
+    def put(self, key: Sequence[Json], value: Json) -> None: ...
 
 
 @dataclass(frozen=True)
