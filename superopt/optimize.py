@@ -15,7 +15,7 @@ from typing import Any, overload
 
 from superopt.accuracy import admitted
 from superopt.certificate import Evidence
-from superopt.errors import CheckFailedError
+from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
 from superopt.figures import environment, prediction, reason, rounding, timing, tuned
 from superopt.fusion import fusions
 from superopt.model.bodies import runs
@@ -43,7 +43,7 @@ from superopt.rewrite.island import search_island
 from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rewrite.search import search as windowed
 from superopt.rule import Rule
-from superopt.segments import Gain, Passes, Runs, Search, Segment, chosen, segments, whole
+from superopt.segments import Gain, Passes, Runs, Search, Segment, chosen, segments, whole, written
 from superopt.selection import affordable, applied_rules, segment_rows, selections, spliced
 from superopt.store import load_rules
 
@@ -53,8 +53,8 @@ GROWTH = 0.5
 """How much larger the weights may become, as a share of those of the original."""
 GROWTH_AT_LEAST = 2**20
 """Bytes that the weights may grow by in any case."""
-COMPARING = 10.0
-"""Seconds that the last comparison takes."""
+COMPARING, WRITING = 10.0, 4.0
+"""Seconds that the last comparison takes, and that of the nodes that lowering writes with the original's."""
 RETRIES, RETRYING = 3, 15.0
 """How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
 after how many seconds of checking and measuring none is."""
@@ -172,9 +172,11 @@ def optimize(
             if tune:
                 with run.phase("tune"):
                     run.tune(original)
+            start = with_known_stored(loaded.model)
+            with run.phase("forms"):
+                written = run.written(start, original, Path(folder))
             with run.phase("search"):
-                start = with_known_stored(loaded.model)
-                candidate = run.improved(start, rules)
+                candidate = run.improved(written, rules)
             candidate = run.accepted(start, candidate, original, Path(folder))
     report = run.report(loaded, candidate, rules)
     evidence = run.evidence(loaded.model, rules, accepted=report.accepted)
@@ -224,6 +226,20 @@ class _Run:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
+
+    def written(self, model: Model, original: Loadable, folder: Path) -> Model:
+        """The model with all islands in the nodes that lowering writes, which are then a pass of their own, where these alone
+        measure faster: an exporter's nodes may be such that ONNX Runtime's fusions find less.
+        """
+        forms = written(whole(Chart(model), self.runs)) if self.moves and self.forecaster is None else ()
+        try:
+            candidate = spliced(model, (forms,))
+            if not forms or not self._compared(original, loadable(candidate, folder), WRITING).faster:
+                return model
+        except (InvalidModelError, ShapeError):
+            return model
+        self.passes = (forms,)
+        return candidate
 
     def improved(self, model: Model, rules: list[Rule]) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget."""

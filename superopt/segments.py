@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TypeAlias
 
@@ -113,6 +113,11 @@ def whole(chart: Chart, runs: Runs) -> list[Segment]:
 def running(chart: Chart, runs: Runs) -> list[Island]:
     """The islands but for those of bodies that never ran: what is done there would be neither measured nor checked."""
     return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
+
+
+def written(parts: Iterable[Segment]) -> tuple[Gain, ...]:
+    """What changes nothing but the nodes by which the segments are computed: those that lowering writes."""
+    return tuple(Gain((part,), Found(part.state, (), 0.0, 0.0, 0, ""), ()) for part in parts)
 
 
 def _segment(island: Island, runs: Runs) -> Segment:

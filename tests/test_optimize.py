@@ -23,7 +23,7 @@ from superopt.op import apply
 from superopt.report.progress import Progress
 from superopt.rewrite.canonical import canonical
 from superopt.rule import parse_rules
-from superopt.segments import PASSES
+from superopt.segments import PASSES, written
 from tests.models import model, run, weight
 
 FLOW = sys.modules["superopt.optimize"]
@@ -54,8 +54,9 @@ def branches(blocks: int = 1) -> onnx.ModelProto:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Short comparisons, and no times kept between tests."""
+    """Short comparisons, none of the nodes alone, and no times kept between tests."""
     monkeypatch.setattr(FLOW, "COMPARING", 1.0)
+    monkeypatch.setattr(FLOW, "written", lambda _: ())
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
 
 
@@ -83,7 +84,7 @@ def test_a_faster_model_is_found_and_returned(monkeypatch: pytest.MonkeyPatch) -
     assert report.rules[0].gain > 0
     assert report.nodes == 2 * BRANCHES
     assert report.nodes_after == 2
-    assert list(report.seconds) == ["load", "search", "check", "measure"]
+    assert list(report.seconds) == ["load", "forms", "search", "check", "measure"]
     assert report.rounding is not None
     assert report.rounding.reference == "float64"
     assert {p.phase for p in told} >= {"load", "search", "check", "measure"}
@@ -173,6 +174,23 @@ def test_where_no_rule_applies_the_original_is_returned(monkeypatch: pytest.Monk
     optimized.save(tmp_path / "out.onnx")
     assert (tmp_path / "out.onnx").read_bytes() == path.read_bytes()
     assert superopt.optimize(proto, budget=5.0).model is proto
+
+
+@pytest.mark.parametrize("ratio", [2.0, 1.0])
+def test_nodes_that_lowering_writes_are_kept_where_they_measure_faster(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
+    use(monkeypatch, SWAP)
+    monkeypatch.setattr(FLOW, "written", written)
+    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(ratio))
+    proto = branches()
+    optimized = superopt.optimize(proto, budget=5.0)
+    assert optimized.report.accepted == (ratio > 1)
+    assert not optimized.report.rules
+    if optimized.report.accepted:
+        assert {name for node in optimized.model.graph.node for name in node.output}.isdisjoint({"p0.0", "s0.1"})
+        for a, b in zip(run(proto), run(optimized.model), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    else:
+        assert optimized.model is proto
 
 
 def test_a_candidate_that_does_not_measure_faster_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
