@@ -21,6 +21,7 @@ from superopt.fusion import fusions
 from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check, index_bounds
+from superopt.model.compare import RESIDENT
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.everywhere import Compared, check_everywhere, compare_once
 from superopt.model.first import first_run
@@ -229,9 +230,11 @@ class _Run:
 
     def written(self, model: Model, original: Loadable, folder: Path) -> Model:
         """The model with all islands in the nodes that lowering writes, which are then a pass of their own, where these alone
-        measure faster: an exporter's nodes may be such that ONNX Runtime's fusions find less.
+        measure faster: an exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there
+        twice are left as they are, for their weights may have to be laid out anew.
         """
-        forms = written(whole(Chart(model), self.runs)) if self.moves and self.forecaster is None else ()
+        small = 2 * sum(t.nbytes for t in tensors(model)) <= RESIDENT
+        forms = written(whole(Chart(model), self.runs)) if small and self.moves and self.forecaster is None else ()
         try:
             candidate = spliced(model, (forms,))
             if not forms or not self._compared(original, loadable(candidate, folder), WRITING).faster:
