@@ -175,9 +175,9 @@ def optimize(
                     run.tune(original)
             start = with_known_stored(loaded.model)
             with run.phase("forms"):
-                written = run.written(start, original, Path(folder))
+                run.forms = run.written(start, original, Path(folder))
             with run.phase("search"):
-                candidate = run.improved(written, rules)
+                candidate = run.improved(start, rules)
             candidate = run.accepted(start, candidate, original, Path(folder))
     report = run.report(loaded, candidate, rules)
     evidence = run.evidence(loaded.model, rules, accepted=report.accepted)
@@ -204,6 +204,7 @@ class _Run:
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: list[Gain] = field(default_factory=list)
+    forms: tuple[Gain, ...] = ()
     passes: Passes = ()
     taken: Passes = ()
     forgone: float = 0.0
@@ -228,21 +229,18 @@ class _Run:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
-    def written(self, model: Model, original: Loadable, folder: Path) -> Model:
-        """The model with all islands in the nodes that lowering writes, which are then a pass of their own, where these alone
-        measure faster: an exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there
-        twice are left as they are, for their weights may have to be laid out anew.
+    def written(self, model: Model, original: Loadable, folder: Path) -> tuple[Gain, ...]:
+        """All islands in the nodes that lowering writes, where these alone measure faster: an exporter's nodes may be such that
+        ONNX Runtime's fusions find less. Models too large to be there twice are left as they are, for their weights may have to
+        be laid out anew.
         """
         small = 2 * sum(t.nbytes for t in tensors(model)) <= RESIDENT
         forms = written(whole(Chart(model), self.runs)) if small and self.moves and self.forecaster is None else ()
         try:
-            candidate = spliced(model, (forms,))
-            if not forms or not self._compared(original, loadable(candidate, folder), WRITING).faster:
-                return model
+            candidate = loadable(spliced(model, (forms,)), folder)
+            return forms if forms and self._compared(original, candidate, WRITING).faster else ()
         except (InvalidModelError, ShapeError):
-            return model
-        self.passes = (forms,)
-        return candidate
+            return ()
 
     def improved(self, model: Model, rules: list[Rule]) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget."""
@@ -268,6 +266,9 @@ class _Run:
             self.searched += found
             self.passes = (*self.passes, tuple(taken))
             model = spliced(model, self.passes[-1:])
+        if self.forms:
+            self.passes = (*self.passes, written(whole(Chart(model), self.runs)))
+            model = spliced(model, self.passes[-1:])
         if not self.fused:
             chart = Chart(model)
             self.forgone = search.forgone(whole(chart, self.runs))
@@ -282,7 +283,9 @@ class _Run:
             CheckFailedError: none passes the check.
         """
         failed: CheckFailedError | None = None
-        choices = (c for c in selections(self.passes) if sum(gain.bytes for taken in c for gain in taken) <= self.room)
+        choices = (
+            c for c in selections(self.passes, self.forms) if sum(gain.bytes for taken in c for gain in taken) <= self.room
+        )
         for number, passes in enumerate(islice(choices, 1 + RETRIES)):
             if self.seconds.get("check", 0.0) + self.seconds.get("measure", 0.0) > RETRYING:
                 break
