@@ -21,8 +21,6 @@ def blocked(term: Term) -> Term | None:
     perm, sizes = _merged(tuple(a + x.rank for a in term.integers("perm")), x.sizes)
     if len(perm) == 4:
         perm, sizes = (0, *(a + 1 for a in perm)), (1, *sizes)
-    while x.op == "reshape":
-        x = x.args[0]
     if perm == INTO and sizes[2] == sizes[4]:
         n, rows, block, columns, _ = sizes
         images = apply("reshape", x, shape=(n, 1, rows * block, columns * block))

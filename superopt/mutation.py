@@ -262,7 +262,16 @@ class _Bench:
             self.memory.put(key, recorded(found))
 
     def _key(self, program: Term) -> list[Json] | None:
-        return _key(program, self.rules, self.partial)
+        """What a program is kept under, beside what algorithms and partial rules there are; None where an extent is open."""
+        try:
+            return [
+                "mutants",
+                nodes_of((program,))[0],
+                [*self.rules.algorithms.names],
+                [p.certificate.key for p in self.partial],
+            ]
+        except ValueError:
+            return None
 
     def _repairs(self, program: Term, drafts: Iterable[Draft], bound: float, deadline: float) -> Iterator[Repair]:
         """What comes of the drafts that takes less time than the bound, and than what came before."""
@@ -370,14 +379,6 @@ class _Bench:
 
 def _state(program: Program) -> State:
     return program if isinstance(program, tuple) else (program,)
-
-
-def _key(program: Term, rules: RuleSet, partial: Sequence[Partial]) -> list[Json] | None:
-    """What a program is kept under, beside what algorithms and partial rules there are; None where an extent is open."""
-    try:
-        return ["mutants", nodes_of((program,))[0], [*rules.algorithms.names], [p.certificate.key for p in partial]]
-    except ValueError:
-        return None
 
 
 def _exchanged(state: State, program: Term, repair: Repair) -> tuple[State, list[Step]]:

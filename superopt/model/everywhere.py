@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,7 @@ def check_everywhere(
     for sizing in sizings:
         how: dict[str, Any] = {"factor": factor, "seed": seed, "sizes": sizing.numbers}
         checks.append((sizing, check(original, candidate, device, seconds=CHECKING / len(sizings), **how)))
-    high = index_bounds(parsed(original, external=False))
-    for sizing in (s for s in others if _runs(original, device, s, seed, high)):
+    for sizing in _running(original, device, [*others], seed):
         how = {"factor": factor, "seed": seed, "sizes": sizing.numbers}
         checks.append((sizing, check(original, candidate, device, seconds=0.0, **how)))
     worst = max((c for _, c in checks), key=lambda c: c.candidate_error)
@@ -82,13 +81,17 @@ def check_everywhere(
     return replace(worst, original_error=before, inputs=tuple(named))
 
 
-def _runs(model: Loadable, device: Device, sizing: Sizing, seed: int, high: Mapping[str, int]) -> bool:
-    session = Session(model, device, exact=True)
-    try:
-        session.run(random_inputs(session.inputs, seed, sizes=sizing.numbers, high=high))
-    except InvalidModelError:
-        return False
-    return True
+def _running(model: Loadable, device: Device, sizings: Sequence[Sizing], seed: int) -> list[Sizing]:
+    """Those of the sizings at which the model runs."""
+    if not sizings:
+        return []
+    session, high = Session(model, device, exact=True), index_bounds(parsed(model, external=False))
+    found: list[Sizing] = []
+    for sizing in sizings:
+        with suppress(InvalidModelError):
+            session.run(random_inputs(session.inputs, seed, sizes=sizing.numbers, high=high))
+            found.append(sizing)
+    return found
 
 
 def compare_everywhere(
