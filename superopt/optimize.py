@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -35,17 +34,14 @@ from superopt.model.save import loadable, parsed
 from superopt.model.session import Device, Loadable
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
-from superopt.mutation import search_mutants
 from superopt.optimized import Optimized
 from superopt.partial.library import library
+from superopt.passes import improvements
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
-from superopt.rewrite.island import search_island
-from superopt.rewrite.search import OUT_OF_TIME
-from superopt.rewrite.search import search as windowed
 from superopt.rule import Rule
-from superopt.segments import Gain, Passes, Runs, Search, Segment, chosen, segments, whole, written
-from superopt.selection import affordable, applied_rules, segment_rows, selections, spliced
+from superopt.segments import Gain, Passes, Runs, Search, whole, written
+from superopt.selection import applied_rules, segment_rows, selections, spliced
 from superopt.store import load_rules
 
 MOVES = ("rules", "mutants")
@@ -203,9 +199,10 @@ class _Run:
     forecaster: ForecastClock | None = None
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
-    searched: list[Gain] = field(default_factory=list)
+    searched: tuple[Gain, ...] = ()
     forms: tuple[Gain, ...] = ()
     passes: Passes = ()
+    others: Sequence[Passes] = ()
     taken: Passes = ()
     forgone: float = 0.0
     room: float = 0.0
@@ -244,28 +241,19 @@ class _Run:
 
     def improved(self, model: Model, rules: list[Rule]) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget."""
-        start = time.monotonic()
         weights = sum(t.nbytes for t in tensors(model))
         times = Cache(self.cache)
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
         search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library(), self.fused)
-        self.room = room = self.growth * weights + GROWTH_AT_LEAST
-        for number, (kind, share) in enumerate(chosen(self.moves).items(), 1):
-            chart = Chart(model)
-            islands = chart.islands()
-            if number == 1:
-                self.islands = len(islands), sum(len(i.nodes) for i in islands)
-            deadline = start + self.budget * share
-            find = {"sweeps": search_island, "mutants": search_mutants}.get(kind, windowed)
-            between = kind == "windows between"
-            parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
-            found = list(self._told(search.gains(parts, deadline, find=find, room=room), parts, f"search, pass {number}"))
-            taken = affordable(found, room)
-            room -= sum(gain.bytes for gain in taken)
-            self.too_large = max(self.too_large, len(affordable(found, math.inf)) - len(taken))
-            self.searched += found
-            self.passes = (*self.passes, tuple(taken))
-            model = spliced(model, self.passes[-1:])
+        islands = Chart(model).islands()
+        self.islands = len(islands), sum(len(i.nodes) for i in islands)
+        self.room = self.growth * weights + GROWTH_AT_LEAST
+        how: dict[str, Any] = {"budget": self.budget, "room": self.room, "runs": self.runs, "listener": self.listener}
+        best, *others = improvements(model, search, self.moves, **how)
+        self.searched, self.too_large = best.searched, best.too_large
+        self.stopped = "the budget is spent" if best.cut_short else self.stopped
+        self.passes, self.others = best.passes, [other.passes for other in others]
+        model = best.model
         if self.forms:
             self.passes = (*self.passes, written(whole(Chart(model), self.runs)))
             model = spliced(model, self.passes[-1:])
@@ -283,9 +271,8 @@ class _Run:
             CheckFailedError: none passes the check.
         """
         failed: CheckFailedError | None = None
-        choices = (
-            c for c in selections(self.passes, self.forms) if sum(gain.bytes for taken in c for gain in taken) <= self.room
-        )
+        every = selections(self.passes, self.forms, self.others)
+        choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= self.room)
         for number, passes in enumerate(islice(choices, 1 + RETRIES)):
             if self.seconds.get("check", 0.0) + self.seconds.get("measure", 0.0) > RETRYING:
                 break
@@ -331,17 +318,6 @@ class _Run:
         high = index_bounds(parsed(original, external=False))
         self.tuned = tune(original, self.device, seconds=COMPARING, seed=self.seed, sizes=self.sizings[0].numbers, high=high)
         self.device = replace(self.device, without=self.tuned.disabled)
-
-    def _told(self, gains: Iterable[Gain], parts: list[Segment], phase: str) -> Iterator[Gain]:
-        """The gains, with the listener told of each; a search that the deadline cut short is noted."""
-        total = len({part.form.outputs for part in parts})
-        self.listener(Progress(phase, 0, total))
-        for done, gain in enumerate(gains, 1):
-            if gain.found.stopped == OUT_OF_TIME:
-                self.stopped = "the budget is spent"
-            detail = f"{len(gain.found.steps)} steps save {gain.seconds * 1e6:.0f} us" if gain.found.steps else ""
-            self.listener(Progress(phase, done, total, detail))
-            yield gain
 
     def _details(self) -> str:
         """In what sessions both models were measured, where that is not the default; how many of the rewritten segments are in

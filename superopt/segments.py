@@ -33,12 +33,6 @@ from superopt.rewrite.schedule import Find, gains, search_all, untouched, weight
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rule import Rule
 
-PASSES = {"mutants": 0.3, "sweeps": 0.6, "windows": 0.85, "windows between": 1.0}
-"""Operators are exchanged for corrected mutants first, and whole islands swept; then windows are searched, and then those that
-lie between: a seam of the others is inside.
-
-The share of the budget that is spent when a pass ends at the latest.
-"""
 LARGE = 100
 """Terms beyond which steps are not measured one by one."""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
@@ -125,12 +119,6 @@ def _segment(island: Island, runs: Runs) -> Segment:
 
 
 Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
-
-
-def chosen(moves: Sequence[str]) -> dict[str, float]:
-    """The passes that make these moves, and the share of the budget that is spent when each ends: the last has all of it."""
-    passes = {kind: share for kind, share in PASSES.items() if ("mutants" if kind == "mutants" else "rules") in moves}
-    return {kind: share / max(passes.values()) for kind, share in passes.items()}
 
 
 class Search:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from superopt.fusion import fusions
 from superopt.model.load import Model
@@ -28,15 +28,16 @@ def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
     return taken
 
 
-def selections(passes: Passes, forms: tuple[Gain, ...] = ()) -> Iterator[Passes]:
-    """Which gains to take, should a larger choice not measure faster: all, then the `forms` alone if there are any, then the
-    first pass alone, then the half of that which promises most, the half of the half, and so on.
+def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
+    """Which gains to take, should a larger choice not measure faster: all, then the `others`, then the `forms` alone if there
+    are any, then the first pass alone, then the half of that which promises most, the half of the half, and so on.
 
     A pass rests on those before it; within one, gains are independent of each other.
     """
     kept = [taken for taken in passes if taken]
     if len(kept) > 1:
         yield tuple(kept)
+        yield from others
         if forms:
             yield (forms,)
     best = sorted(kept[0], key=lambda gain: -gain.seconds) if kept else []

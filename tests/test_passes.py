@@ -1,0 +1,92 @@
+"""The passes over a model: their orders, how they share the time, and which order is taken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from onnx import helper
+
+from superopt.model.load import Model, load
+from superopt.mutation import search_mutants
+from superopt.passes import Improved, improvements
+from superopt.report.progress import silent
+from superopt.rewrite.apply import Step
+from superopt.rewrite.island import search_island
+from superopt.rewrite.search import OUT_OF_TIME, Found, search
+from superopt.segments import Gain, Search, Segment
+from tests.models import model
+
+BUDGET = 100.0
+KINDS = {search_mutants: "mutants", search_island: "sweeps", search: "windows"}
+
+
+@dataclass
+class Recorded:
+    """A search that notes what is asked of it, and finds what it is told to: seconds saved by kind, as often as listed."""
+
+    finds: dict[str, list[float]] = field(default_factory=dict)
+    asked: list[tuple[str, float]] = field(default_factory=list)
+    stopped: str = ""
+
+    def gains(self, parts: Sequence[Segment], deadline: float, *, find: Callable[..., Any], room: float) -> Iterator[Gain]:
+        assert room > 0
+        kind = KINDS[find]
+        self.asked.append((kind, deadline - time.monotonic()))
+        saved = self.finds.get(kind, [])
+        if saved and parts:
+            state = parts[0].state
+            steps = (Step("again", state, state),)
+            yield Gain((parts[0],), Found(state, steps, saved.pop(0), 0.0, 1, self.stopped), (0.0,))
+
+
+def two_steps() -> Model:
+    nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Tanh", ["s"], ["y"])]
+    return load(model(nodes, {"x": [4]}, {"y": [4]})).model
+
+
+def found(recorded: Recorded, *moves: str) -> list[Improved]:
+    searching = cast("Search", recorded)
+    return improvements(two_steps(), searching, moves, budget=BUDGET, room=1.0, runs={}, listener=silent)
+
+
+@pytest.mark.parametrize(
+    ("moves", "kinds"),
+    [
+        ((), []),
+        (("mutants",), ["mutants"]),
+        (("rules",), ["sweeps", "windows", "windows"]),
+        (("rules", "mutants"), ["mutants", "sweeps", "windows", "windows"]),
+    ],
+)
+def test_the_moves_are_passes_of_which_the_last_has_all_that_is_left(moves: tuple[str, ...], kinds: list[str]) -> None:
+    recorded = Recorded()
+    (only,) = found(recorded, *moves)
+    assert [kind for kind, _ in recorded.asked] == kinds
+    assert len(only.passes) == len(kinds)
+    assert not only.seconds
+    shares = [share for _, share in recorded.asked]
+    assert shares == sorted(shares)
+    assert all(0 < share <= BUDGET for share in shares)
+    assert shares[-1:] == pytest.approx([BUDGET] if kinds else [], rel=0.01)
+
+
+@pytest.mark.parametrize(("windows", "first"), [([1.0, 0.0, 4.0, 0.0], "sweeps"), ([4.0, 0.0, 1.0, 0.0], "mutants")])
+def test_where_mutants_gain_rules_come_first_too_and_what_saves_more_is_taken(windows: list[float], first: str) -> None:
+    recorded = Recorded({"mutants": [2.0, 2.0], "windows": [*windows]})
+    best, other = found(recorded, "rules", "mutants")
+    rules = ["sweeps", "windows", "windows"]
+    assert [kind for kind, _ in recorded.asked] == ["mutants", *rules, *rules, "mutants"]
+    assert (best.seconds, other.seconds) == (6.0, 3.0)
+    assert [bool(taken) for taken in best.passes] == {
+        "mutants": [True, False, True, False],
+        "sweeps": [False, True, False, True],
+    }[first]
+
+
+def test_what_a_deadline_cut_short_is_noted() -> None:
+    assert found(Recorded({"sweeps": [1.0]}, stopped=OUT_OF_TIME), "rules")[0].cut_short
+    assert not found(Recorded({"sweeps": [1.0]}), "rules")[0].cut_short
