@@ -9,15 +9,17 @@ from __future__ import annotations
 import multiprocessing
 import resource
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 import numpy as np
 
 from superopt.errors import InstantiationError, ShapeError
 from superopt.graph import subterms
+from superopt.prove.definedness import is_partial
 from superopt.prove.derive import Laws, derivable, operators_of
 from superopt.prove.derive_chain import Chain
 from superopt.prove.derive_egglog import Outcome, outcome
@@ -30,7 +32,7 @@ from superopt.text import Equation
 WIDE = Limits(rounds=24, terms=1_500, steps=60_000, growth=((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)))
 DRAWS = 24
 SEEDS = (0, 1)
-MEMORY = 6 << 30
+MEMORY = 3 << 30
 """Bytes of memory that a process may take in which egglog looks at one instance."""
 
 
@@ -48,24 +50,40 @@ class Opinion:
         return self.outcome is Outcome.JOINED and self.chains is None
 
 
-def opinions(rules: Sequence[Rule]) -> Iterator[Opinion]:
-    """An opinion on each rule: one choice of ranks at which its sides stay apart settles it."""
+def opinions(rules: Sequence[Rule], workers: int = 1) -> Iterator[Opinion]:
+    """An opinion on each rule, in their order: one choice of ranks at which its sides stay apart settles it."""
     laws = Laws(rules)
-    with closing(Apart()) as apart:
-        for position, rule in enumerate(rules):
-            said = Outcome.JOINED
-            for equation in rule.equations:
-                said = _at(equation, laws, position, apart)
-                if said is not Outcome.JOINED:
-                    break
-            chains = derivable(rule, laws, WIDE, {position}) if said is Outcome.JOINED else None
-            yield Opinion(rule, said, chains)
+    with ExitStack() as closed, ThreadPoolExecutor(workers) as threads:
+        idle = SimpleQueue[Apart]()
+        for _ in range(workers):
+            idle.put(closed.enter_context(closing(Apart())))
+
+        def opinion(position: int) -> Opinion:
+            apart = idle.get()
+            try:
+                return _opinion(laws, rules[position], position, apart)
+            finally:
+                idle.put(apart)
+
+        yield from threads.map(opinion, range(len(rules)))
+
+
+def _opinion(laws: Laws, rule: Rule, position: int, apart: Apart) -> Opinion:
+    """On the rule, given the laws but for that at the position."""
+    said = Outcome.JOINED
+    for equation in rule.equations:
+        said = _at(equation, laws, position, apart)
+        if said is not Outcome.JOINED:
+            break
+    chains = derivable(rule, laws, WIDE, {position}) if said is Outcome.JOINED else None
+    return Opinion(rule, said, chains)
 
 
 def _at(equation: Equation, laws: Laws, position: int, apart: Apart) -> Outcome:
     """Apart where the sides are at either instance, joined where they are at both."""
     allowed = laws.grown(operators_of(subterms(*equation.left, *equation.right)))
-    readings = [d for found in laws.among(allowed, {position}).values() for d in found]
+    every = (d for found in laws.among(allowed, {position}).values() for d in found)
+    readings = [d for d in every if not (laws.directed(d.axiom) and _divides(d))]
     said: list[Outcome] = []
     for seed in SEEDS:
         try:
@@ -75,6 +93,11 @@ def _at(equation: Equation, laws: Laws, position: int, apart: Apart) -> Outcome:
         if said[-1] is Outcome.APART:
             return Outcome.APART
     return Outcome.LIMIT if Outcome.LIMIT in said else Outcome.JOINED
+
+
+def _divides(reading: Direction) -> bool:
+    """Whether a left side is read where it may be undefined: `x / x` for 1. All would be joined where `x` is 0."""
+    return reading.source is reading.equation.right[0] and any(map(is_partial, subterms(reading.target)))
 
 
 class Apart:

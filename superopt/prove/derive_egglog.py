@@ -325,7 +325,8 @@ def outcome(equation: Equation, instance: Instance, readings: Iterable[Direction
         lines += [f'(set (dim (Var "{name}") {a}) {term.shape[a]})' for a in range(-term.rank, 0)]
     for side, terms in zip("lr", goals, strict=True):
         lines += [f"(let ${side}{i} {text})" for i, text in enumerate(terms)]
-    return _run("\n".join(lines), len(goals[0]), rounds)
+    commands = dict.fromkeys("\n".join(lines).splitlines())
+    return _run([command for command in commands if command], len(goals[0]), rounds)
 
 
 def _shape_rule(like: Term) -> str:
@@ -335,9 +336,10 @@ def _shape_rule(like: Term) -> str:
         return ""
 
 
-def _run(program: str, outputs: int, rounds: int) -> Outcome:
+def _run(commands: Iterable[str], outputs: int, rounds: int) -> Outcome:
     graph = EGraph()
-    graph.run_program(*graph.parse_program(program))
+    for command in commands:  # each by itself: every node of a parsed program holds a copy of the whole text
+        graph.run_program(*graph.parse_program(command))
     check = "(check " + " ".join(f"(= $l{i} $r{i})" for i in range(outputs)) + ")"
     step = "(run-schedule (saturate (run shapes)) (run laws) (run regroup))"
     sizes = [-1, -2]
