@@ -35,6 +35,8 @@ from superopt.rule import Rule
 
 LARGE = 100
 """Terms beyond which steps are not measured one by one."""
+SHORTEST = 1e-9
+"""Seconds that anything takes."""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
 """What is taken for a device of the provider that was not calibrated."""
 
@@ -311,10 +313,11 @@ class Search:
         return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
     def _holds(self, before: State, found: Found, measured: Measured) -> bool:
-        """Whether a second look shows, at one of the sizings, a gain that was found by measuring each by itself."""
+        """Whether a second look leaves, at one of the sizings, a gain that was found by measuring each by itself."""
         if not computed(found.outputs):
             return True
-        return any(measured.stands(self._at(before, s), self._at(found.outputs, s), NOISE) for s in self.sizings)
+        predicted = found.before / max(found.after, SHORTEST)
+        return any(measured.stands(self._at(before, s), self._at(found.outputs, s), predicted, NOISE) for s in self.sizings)
 
     def _measure(self, measured: Measured, everywhere: Sequence[Sizing], start: State) -> Cost:
         """What measures equivalents of a state, beside it."""

@@ -68,6 +68,26 @@ def test_wholes_are_timed_in_turns_with_a_reference(tmp_path: Path) -> None:
     assert segment.seconds((two,), (one,)) == Measured(clock, 18).seconds((two,), (one,))
 
 
+@pytest.mark.parametrize(
+    ("predicted", "interval", "believed"),
+    [
+        (1.05, (1.03, 1.04, 1.05), True),
+        (1.05, (0.94, 0.99, 1.06), True),
+        (1.05, (0.985, 0.99, 0.995), False),
+        (1.5, (0.96, 0.98, 1.0), False),
+        (1.005, (0.92, 1.0, 1.08), False),
+    ],
+)
+def test_a_gain_is_believed_as_far_as_sums_and_wholes_are_to_be_trusted(
+    monkeypatch: pytest.MonkeyPatch, predicted: float, interval: tuple[float, float, float], believed: bool
+) -> None:
+    low, ratio, high = interval
+    found = Comparison(1.0, 1.0 / ratio, ratio, low, high, 1.0, 0.0, 6)
+    monkeypatch.setattr("superopt.model.measure.compare", lambda *_, **__: found)
+    one, two = (measured().model((convolution(image(), name),)) for name in "vw")
+    assert Clock(CPU).stands(one, two, predicted, 0.008) is believed
+
+
 def test_what_onnx_runtime_fuses_is_timed_as_one_node() -> None:
     fused = apply("relu", plus_row(convolution(image(), "w"), "b"))
     assert names(measured(), fused) == ["Conv"]

@@ -20,7 +20,8 @@ from superopt.model.session import Device, Loadable, Session, random_inputs
 RESIDENT = 1 << 30
 """Bytes that the models of a comparison may hold altogether to be loaded at the same time."""
 MARGIN = 0.02
-_LOADS, _LEAST_LOADS = 6, 2
+LOADS, _LEAST_LOADS = 6, 2
+"""How often the models of a comparison are loaded, at most and at least."""
 _VISIT = 0.008
 _LONG = 0.05
 """Seconds from which one run makes a visit: what it finds in the caches matters little to it."""
@@ -108,6 +109,7 @@ def compare(
     sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
     cold: bool = False,
+    loads: int = LOADS,
     progress: Callable[[float], None] | None = None,
 ) -> Comparison:
     """`compare_all` of one candidate.
@@ -116,7 +118,16 @@ def compare(
         InvalidModelError, ProviderError: as `compare_all`.
     """
     (found,) = compare_all(
-        original, [candidate], device, seconds=seconds, seed=seed, sizes=sizes, high=high, cold=cold, progress=progress
+        original,
+        [candidate],
+        device,
+        seconds=seconds,
+        seed=seed,
+        sizes=sizes,
+        high=high,
+        cold=cold,
+        loads=loads,
+        progress=progress,
     )
     return found
 
@@ -131,6 +142,7 @@ def compare_all(
     sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
     cold: bool = False,
+    loads: int = LOADS,
     progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
     """`compare_settings` of models on one device.
@@ -140,7 +152,15 @@ def compare_all(
     """
     others = [(candidate, device) for candidate in candidates]
     return compare_settings(
-        (original, device), others, seconds=seconds, seed=seed, sizes=sizes, high=high, cold=cold, progress=progress
+        (original, device),
+        others,
+        seconds=seconds,
+        seed=seed,
+        sizes=sizes,
+        high=high,
+        cold=cold,
+        loads=loads,
+        progress=progress,
     )
 
 
@@ -153,14 +173,15 @@ def compare_settings(
     sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
     cold: bool = False,
+    loads: int = LOADS,
     progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
     """All models timed, each in a session on its device, on the same random inputs, for `seconds` at most.
 
     There is one comparison for each candidate, all from the same rounds, see `in_turns`. Models that are too large to be in
     memory at the same time are loaded by turns, see `in_blocks`. `sizes` and `high` are as in `random_inputs`; with `cold`,
-    nothing of a model is in the processor's caches when a run begins that counts; `progress` is told the share of the time
-    that has passed.
+    nothing of a model is in the processor's caches when a run begins that counts. `loads` is as in `in_turns`; `progress` is
+    told the share of the time that has passed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
@@ -184,27 +205,29 @@ def compare_settings(
         ready: list[Timed] = [sessions[which].ready(feeds) for which in range(len(settings))]
         yield [*map(Cold, ready)] if cold else ready
 
-    return in_turns(opened, seconds=seconds, progress=progress)
+    return in_turns(opened, seconds=seconds, loads=loads, progress=progress)
 
 
-def in_turns(opened: Opened, *, seconds: float = 10.0, progress: Callable[[float], None] | None = None) -> list[Comparison]:
+def in_turns(
+    opened: Opened, *, seconds: float = 10.0, loads: int = LOADS, progress: Callable[[float], None] | None = None
+) -> list[Comparison]:
     """Each candidate compared with the original, all of them visited in turns, for `seconds` at most.
 
-    Models are loaded up to six times, the original first in every other of them, for what a session is lucky with in memory
+    Models are loaded up to `loads` times, the original first in every other of them, for what a session is lucky with in memory
     stays with it. A round visits the original, each candidate and the original's second copy, beginning with another one each
     time; a visit is one unmeasured run, which brings the model into the caches, and the least of those that follow; where a run
     takes long, it is one run. Rounds end early where the verdict on every candidate is clear, and loads where it was twice. Two
-    loads are made in any case, unless the first took all of the time.
+    loads are made in any case if there may be so many, unless the first took all of the time.
     """
     rounds: list[Times] = []
     began, spent, clear = time.monotonic(), 0.0, 0
-    for load in range(_LOADS):
+    for load in range(loads):
         enough = spent > seconds if load < _LEAST_LOADS else clear >= _LEAST_LOADS or time.monotonic() - began > seconds
         if enough:
             break
         with opened(load % 2 == 0) as timed:
             start = time.monotonic()
-            found = _rounds(timed, start + seconds / _LOADS, functools.partial(_report, progress, start - spent, seconds))
+            found = _rounds(timed, start + seconds / loads, functools.partial(_report, progress, start - spent, seconds))
             spent += time.monotonic() - start
             del timed
         rounds += found

@@ -57,9 +57,9 @@ class Measured:
             self._known[wanted, others] = seconds
         return self._known[wanted, others]
 
-    def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], least: float) -> bool:
-        """Whether a second look shows the second segment to be faster than the first, see `Clock.stands`."""
-        return self.clock.stands(self.model(before), self.model(after), least)
+    def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
+        """Whether the second segment is believed to be faster than the first after a second look, see `Clock.stands`."""
+        return self.clock.stands(self.model(before), self.model(after), predicted, least)
 
     def ratio(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> float:
         """How many times as fast the second segment is, see `Clock.ratio`."""

@@ -139,7 +139,7 @@ class ForecastClock(Clock):
         """
         return self.seconds(model)
 
-    def stands(self, before: ModelProto, after: ModelProto, least: float) -> bool:  # noqa: ARG002 (its own error is larger)
+    def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:  # noqa: ARG002 (both are its own)
         """Whether the second model is predicted to be faster by more than the prediction's error."""
         return forecast(self._known_plan(before), self._known_plan(after)).gains
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import statistics
 import tempfile
 from collections import Counter
@@ -44,7 +45,10 @@ _TOGETHER = 0.02
 """Seconds that a segment is timed for as a whole."""
 _TURNS = 12
 """How often it and another take turns, where they are timed beside each other."""
-_COMPARING = 0.6
+_COMPARING, _LOADS = 0.6, 2
+"""Seconds that two segments are compared for as wholes, and how often they are loaded for that."""
+_SUMS, _GAINS = 0.03, 0.5
+"""The relative error of what sums of kernels say of a gain: this much, or this part of the gain if that is more."""
 _LEAST = 1e-7
 _CHAIN = 32
 _COPIES = ("MemcpyToHost", "MemcpyFromHost")
@@ -120,15 +124,22 @@ class Clock:
             self.cache.put(key, ratio)
         return ratio * self._whole(reference)
 
-    def stands(self, before: ModelProto, after: ModelProto, least: float) -> bool:
-        """Whether the second model is faster than the first when both are timed as wholes, in turns: by more than a share of
-        `least`, and beyond the noise where wholes are what is measured. Weights are in no cache if the model's do not fit.
+    def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
+        """Whether the second model is to be believed the faster one, by more than a share of `least`, after both were timed as
+        wholes, in turns, where `predicted` is how many times as fast it is by `seconds`. Sums over nodes do not see what lies
+        between these, and a whole is faster in one session than in the next: each counts by the inverse of its variance. Where
+        wholes are what is measured, it must be faster beyond the noise. Weights are in no cache if the model's do not fit.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run one of them.
         """
         found = self._compared(before, after)
-        return found.low > 1 + found.noise if self.together else found.ratio > 1 + least
+        if self.together:
+            return found.low > 1 + found.noise
+        gain = math.log(predicted)
+        sums = max(_SUMS, _GAINS * abs(gain)) ** -2
+        wholes = max(_LEAST, math.log(found.high / found.low) / 4) ** -2
+        return (sums * gain + wholes * math.log(found.ratio)) / (sums + wholes) > math.log1p(least)
 
     def ratio(self, before: ModelProto, after: ModelProto) -> float:
         """How many times as fast the second model is, both timed as `stands` does.
@@ -141,7 +152,7 @@ class Clock:
     def _compared(self, before: ModelProto, after: ModelProto) -> Comparison:
         with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
             models = [with_weights(model, Path(folder)) for model, folder in ((before, one), (after, other))]
-            return compare(models[0], models[1], self.device, seconds=_COMPARING, cold=self.cold)
+            return compare(models[0], models[1], self.device, seconds=_COMPARING, cold=self.cold, loads=_LOADS)
 
     def warm(self) -> Clock:
         """The clock for weights that are in the processor's caches."""
