@@ -227,15 +227,17 @@ class _Run:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
     def written(self, model: Model, original: Loadable, folder: Path) -> tuple[Gain, ...]:
-        """All islands in the nodes that lowering writes, where these alone measure faster: an exporter's nodes may be such that
-        ONNX Runtime's fusions find less. Models too large to be there twice are left as they are, for their weights may have to
-        be laid out anew.
+        """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an
+        exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there twice are left as they
+        are, for their weights may have to be laid out anew.
         """
         small = 2 * sum(t.nbytes for t in tensors(model)) <= RESIDENT
         forms = written(whole(Chart(model), self.runs)) if small and self.moves and self.forecaster is None else ()
+        if not forms:
+            return ()
         try:
-            candidate = loadable(spliced(model, (forms,)), folder)
-            return forms if forms and self._compared(original, candidate, WRITING).faster else ()
+            compared = self._compared(original, loadable(spliced(model, (forms,)), folder), WRITING)
+            return forms if compared.faster or compared.promising else ()
         except (InvalidModelError, ShapeError):
             return ()
 
