@@ -350,7 +350,10 @@ def _run(commands: Iterable[str], outputs: int, rounds: int) -> Outcome:
             return Outcome.APART
         if sizes[-1] > SIZE:
             break
-        graph.run_program(*graph.parse_program(step))
+        try:
+            graph.run_program(*graph.parse_program(step))
+        except EggSmolError:  # a number is larger than it can calculate with
+            return Outcome.LIMIT
         sizes.append(_tuples(graph))
     return Outcome.JOINED if _holds(graph, check) else Outcome.LIMIT
 
