@@ -50,7 +50,7 @@ GROWTH = 0.5
 """How much larger the weights may become, as a share of those of the original."""
 GROWTH_AT_LEAST = 2**20
 """Bytes that the weights may grow by in any case."""
-COMPARING, WRITING = 10.0, 4.0
+COMPARING, WRITING = 10.0, 3.0
 """Seconds that the last comparison takes, and that of the nodes that lowering writes with the original's."""
 RETRIES, RETRYING = 3, 15.0
 """How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and

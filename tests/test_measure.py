@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from superopt.errors import InvalidModelError
 from superopt.graph import Term, variable
 from superopt.model.cache import Cache, default_path
-from superopt.model.compare import Comparison, compare
+from superopt.model.compare import DECIDED, TOLD, Comparison, compare
 from superopt.model.compare import _median_interval as median_interval
 from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
@@ -86,6 +86,23 @@ def test_a_gain_is_believed_as_far_as_sums_and_wholes_are_to_be_trusted(
     monkeypatch.setattr("superopt.model.measure.compare", lambda *_, **__: found)
     one, two = (measured().model((convolution(image(), name),)) for name in "vw")
     assert Clock(CPU).stands(one, two, predicted, 0.008) is believed
+
+
+@pytest.mark.parametrize(
+    ("ratio", "spread", "decided", "told"),
+    [
+        (1.0, 0.005, True, False),
+        (1.0, 0.04, False, False),
+        (1.035, 0.004, True, True),
+        (1.025, 0.002, False, False),
+        (1.2, 0.03, True, False),
+        (0.9, 0.03, True, False),
+    ],
+)
+def test_a_verdict_is_decided_before_the_ratio_is_told(ratio: float, spread: float, decided: bool, told: bool) -> None:
+    found = Comparison(ratio, 1.0, ratio, ratio - spread, ratio + spread, 1.0, 0.0, 30)
+    assert DECIDED.clear(found) is decided
+    assert TOLD.clear(found) is told
 
 
 def test_what_onnx_runtime_fuses_is_timed_as_one_node() -> None:

@@ -26,13 +26,12 @@ _VISIT = 0.008
 _LONG = 0.05
 """Seconds from which one run makes a visit: what it finds in the caches matters little to it."""
 _MOST_ROUNDS = 400
-_ENOUGH_ROUNDS = 24
 _BLOCKS = 4
 """How many rounds there are at least where one model is loaded at a time."""
 _BLOCK = 0.5
 """Seconds that a model runs for each time it is loaded there, at least."""
-_CLEAR = 0.03
-"""How narrow the bounds of a ratio are, and how far above 1, when no further round is needed; or they are below 1."""
+_CLEAR, _SURE = 0.03, 0.01
+"""How narrow the bounds of a ratio are that is told, and how far it is beyond what makes a verdict when that is sure."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,34 @@ class Comparison:
     def slower(self, margin: float = MARGIN) -> bool:
         """Whether the candidate is slower by at least `margin`, and by more than the noise."""
         return self.ratio <= 1 - margin and self.high < 1 - self.noise
+
+
+@dataclass(frozen=True)
+class Until:
+    """When no further round is needed: after so many of a load of the models, if the comparison that they make is `clear`."""
+
+    rounds: int
+    clear: Callable[[Comparison], bool]
+
+    def reached(self, rounds: Sequence[Times]) -> bool:
+        """Whether these rounds are enough, for every candidate."""
+        return len(rounds) >= self.rounds and all(map(self.clear, _summaries(rounds)))
+
+
+def _is_told(found: Comparison) -> bool:
+    narrow = found.high - found.low <= _CLEAR * found.ratio
+    return narrow and (found.low > 1 + found.noise + _CLEAR or found.high < 1)
+
+
+def _is_decided(found: Comparison) -> bool:
+    gains = found.ratio >= 1 + MARGIN + _SURE and found.low > 1 + found.noise + _SURE
+    return gains or found.high < 1 + MARGIN
+
+
+TOLD = Until(24, _is_told)
+"""The ratio is told well."""
+DECIDED = Until(12, _is_decided)
+"""Whether the candidate is faster is as good as decided."""
 
 
 class Timed(Protocol):
@@ -112,7 +139,7 @@ def compare(
     loads: int = LOADS,
     progress: Callable[[float], None] | None = None,
 ) -> Comparison:
-    """`compare_all` of one candidate.
+    """`compare_all` of one candidate, until it is decided whether that is faster.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_all`.
@@ -127,6 +154,7 @@ def compare(
         high=high,
         cold=cold,
         loads=loads,
+        until=DECIDED,
         progress=progress,
     )
     return found
@@ -143,6 +171,7 @@ def compare_all(
     high: Mapping[str, int] | None = None,
     cold: bool = False,
     loads: int = LOADS,
+    until: Until = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
     """`compare_settings` of models on one device.
@@ -160,6 +189,7 @@ def compare_all(
         high=high,
         cold=cold,
         loads=loads,
+        until=until,
         progress=progress,
     )
 
@@ -174,14 +204,15 @@ def compare_settings(
     high: Mapping[str, int] | None = None,
     cold: bool = False,
     loads: int = LOADS,
+    until: Until = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
     """All models timed, each in a session on its device, on the same random inputs, for `seconds` at most.
 
     There is one comparison for each candidate, all from the same rounds, see `in_turns`. Models that are too large to be in
     memory at the same time are loaded by turns, see `in_blocks`. `sizes` and `high` are as in `random_inputs`; with `cold`,
-    nothing of a model is in the processor's caches when a run begins that counts. `loads` is as in `in_turns`; `progress` is
-    told the share of the time that has passed.
+    nothing of a model is in the processor's caches when a run begins that counts. `loads` and `until` are as in `in_turns`;
+    `progress` is told the share of the time that has passed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
@@ -205,18 +236,23 @@ def compare_settings(
         ready: list[Timed] = [sessions[which].ready(feeds) for which in range(len(settings))]
         yield [*map(Cold, ready)] if cold else ready
 
-    return in_turns(opened, seconds=seconds, loads=loads, progress=progress)
+    return in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
 
 
 def in_turns(
-    opened: Opened, *, seconds: float = 10.0, loads: int = LOADS, progress: Callable[[float], None] | None = None
+    opened: Opened,
+    *,
+    seconds: float = 10.0,
+    loads: int = LOADS,
+    until: Until = TOLD,
+    progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
     """Each candidate compared with the original, all of them visited in turns, for `seconds` at most.
 
     Models are loaded up to `loads` times, the original first in every other of them, for what a session is lucky with in memory
     stays with it. A round visits the original, each candidate and the original's second copy, beginning with another one each
     time; a visit is one unmeasured run, which brings the model into the caches, and the least of those that follow; where a run
-    takes long, it is one run. Rounds end early where the verdict on every candidate is clear, and loads where it was twice. Two
+    takes long, it is one run. Rounds end early `until` that is reached for every candidate, and loads where it was twice. Two
     loads are made in any case if there may be so many, unless the first took all of the time.
     """
     rounds: list[Times] = []
@@ -227,11 +263,12 @@ def in_turns(
             break
         with opened(load % 2 == 0) as timed:
             start = time.monotonic()
-            found = _rounds(timed, start + seconds / loads, functools.partial(_report, progress, start - spent, seconds))
+            report = functools.partial(_report, progress, start - spent, seconds)
+            found = _rounds(timed, start + seconds / loads, until, report)
             spent += time.monotonic() - start
             del timed
         rounds += found
-        clear += _clear(found)
+        clear += until.reached(found)
         gc.collect()
     return _summaries(rounds)
 
@@ -278,12 +315,12 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
         progress(min(1.0, (time.monotonic() - start) / seconds))
 
 
-def _rounds(timed: Sequence[Timed], deadline: float, report: Callable[[], None]) -> list[Times]:
-    """At least three rounds, two of runs that take long, until the deadline or a clear verdict on every candidate."""
+def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Callable[[], None]) -> list[Times]:
+    """At least three rounds, two of runs that take long, until the deadline or what is to be reached."""
     runs = [_runs_for_visit(t) for t in timed]
     least = 2 if all(samples == 1 for samples, _ in runs) else 3
     done: list[Times] = []
-    while len(done) < least or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS and not _clear(done)):
+    while len(done) < least or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS and not until.reached(done)):
         times = [0.0] * len(timed)
         for turn in range(len(timed)):
             which = (turn + len(done)) % len(timed)
@@ -291,16 +328,6 @@ def _rounds(timed: Sequence[Timed], deadline: float, report: Callable[[], None])
         done.append(tuple(times))
         report()
     return done
-
-
-def _clear(rounds: Sequence[Times]) -> bool:
-    """Whether further rounds would turn no verdict and tell no ratio much better."""
-    return len(rounds) >= _ENOUGH_ROUNDS and all(map(_is_clear, _summaries(rounds)))
-
-
-def _is_clear(found: Comparison) -> bool:
-    narrow = found.high - found.low <= _CLEAR * found.ratio
-    return narrow and (found.low > 1 + found.noise + _CLEAR or found.high < 1)
 
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:

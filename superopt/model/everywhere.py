@@ -11,7 +11,7 @@ from typing import Any
 from superopt.errors import InvalidModelError
 from superopt.model.cache import Cache, Json
 from superopt.model.check import FACTOR, Check, check, index_bounds
-from superopt.model.compare import MARGIN, Comparison, compare
+from superopt.model.compare import LOADS, MARGIN, Comparison, compare
 from superopt.model.dimensions import Sizing
 from superopt.model.save import identity, parsed
 from superopt.model.session import Device, Loadable, Session, random_inputs
@@ -105,7 +105,7 @@ def compare_everywhere(
     high: Mapping[str, int] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Compared:
-    """`compare` at every sizing, for about `seconds` altogether."""
+    """`compare` at every sizing, for about `seconds` altogether, the models loaded about as often as for one."""
     found: list[tuple[Sizing, Comparison]] = []
     for position, sizing in enumerate(sizings):
 
@@ -113,10 +113,8 @@ def compare_everywhere(
             if progress is not None:
                 progress((position + done) / len(sizings))
 
-        each = seconds / len(sizings)
-        comparison = compare(
-            original, candidate, device, seconds=each, seed=seed, sizes=sizing.numbers, high=high, progress=share
-        )
+        how: dict[str, Any] = {"seconds": seconds / len(sizings), "loads": max(1, LOADS // len(sizings))}
+        comparison = compare(original, candidate, device, seed=seed, sizes=sizing.numbers, high=high, progress=share, **how)
         found.append((sizing, comparison))
     return Compared(tuple(found))
 
