@@ -27,7 +27,7 @@ from superopt.rewrite.canonical import Canonical, canonical
 from superopt.rewrite.fuse import fused, with_fusions
 from superopt.rewrite.island import search_island
 from superopt.rewrite.partition import windows
-from superopt.rewrite.record import code_version, is_open, nodes_of, recorded, restored
+from superopt.rewrite.record import code_version, nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find, gains, search_all, untouched, weight_elements
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
@@ -174,9 +174,7 @@ class Search:
             finding = self._with_mutants(island) if find is search_mutants else find
             finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
             limits = Limits(growth=room / island.dtype.itemsize)
-            known, late = (
-                self._remembered(way, find, island.dtype.name) for way in (self._believed(finding, measured), untouched)
-            )
+            known, late = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
             for state, found in search_all(
                 runs,
                 self.rules,
@@ -269,18 +267,18 @@ class Search:
 
         return believed
 
-    def _remembered(self, find: Find, kind: Find, dtype: str) -> Find:
+    def _remembered(self, find: Find, kind: Find, island: Island) -> Find:
         """What finds as `find` does, and what one of that kind found before without looking again, be it that there was no time
-        to look; where extents are open, it looks.
+        to look; in islands like this one, at the same sizes of open dimensions.
         """
+        sizes = [[*map(str, sizings)] for sizings in (self.sizings, island.sizings)]
 
         def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-            if is_open(start):
-                return find(start, rules, estimate=estimate, measure=measure, limits=limits)
             key = [
                 "found",
                 getattr(kind, "__name__", ""),
-                dtype,
+                island.dtype.name,
+                *sizes,
                 *self.settings,
                 (limits or Limits()).growth,
                 nodes_of(start)[0],

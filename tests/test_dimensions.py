@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,6 +25,10 @@ from superopt.model.islands import Chart
 from superopt.model.session import Device, Session
 from superopt.model.views import Views
 from superopt.op import apply
+from superopt.rewrite.apply import State
+from superopt.rewrite.island import search_island
+from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.search import Found
 from superopt.rule import parse_rule
 from superopt.substitution import negation
 
@@ -257,6 +263,21 @@ def test_an_optimized_model_is_right_at_other_sizes_and_its_dimensions_are_open(
     for batch, length in ((1, 1), (1, 7), (3, 5), (2, 64), (4, 130)):
         x = RNG.standard_normal((batch, length, 128)).astype(np.float32)
         np.testing.assert_allclose(first.run({"x": x})[0], second.run({"x": x})[0], rtol=2e-4, atol=2e-5)
+
+
+def test_what_was_found_at_the_same_sizes_is_not_searched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[State] = []
+
+    @functools.wraps(search_island)
+    def noted(start: State, rules: RuleSet, **how: Any) -> Found:
+        searched.append(start)
+        return search_island(start, rules, **how)
+
+    for module in ("passes", "segments"):
+        monkeypatch.setattr(f"superopt.{module}.search_island", noted)
+    for shapes, expected in (([{"length": 16}], 1), ([{"length": 16}], 1), ([{"length": 24}], 2)):
+        superopt.optimize(attention(), budget=3.0, shapes=shapes, moves=("rules",), cache=tmp_path / "times.sqlite")
+        assert len(searched) == expected
 
 
 def test_a_dimension_that_is_not_there_is_one_line_and_a_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

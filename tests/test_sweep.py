@@ -13,14 +13,14 @@ from superopt.graph import Term, subterms, variable
 from superopt.model.dimensions import Sizing, dimension
 from superopt.op import apply
 from superopt.rewrite import roofline
-from superopt.rewrite.apply import State
+from superopt.rewrite.apply import State, Step
 from superopt.rewrite.instance import after as replayed
 from superopt.rewrite.instance import is_instance
-from superopt.rewrite.record import is_open, recorded, restored
+from superopt.rewrite.record import recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import gains
-from superopt.rewrite.search import OUT_OF_TIME, Limits
-from superopt.rewrite.sweep import sweep
+from superopt.rewrite.search import OUT_OF_TIME, Found, Limits
+from superopt.rewrite.sweep import SWEPT, sweep
 from superopt.rewrite.sweeper import Sweeper, Swept, rebuilt
 from superopt.rule import parse_rules
 from tests.operator_cases import evaluated
@@ -179,9 +179,11 @@ def test_what_was_found_is_what_is_restored(state: State) -> None:
     assert restored(json.loads(json.dumps(recorded(found)))) == found
 
 
-def test_open_extents_are_known() -> None:
-    assert is_open([apply("relu", variable("x", (dimension("batch"), 4)))])
-    assert not is_open([apply("relu", variable("x", (3, 4)))])
+def test_what_was_found_of_open_extents_is_restored() -> None:
+    x = variable("x", (dimension("batch"), 4))
+    before, after = apply("relu", apply("relu", x)), apply("relu", x)
+    found = Found((after,), (Step("again", (before,), (after,)),), 2.0, 1.0, 1, SWEPT)
+    assert restored(json.loads(json.dumps(recorded(found)))) == found
 
 
 def test_parts_whose_ends_are_open_are_joined() -> None:

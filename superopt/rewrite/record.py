@@ -39,11 +39,6 @@ def nodes_of(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
     return [_node(term, place.__getitem__) for term in order], place.__getitem__
 
 
-def is_open(terms: Sequence[Term]) -> bool:
-    """Whether an extent in the terms is open: then what is found for them depends on the sizes that it was measured at."""
-    return any(isinstance(n, Size) for term in subterms(*terms) for n in term.shape)
-
-
 def recorded(found: Found) -> Json:
     """What was found, as JSON values."""
     nodes, place, steps = _steps(found.steps, found.outputs)
