@@ -50,7 +50,7 @@ GROWTH = 0.5
 """How much larger the weights may become, as a share of those of the original."""
 GROWTH_AT_LEAST = 2**20
 """Bytes that the weights may grow by in any case."""
-COMPARING, WRITING = 10.0, 3.0
+COMPARING, WRITING = 10.0, 2.0
 """Seconds that the last comparison takes, and that of the nodes that lowering writes with the original's."""
 RETRIES, RETRYING = 3, 15.0
 """How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
@@ -62,7 +62,7 @@ def optimize(
     model: ModelProto,
     *,
     provider: str = "cpu",
-    budget: float = 30.0,
+    budget: float = 15.0,
     seed: int = 0,
     threads: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
@@ -82,7 +82,7 @@ def optimize(
     model: str | os.PathLike[str] | Model,
     *,
     provider: str = "cpu",
-    budget: float = 30.0,
+    budget: float = 15.0,
     seed: int = 0,
     threads: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
@@ -101,7 +101,7 @@ def optimize(
     model: str | os.PathLike[str] | Model | ModelProto,
     *,
     provider: str = "cpu",
-    budget: float = 30.0,
+    budget: float = 15.0,
     seed: int = 0,
     threads: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
