@@ -525,3 +525,16 @@ def test_a_saved_file_keeps_its_mode_and_a_link_its_target(tmp_path: Path) -> No
 def test_text_is_written_whole(tmp_path: Path) -> None:
     save_text("{}\n", tmp_path / "r.json")
     assert (tmp_path / "r.json").read_text() == "{}\n"
+
+
+def test_an_axis_that_a_reduction_gains_is_left_where_an_operator_names_its_axes() -> None:
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        helper.make_node("Reshape", ["s", "one"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["t"], perm=[0]),
+        helper.make_node("Relu", ["t"], ["y"]),
+    ]
+    one = numpy_helper.from_array(np.array([1], np.int64), "one")
+    proto = model(nodes, {"x": [7, 3]}, {"y": [1]}, [one])
+    (island,) = Chart(load(proto).model).islands()
+    assert [term.shape for term in island.outputs.values()] == [(1,)]

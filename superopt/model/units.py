@@ -140,8 +140,14 @@ class _Positions:
 
 
 def is_elementwise(term: Term) -> bool:
-    """Whether each element of the term depends on its operands at the same position alone, by the operator's definition."""
+    """Whether each element of the term depends on its operands at the same position alone, by the operator's definition, and
+    the operator is the same at every rank: it has no axes, nor a number for each of them.
+    """
     if not term.args or any(a.shape != term.shape for a in term.args):
+        return False
+    if any(p.kind in ("axis", "axes") for p in operator(term.op).parameters) or any(
+        isinstance(v, tuple) for _, v in term.attributes
+    ):
         return False
     return _is_elementwise(term.op, len(term.args), term.attributes, term.rank)
 
