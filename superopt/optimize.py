@@ -50,6 +50,8 @@ GROWTH = 0.5
 """How much larger the weights may become, as a share of those of the original."""
 GROWTH_AT_LEAST = 2**20
 """Bytes that the weights may grow by in any case."""
+BUDGET, A_NODE = (15.0, 30.0), 0.1
+"""Seconds that a search takes at least and at most where it is left to the model's size, and for each of its nodes."""
 COMPARING, WRITING = 10.0, 2.0
 """Seconds that the last comparison takes, and that of the nodes that lowering writes with the original's."""
 RETRIES, RETRYING = 3, 15.0
@@ -62,7 +64,7 @@ def optimize(
     model: ModelProto,
     *,
     provider: str = "cpu",
-    budget: float = 15.0,
+    budget: float | None = None,
     seed: int = 0,
     threads: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
@@ -82,7 +84,7 @@ def optimize(
     model: str | os.PathLike[str] | Model,
     *,
     provider: str = "cpu",
-    budget: float = 15.0,
+    budget: float | None = None,
     seed: int = 0,
     threads: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
@@ -101,7 +103,7 @@ def optimize(
     model: str | os.PathLike[str] | Model | ModelProto,
     *,
     provider: str = "cpu",
-    budget: float = 15.0,
+    budget: float | None = None,
     seed: int = 0,
     threads: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
@@ -118,7 +120,8 @@ def optimize(
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
     given is left unchanged. `provider` is "cpu" or "cuda", `threads` the CPU threads of its sessions, `budget` the seconds that
-    the search may take (checking and comparing come on top), `seed` that of every random choice. `cache` is the file that keeps
+    the search may take (checking and comparing come on top; by default 15, and up to 30 for a model of several hundred nodes),
+    `seed` that of every random choice. `cache` is the file that keeps
     measured times, in the user's cache folder by default. With `tune`, sessions of the model are first measured without each of
     ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
@@ -151,11 +154,13 @@ def optimize(
     prices = target(device_profile, provider) if device_profile is not None else None
     device = Device(provider if prices is None else "cpu", threads)
     fused = tuple(fusions().values()) if allow_contrib else ()
-    run = _Run(device, budget, seed, path, progress or silent, tolerance, growth, moves, fused)
+    run = _Run(device, BUDGET[0] if budget is None else budget, seed, path, progress or silent, tolerance, growth, moves, fused)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
             rules = admitted(load_rules(), tolerance)
             loaded = load(model)
+            if budget is None:
+                run.budget = min(max(BUDGET[0], A_NODE * count(loaded.model)), BUDGET[1])
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
             run.refused, run.short = first_run(original, loaded, run.device, run.sizings)

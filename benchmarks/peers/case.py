@@ -33,14 +33,15 @@ CHECKING = 30.0
 
 @dataclass(frozen=True)
 class Settings:
-    """How models are optimized and measured: seconds for the search, for all measurements, and for each other optimizer.
+    """How models are optimized and measured: seconds for the search, for all measurements, and for each other optimizer; the
+    search's are left to the model's size where none are given.
 
     `shapes` has sizes of open dimensions by name. `cache` keeps measured times; without it each model begins with none. With
     `tune`, superopt runs once more, tuning sessions first. `tolerance`, `growth` and
     `allow_contrib` are superopt's.
     """
 
-    budget: float
+    budget: float | None
     measure: float
     timeout: float
     seed: int
@@ -142,7 +143,7 @@ def superoptimized(case: Case, target: Path, *, again: bool = False, tune: bool 
     if "failed" in first:
         raise SuperoptError(first["failed"])
     report: Row = json.loads(target.with_suffix(".json").read_text(encoding="utf-8"))
-    ours = {**{key: first[key] for key in ("seconds", "peak_mib", "nodes")}, **effort}
+    ours = {**{key: first[key] for key in ("seconds", "peak_mib", "nodes")}, **effort, "budget": report["budget"]}
     if again:
         warm = target.parent / "again" / target.name
         warm.parent.mkdir()
