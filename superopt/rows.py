@@ -9,7 +9,8 @@ from superopt.op import apply
 
 
 def unflattened(term: Term, alone: Callable[[Term], bool]) -> Term | None:
-    """Rows looked up at flattened positions and then put in the positions' own shape, as one lookup; None for another term.
+    """Rows looked up at flattened positions and then put in the positions' own shape, as one lookup; None for another term, and
+    for a single position, of which the algebra makes a vector.
 
     `alone` says of the flat rows whether nothing else needs them.
     """
@@ -17,4 +18,5 @@ def unflattened(term: Term, alone: Callable[[Term], bool]) -> Term | None:
     if found.op != "lookup" or found.args[0].rank != 2 or found.args[1].op != "reshape" or not alone(found):
         return None
     table, positions = found.args[0], found.args[1].args[0]
-    return apply("lookup", table, positions) if term.shape == (*positions.shape, table.shape[-1]) else None
+    whole = positions.rank > 0 and term.shape == (*positions.shape, table.shape[-1])
+    return apply("lookup", table, positions) if whole else None

@@ -82,6 +82,13 @@ def test_each_table_of_a_stack_has_positions_of_its_own() -> None:
     np.testing.assert_array_equal(found, np.stack([tables[0, [1, 3]], tables[1, [0, 2]]]))
 
 
+def test_a_single_position_is_lowered_as_a_vector_of_one() -> None:
+    position = variable("i", (), position=4)
+    rows = apply("lookup", variable("x", (4, 3)), apply("reshape", position, shape=(1,)))
+    lowered = lower({"y": apply("reshape", rows, shape=(3,))}, 18)
+    assert [node.op_type for node in lowered.nodes].count("Gather") == 1
+
+
 @pytest.mark.parametrize(
     "law",
     [
