@@ -20,7 +20,7 @@ from benchmarks.peers.contenders import PEERS, optimized, row
 from benchmarks.peers.summary import CONTENDERS, entries, mean, of
 from benchmarks.peers.tables import measurements, ratios
 from superopt.errors import InvalidModelError, SuperoptError
-from superopt.model.compare import Timed, compare_all, in_turns
+from superopt.model.compare import Timed, compare_all, in_turns, loading
 from superopt.model.session import Device
 from tests.test_house import script
 from tests.test_measure import product
@@ -47,16 +47,16 @@ class Steady:
 
 def test_every_round_visits_everyone_and_begins_with_another_one() -> None:
     visited: list[str] = []
-    first: list[bool] = []
+    loads: list[int] = []
 
     @contextmanager
-    def opened(original_first: bool) -> Iterator[Sequence[Timed]]:
-        first.append(original_first)
+    def opened(load: int) -> Iterator[Sequence[Timed]]:
+        loads.append(load)
         visited.clear()
         yield [Steady(name, time, visited) for name, time in zip("abcd", (4e-3, 2e-3, 8e-3, 4e-3), strict=True)]
 
     faster, slower = in_turns(opened, seconds=0.1)
-    assert first == [True, False]
+    assert loads == [0, 1]
     assert "".join(visited).startswith("abcd" + "abcd" + "bcda" + "cdab" + "dabc")
     assert (faster.ratio, slower.ratio) == (2.0, 0.5)
     assert faster.control == slower.control == 1.0
@@ -67,7 +67,7 @@ def test_every_round_visits_everyone_and_begins_with_another_one() -> None:
 def test_rounds_go_on_until_every_verdict_is_clear() -> None:
     def rounds(*times: float) -> int:
         @contextmanager
-        def opened(_: bool) -> Iterator[Sequence[Timed]]:
+        def opened(_: int) -> Iterator[Sequence[Timed]]:
             yield [Steady("", time, []) for time in (4e-3, *times, 4e-3)]
 
         return in_turns(opened, seconds=1.0)[0].rounds
@@ -77,16 +77,22 @@ def test_rounds_go_on_until_every_verdict_is_clear() -> None:
 
 
 def test_models_are_loaded_anew_while_a_verdict_is_not_clear() -> None:
-    first: list[bool] = []
+    loads: list[int] = []
 
     @contextmanager
-    def opened(original_first: bool) -> Iterator[Sequence[Timed]]:
-        first.append(original_first)
+    def opened(load: int) -> Iterator[Sequence[Timed]]:
+        loads.append(load)
         yield [Steady("", 4e-3, []) for _ in range(3)]
 
     in_turns(opened, seconds=3.0)
-    assert len(first) > 2
-    assert first == ([True, False] * 3)[: len(first)]
+    assert loads == [*range(len(loads))]
+    assert len(loads) > 2
+
+
+def test_every_model_is_loaded_at_every_place() -> None:
+    orders = [loading(3, load) for load in range(6)]
+    assert sorted(orders) == [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
+    assert all({order[place] for order in orders[:3]} == {0, 1, 2} for place in range(3))
 
 
 def test_candidates_are_compared_with_the_same_original() -> None:

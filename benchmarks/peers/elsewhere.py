@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 
 from benchmarks.peers.contenders import ROOT, row
-from superopt.model.compare import Comparison, Timed, in_turns
+from superopt.model.compare import Comparison, Timed, in_turns, loading
 from superopt.model.session import Array
 
 
@@ -56,8 +56,8 @@ def compared(
     versions: set[str] = set()
 
     @contextmanager
-    def opened(original_first: bool) -> Iterator[list[Timed]]:
-        order = (0, 1, 2) if original_first else (1, 0, 2)
+    def opened(load: int) -> Iterator[list[Timed]]:
+        order = loading(3, load)
         files = [str((original, candidate, original)[which].resolve()) for which in order]
         with _started(python, inputs, files) as (process, version):
             versions.add(version)

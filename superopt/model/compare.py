@@ -118,8 +118,8 @@ class Cold:
         return self._timed.seconds(1)
 
 
-Opened: TypeAlias = Callable[[bool], AbstractContextManager[Sequence[Timed]]]
-"""Loads the original, the candidates, and the original again, which stand in this order; told whether to load it first."""
+Opened: TypeAlias = Callable[[int], AbstractContextManager[Sequence[Timed]]]
+"""Loads the original, the candidates, and the original again, which stand in this order; told how often they were before."""
 Setting: TypeAlias = tuple[Loadable, Device]
 """A model, and the device that its session is made for."""
 Times: TypeAlias = tuple[float, ...]
@@ -228,15 +228,21 @@ def compare_settings(
         return in_blocks([functools.partial(ready, s) for s in settings[:-1]], seconds=seconds, progress=progress)
 
     @contextmanager
-    def opened(original_first: bool) -> Iterator[list[Timed]]:
-        last = len(settings) - 1
-        order = range(len(settings)) if original_first else (*range(1, last), 0, last)
-        sessions = {which: Session(*settings[which]) for which in order}
+    def opened(load: int) -> Iterator[list[Timed]]:
+        sessions = {which: Session(*settings[which]) for which in loading(len(settings), load)}
         feeds = random_inputs(sessions[0].inputs, seed, sizes=sizes, high=high)
         ready: list[Timed] = [sessions[which].ready(feeds) for which in range(len(settings))]
         yield [*map(Cold, ready)] if cold else ready
 
     return in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
+
+
+def loading(count: int, load: int) -> list[int]:
+    """In which order so many models are loaded this time: in as many loads as there are models each is once at every place, and
+    after that in the reverse order of these loads.
+    """
+    order = [(load + place) % count for place in range(count)]
+    return order[::-1] if load // count % 2 else order
 
 
 def in_turns(
@@ -249,11 +255,12 @@ def in_turns(
 ) -> list[Comparison]:
     """Each candidate compared with the original, all of them visited in turns, for `seconds` at most.
 
-    Models are loaded up to `loads` times, the original first in every other of them, for what a session is lucky with in memory
-    stays with it. A round visits the original, each candidate and the original's second copy, beginning with another one each
-    time; a visit is one unmeasured run, which brings the model into the caches, and the least of those that follow; where a run
-    takes long, it is one run. Rounds end early `until` that is reached for every candidate, and loads where it was twice. Two
-    loads are made in any case if there may be so many, unless the first took all of the time.
+    Models are loaded up to `loads` times, in another order each time (see `loading`), for what a session is lucky with in
+    memory stays with it, and those that come last are less so. A round visits the original, each candidate and the original's
+    second copy, beginning with another one each time; a visit is one unmeasured run, which brings the model into the caches,
+    and the least of those that follow; where a run takes long, it is one run. Rounds end early `until` that is reached for
+    every candidate, and loads where it was twice. Two loads are made in any case if there may be so many, unless the first
+    took all of the time.
     """
     rounds: list[Times] = []
     began, spent, clear = time.monotonic(), 0.0, 0
@@ -261,7 +268,7 @@ def in_turns(
         enough = spent > seconds if load < _LEAST_LOADS else clear >= _LEAST_LOADS or time.monotonic() - began > seconds
         if enough:
             break
-        with opened(load % 2 == 0) as timed:
+        with opened(load) as timed:
             start = time.monotonic()
             report = functools.partial(_report, progress, start - spent, seconds)
             found = _rounds(timed, start + seconds / loads, until, report)
