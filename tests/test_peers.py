@@ -177,12 +177,14 @@ def test_a_second_run_has_the_times_of_the_first(case: Case, tmp_path: Path, mon
     def process(_: str, name: str, __: Path, target: Path, *, options: dict[str, Any]) -> dict[str, Any]:
         assert name == "superopt"
         caches.append(options["cache"])
-        target.with_suffix(".json").write_text(json.dumps({"model": len(caches), "seconds": {"search": 1.0 / len(caches)}}))
+        report = {"model": len(caches), "seconds": {"search": 1.0 / len(caches)}, "budget": 15.0}
+        target.with_suffix(".json").write_text(json.dumps(report))
         return {"version": "1", "seconds": 2.0 / len(caches), "peak_mib": 100.0, "nodes": [4, 1]}
 
     monkeypatch.setattr("benchmarks.peers.case.optimized", process)
     ours, report = superoptimized(case, tmp_path / "optimized.onnx", again=True)
     assert report["model"] == 1
+    assert ours["budget"] == 15.0
     assert (ours["seconds"], ours["warm_seconds"], ours["warm_phases"]) == (2.0, 1.0, {"search": 0.5})
     assert len(set(caches)) == 1
     assert "warm_seconds" not in superoptimized(case, tmp_path / "optimized.onnx", again=False)[0]
