@@ -19,6 +19,7 @@ from superopt.model.fold import fold
 from superopt.model.lower import lower
 from superopt.model.nodes import Lowered, model_of
 from superopt.model.session import Device, Session
+from superopt.model.units import is_elementwise
 from superopt.op import apply, operator
 from tests.operator_cases import WITH_OPERANDS, Array, applications, arrays_for, evaluated, lifted, ran
 
@@ -489,3 +490,11 @@ def test_concatenations_inside_each_other_become_one_however_they_nest() -> None
     left, right = apply("concat", a, b, axis=-1), apply("concat", c, d, axis=-1)
     lowered = lower({"out": apply("concat", left, right, axis=-1)}, NEWEST)
     assert [(n.op_type, n.inputs) for n in lowered.nodes] == [("Concat", ("a", "b", "c", "d"))]
+
+
+def test_an_operator_of_operands_of_one_shape_may_be_none_that_is_elementwise() -> None:
+    x = [variable(name, (1, 2, 6)) for name in "xyz"]
+    attention = apply("multi_head_attention", *x, heads=3, scale=1)
+    assert not is_elementwise(attention)
+    assert is_elementwise(apply("add", x[0], x[1]))
+    assert not is_elementwise(apply("transpose", x[0], perm=(-3, -2, -1)))

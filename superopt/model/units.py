@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from superopt import index
+from superopt.errors import ShapeError
 from superopt.graph import Attribute, Cond, Extent, Term
 from superopt.op import apply, defined, operator
 
@@ -165,6 +166,6 @@ def _is_elementwise(name: str, arity: int, attributes: tuple[tuple[str, Attribut
     try:
         with index.interpreted(_Positions()):
             defined(operator(name), operands, dict(attributes)).at(*here)
-    except (_Elsewhere, TypeError):
+    except (_Elsewhere, ShapeError, TypeError):
         return False
     return True
