@@ -24,7 +24,7 @@ from superopt.rewrite.sweeper import Sweeper, Swept
 from superopt.rewrite.widen import widened
 
 SWEPT = "no sweep gains more"
-LAYERS = 0.4
+LAYERS = 0.75
 """The share of the time that joining layers may take."""
 MEASURED = 3
 """How many of the states that are estimated cheaper are measured, the cheapest first."""
