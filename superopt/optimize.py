@@ -52,9 +52,9 @@ GROWTH_AT_LEAST = 2**20
 """Bytes that the weights may grow by in any case."""
 BUDGET, A_NODE = (15.0, 30.0), 0.1
 """Seconds that a search takes at least and at most where it is left to the model's size, and for each of its nodes."""
-COMPARING, WRITING = 10.0, 2.0
+COMPARING, WRITING = 7.0, 2.0
 """Seconds that the last comparison takes, and that of the nodes that lowering writes with the original's."""
-RETRIES, RETRYING = 3, 15.0
+RETRIES, RETRYING = 3, 10.0
 """How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
 after how many seconds of checking and measuring none is."""
 
