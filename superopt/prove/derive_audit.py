@@ -6,14 +6,9 @@ symbolic search is tried again with wide limits; what it still does not derive i
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, closing
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from queue import SimpleQueue
 
 import numpy as np
 
@@ -22,6 +17,7 @@ from superopt.graph import subterms
 from superopt.prove.definedness import is_partial
 from superopt.prove.derive import Laws, derivable, operators_of
 from superopt.prove.derive_chain import Chain
+from superopt.prove.derive_core import Stated, laws_of
 from superopt.prove.derive_egglog import Outcome, outcome
 from superopt.prove.ematch import Direction
 from superopt.prove.instance import Instance, instantiations
@@ -32,8 +28,7 @@ from superopt.text import Equation
 WIDE = Limits(rounds=24, terms=1_500, steps=60_000, growth=((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)))
 DRAWS = 24
 SEEDS = (0, 1)
-MEMORY = 3 << 30
-"""Bytes of memory that a process may take in which egglog looks at one instance."""
+BATCH = 12
 
 
 @dataclass(frozen=True)
@@ -50,95 +45,57 @@ class Opinion:
         return self.outcome is Outcome.JOINED and self.chains is None
 
 
-def opinions(rules: Sequence[Rule], workers: int = 1) -> Iterator[Opinion]:
-    """An opinion on each rule, in their order: one choice of ranks at which its sides stay apart settles it."""
-    laws = Laws(rules)
-    with ExitStack() as closed, ThreadPoolExecutor(workers) as threads:
-        idle = SimpleQueue[Apart]()
-        for _ in range(workers):
-            idle.put(closed.enter_context(closing(Apart())))
-
-        def opinion(position: int) -> Opinion:
-            apart = idle.get()
-            try:
-                return _opinion(laws, rules[position], position, apart)
-            finally:
-                idle.put(apart)
-
-        yield from threads.map(opinion, range(len(rules)))
+def opinions(rules: Sequence[Rule], executor: Executor | None = None) -> Iterator[Opinion]:
+    """An opinion on each rule, in their order."""
+    if executor is None:
+        laws = Laws(rules)
+        yield from (opinion(laws, position) for position in range(len(rules)))
+        return
+    stated = tuple((rule.name, rule.statement) for rule in rules)
+    batches = [range(first, min(first + BATCH, len(rules))) for first in range(0, len(rules), BATCH)]
+    for future in [executor.submit(_batch, stated, batch) for batch in batches]:
+        yield from future.result()
 
 
-def _opinion(laws: Laws, rule: Rule, position: int, apart: Apart) -> Opinion:
-    """On the rule, given the laws but for that at the position."""
+def _batch(stated: Stated, positions: Sequence[int]) -> list[Opinion]:
+    laws = laws_of(stated)
+    return [opinion(laws, position) for position in positions]
+
+
+def opinion(laws: Laws, position: int, without: Collection[int] = ()) -> Opinion:
+    """On the law at the position, given the others, but for those at `without`; one choice of ranks at which its sides stay
+    apart settles it.
+    """
+    rule, left_out = laws.rules[position], {position, *without}
     said = Outcome.JOINED
     for equation in rule.equations:
-        said = _at(equation, laws, position, apart)
+        said = _at(equation, laws, left_out)
         if said is not Outcome.JOINED:
             break
-    chains = derivable(rule, laws, WIDE, {position}) if said is Outcome.JOINED else None
+    chains = derivable(rule, laws, WIDE, left_out) if said is Outcome.JOINED else None
     return Opinion(rule, said, chains)
 
 
-def _at(equation: Equation, laws: Laws, position: int, apart: Apart) -> Outcome:
+def _at(equation: Equation, laws: Laws, without: Collection[int]) -> Outcome:
     """Apart where the sides are at either instance, joined where they are at both."""
     allowed = laws.grown(operators_of(subterms(*equation.left, *equation.right)))
-    every = (d for found in laws.among(allowed, {position}).values() for d in found)
+    every = (d for found in laws.among(allowed, without).values() for d in found)
     readings = [d for d in every if not (laws.directed(d.axiom) and _divides(d))]
-    said: list[Outcome] = []
+    said = Outcome.JOINED
     for seed in SEEDS:
         try:
-            said.append(apart.outcome(equation, generic(equation, seed), readings))
+            found = outcome(equation, generic(equation, seed), readings)
         except (InstantiationError, ShapeError):
-            said.append(Outcome.LIMIT)
-        if said[-1] is Outcome.APART:
-            return Outcome.APART
-    return Outcome.LIMIT if Outcome.LIMIT in said else Outcome.JOINED
+            found = Outcome.LIMIT
+        if found is Outcome.APART:
+            return found
+        said = found if said is Outcome.JOINED else said
+    return said
 
 
 def _divides(reading: Direction) -> bool:
     """Whether a left side is read where it may be undefined: `x / x` for 1. All would be joined where `x` is 0."""
     return reading.source is reading.equation.right[0] and any(map(is_partial, subterms(reading.target)))
-
-
-class Apart:
-    """A process beside this one that may take so many bytes of memory; another takes its place when it needed more."""
-
-    def __init__(self, memory: int = MEMORY) -> None:
-        self._memory = memory
-        self._process: ProcessPoolExecutor | None = None
-
-    def outcome(self, equation: Equation, instance: Instance, readings: Sequence[Direction]) -> Outcome:
-        """`derive_egglog.outcome`, found there; a limit is reached where the memory does not do.
-
-        Raises:
-            ShapeError: a side is not well typed there.
-        """
-        if self._process is None:
-            self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _limit, (self._memory,))
-        try:
-            return self._process.submit(_outcome, equation, instance, readings).result()
-        except (BrokenProcessPool, MemoryError):
-            self.close()
-            return Outcome.LIMIT
-
-    def close(self) -> None:
-        """The process has ended."""
-        if self._process is not None:
-            self._process.shutdown()
-            self._process = None
-
-
-def _outcome(equation: Equation, instance: Instance, readings: Sequence[Direction]) -> Outcome:
-    try:
-        return outcome(equation, instance, readings)
-    except (Exception, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # noqa: BLE001 (what egglog raises where it gets no memory is no Exception, and cannot be sent)
-        return Outcome.LIMIT
-
-
-def _limit(memory: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def generic(equation: Equation, seed: int) -> Instance:

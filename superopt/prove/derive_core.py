@@ -68,11 +68,11 @@ def _tried(
 
 
 def _batch(stated: Stated, tasks: Sequence[tuple[int, frozenset[int]]], limits: Limits) -> list[tuple[int, Chains | None]]:
-    laws = _laws(stated)
+    laws = laws_of(stated)
     return [(p, derivable(laws.rules[p], laws, limits, without)) for p, without in tasks]
 
 
 @functools.lru_cache(maxsize=1)
-def _laws(stated: Stated) -> Laws:
+def laws_of(stated: Stated) -> Laws:
     """The rules, read once in each worker."""
     return Laws([Rule(name, statement) for name, statement in stated])

@@ -45,6 +45,9 @@ from superopt.text import Equation
 
 ROUNDS = 12
 SIZE = 6_000
+"""Rows of all tables beyond which no more rules are run."""
+TOGETHER = 24
+"""Laws that are run before that is looked at."""
 
 PRELUDE = """
 (sort T)
@@ -53,7 +56,6 @@ PRELUDE = """
 (function dim (T i64) i64 :merge (max old new))
 (ruleset shapes)
 (ruleset regroup)
-(ruleset laws)
 """
 
 
@@ -225,7 +227,7 @@ def rewrite(direction: Direction, writer: Writer) -> str:
         raise UnencodableError("an attribute variable that no place of its own determines")
     facts = [f"(= t {source})", *(f"(= {t.rank} (rank v_{t.name}))" for t in tensors)]
     facts += [f"(= {name} (dim v_{d.tensor} {d.axis}))" for d, name in own.dims.items()]
-    return f"(rule ({' '.join([*facts, *checks])}) ((union t {target})) :ruleset laws)"
+    return f"(rule ({' '.join([*facts, *checks])}) ((union t {target}))"
 
 
 def _bare(extent: Size) -> str | None:
@@ -319,14 +321,16 @@ def outcome(equation: Equation, instance: Instance, readings: Iterable[Direction
     lines += [
         regrouping(name) for name in dict.fromkeys(constructor(t).name for t in like.values() if operator(t.op).commutative)
     ]
-    lines += laws
+    rulesets = [f"laws{first}" for first in range(0, len(laws), TOGETHER)]
+    lines += [f"(ruleset {name})" for name in rulesets]
+    lines += [f"{law} :ruleset {rulesets[place // TOGETHER]})" for place, law in enumerate(dict.fromkeys(laws))]
     for name, term in tensors.items():
         lines.append(f'(set (rank (Var "{name}")) {term.rank})')
         lines += [f'(set (dim (Var "{name}") {a}) {term.shape[a]})' for a in range(-term.rank, 0)]
     for side, terms in zip("lr", goals, strict=True):
         lines += [f"(let ${side}{i} {text})" for i, text in enumerate(terms)]
     commands = dict.fromkeys("\n".join(lines).splitlines())
-    return _run([command for command in commands if command], len(goals[0]), rounds)
+    return _run([command for command in commands if command], len(goals[0]), rulesets, rounds)
 
 
 def _shape_rule(like: Term) -> str:
@@ -336,25 +340,27 @@ def _shape_rule(like: Term) -> str:
         return ""
 
 
-def _run(commands: Iterable[str], outputs: int, rounds: int) -> Outcome:
+def _run(commands: Iterable[str], outputs: int, rulesets: Sequence[str], rounds: int) -> Outcome:
     graph = EGraph()
     for command in commands:  # each by itself: every node of a parsed program holds a copy of the whole text
         graph.run_program(*graph.parse_program(command))
     check = "(check " + " ".join(f"(= $l{i} $r{i})" for i in range(outputs)) + ")"
-    step = "(run-schedule (saturate (run shapes)) (run laws) (run regroup))"
-    sizes = [-1, -2]
+    steps = [f"(run-schedule (saturate (run shapes)) (run {name}))" for name in (*rulesets, "regroup")]
+    size, before = _tuples(graph), -1
     for _ in range(rounds):
         if _holds(graph, check):
             return Outcome.JOINED
-        if sizes[-1] == sizes[-2]:
+        if size == before:
             return Outcome.APART
-        if sizes[-1] > SIZE:
-            break
-        try:
-            graph.run_program(*graph.parse_program(step))
-        except EggSmolError:  # a number is larger than it can calculate with
-            return Outcome.LIMIT
-        sizes.append(_tuples(graph))
+        before = size
+        for step in steps:
+            try:
+                graph.run_program(*graph.parse_program(step))
+            except EggSmolError:  # a number is larger than it can calculate with
+                return Outcome.LIMIT
+            size = _tuples(graph)
+            if size > SIZE:
+                return Outcome.JOINED if _holds(graph, check) else Outcome.LIMIT
     return Outcome.JOINED if _holds(graph, check) else Outcome.LIMIT
 
 
