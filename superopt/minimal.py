@@ -50,16 +50,14 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
 
 def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]) -> tuple[tuple[Support, ...], float]:
     """For the law at each position, names of others, none of them at `without`, that derive it, or None; and seconds."""
-    return _derived(
-        laws, positions, lambda prepared, position: derivable(laws[position], prepared, without={position, *without})
-    )
+    return _derived(laws, positions, lambda every, at: derivable(laws[at], every, without={at, *without}))
 
 
 def derived_widely(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Support, ...], float]:
     """As `derived`, with wide limits, of what egglog derives at two instances."""
-    return _derived(laws, positions, lambda all_laws, at: opinion(all_laws, at, without).chains)
+    return _derived(laws, positions, lambda every, at: opinion(every, at, without).chains)
 
 
 def _derived(
