@@ -14,7 +14,7 @@ import pytest
 from superopt import cli
 from superopt.op import substitutions_folder
 from superopt.prove.derive import Laws, completed, derivable, derived
-from superopt.prove.derive_audit import generic, opinions
+from superopt.prove.derive_audit import Numbers, generic, least, opinion, opinions
 from superopt.prove.derive_core import minimal
 from superopt.prove.derive_egglog import Outcome, outcome
 from superopt.prove.derive_file import (
@@ -52,6 +52,15 @@ sum:       scale(x, factor=a) + scale(y, factor=a) => scale(x + y, factor=a) for
 back:      scale(x, factor=a * b) => scale(scale(x, factor=a), factor=b) for x[1, 2]
 lesser:    scale(x, factor=a) - scale(y, factor=a) => scale(x - y, factor=a) for x[1, 2], y[1, 2]
 maximum:   relu(scale(x, factor=a)) => scale(relu(x), factor=a) for x[1, 2] where a >= 0
+"""
+
+LATTICE = """
+apart:   minimum(maximum(y, x), x) => x for x[1, 2], y[1, 2]
+absorbs: maximum(minimum(y, x), x) => x for x[1, 2], y[1, 2]
+shares:  minimum(maximum(x, z), maximum(y, z)) => maximum(minimum(y, x), z) for x[1, 2], y[1, 2], z[1, 2]
+chosen:  where(c, where(c, x, y), x) => x for x[1, 2], y[1, 2], c[1, 2]
+lesser:  less(x, maximum(y, x)) => less(x, y) for x[1, 2], y[1, 2]
+greater: where(less(x, y), y, x) => maximum(y, x) for x[1, 2], y[1, 2]
 """
 
 WRONG_IN_TASO = {98, 99, 100, 105, 125, 126, 127, 128, 129, 130, 131}
@@ -166,6 +175,35 @@ def test_egglog_has_the_same_opinion() -> None:
     instance = generic(taken.equations[0], 0)
     assert outcome(taken.equations[0], instance, readings) is Outcome.JOINED
     assert outcome(taken.equations[0], instance, readings[:1]) is Outcome.APART
+
+
+def test_of_laws_that_join_the_sides_at_numbers_none_can_be_spared() -> None:
+    taken, spare = parse_rule(TAKEN), parse_rules(PIECES + SCALES)
+    for equation in taken.equations:
+        assert sorted(Numbers.of(equation, Laws(spare), ()).needed()) == ["concat-columns", "slice-first"]
+    assert least("abcdefgh", lambda some: {"b", "g"} <= set(some)) == ["b", "g"]
+    assert least("abc", lambda some: "c" in some) == ["c"]
+
+
+def test_the_few_laws_that_egglog_needs_are_searched_far_enough() -> None:
+    laws = Laws(parse_rules(LATTICE))
+    assert derivable(laws.rules[0], laws, without={0}) is None
+    said = opinion(laws, 0)
+    assert said.outcome is Outcome.JOINED
+    assert said.chains is not None
+    assert {name for chain in said.chains for name in chain.rules} == {"absorbs", "shares", "chosen", "lesser", "greater"}
+
+
+def test_an_equality_is_an_instance_of_itself_whatever_quotients_and_products_say_of_sizes() -> None:
+    group, scalar = parse_rules("""
+group:  scale(x, factor=2) => x + x
+        for x[3] where x.shape[-3] * (x.shape[-1] // x.shape[-3]) == x.shape[-3], x.shape[-1] == 1
+scalar: reshape(reshape(x, shape=()), shape=x.shape) => x for x[2]
+""")
+    assert derivable(group, Laws([group])) is not None
+    ones = parse_rule("ones: reshape(reshape(x, shape=()), shape=(1, 1)) => x for x[2]")
+    assert derivable(scalar, Laws([ones])) is not None
+    assert derivable(ones, Laws([scalar])) is not None
 
 
 # ---------------------------------------------------------------- files

@@ -216,6 +216,7 @@ def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, .
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _without_factors(condition.left, lowest)
+    left = _unit(left, lowest) or _divisor(left) or left
     if left != condition.left:
         condition = Compare("==", left)
     for atom, sign in _alone(left, wanted):
@@ -230,6 +231,36 @@ def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, .
                 if atom not in set(atoms(rest)) | set(atoms(quotient.denominator)):
                     return _Solution(condition, atom, sign * (product - rest), (quotient,))
     return None
+
+
+def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
+    """For a product of several positive integers less 1: a factor less 1, which is 0 where the product less 1 is."""
+    monomial, constant = _product(extent)
+    positive = all(isinstance(a, Dim) or lowest.get(a, 0) >= 1 for a in monomial)
+    factor = size(monomial[0]) - 1 if len(monomial) > 1 and positive and constant == 1 else 0
+    return factor if isinstance(factor, Size) else None
+
+
+def _divisor(extent: Size) -> Size | None:
+    """For `n // d` less `q`, where a single `d` makes them equal: `d` less that."""
+    monomial, quotient = _product(extent)
+    if len(monomial) != 1 or quotient < 1 or not isinstance(monomial[0], Floor):
+        return None
+    numerator, denominator = monomial[0].numerator, monomial[0].denominator
+    if not isinstance(numerator, int) or not isinstance(denominator, Size) or numerator < quotient:
+        return None
+    largest = numerator // quotient
+    found = denominator - largest
+    return found if largest - numerator // (quotient + 1) == 1 and isinstance(found, Size) else None
+
+
+def _product(extent: Size) -> tuple[Monomial, int]:
+    """The product and the integer of which the extent, or its opposite, is the difference; () where it is no such."""
+    if len(extent.terms) == 2 and extent.terms[0][0] == ():
+        (_, constant), (monomial, coefficient) = extent.terms
+        if coefficient in (1, -1) and isinstance(constant, int):
+            return monomial, -constant * int(coefficient)
+    return (), 0
 
 
 def _without_factors(extent: Size, lowest: Mapping[Atom, int]) -> Size:

@@ -1,12 +1,13 @@
 """A second opinion on a minimal core: egglog, at numbers, on every rule that is said not to follow from the others.
 
-Where the sides saturate apart, that is decided. Where egglog joins them at two instances that have nothing in common, the
-symbolic search is tried again with wide limits; what it still does not derive is contested, and counted.
+Where the sides saturate apart, that is decided. Where egglog joins them at several instances that have little in common, it
+is asked again with ever fewer laws, until none can be spared; the symbolic search is tried again with these few laws and wide
+limits. What it still does not derive is contested, and counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -25,9 +26,14 @@ from superopt.prove.saturate import Limits
 from superopt.rule import Rule
 from superopt.text import Equation
 
-WIDE = Limits(rounds=24, terms=1_500, steps=60_000, growth=((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)))
+WIDE = tuple(
+    Limits(rounds=40, terms=3_000, steps=steps, growth=growth, grouped=True)
+    for steps in (100_000, 1_000_000)
+    for growth in (((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)), ((6, 8), (12, 16), (20, 30)), ((20, 30),))
+)
+"""The searches with the few laws, one after the other: by little steps, by large ones, and with no regard to weight."""
 DRAWS = 24
-SEEDS = (0, 1)
+SEEDS = range(4)
 BATCH = 12
 
 
@@ -67,30 +73,84 @@ def opinion(laws: Laws, position: int, without: Collection[int] = ()) -> Opinion
     apart settles it.
     """
     rule, left_out = laws.rules[position], {position, *without}
-    said = Outcome.JOINED
+    needed: dict[str, None] = {}
     for equation in rule.equations:
-        said = _at(equation, laws, left_out)
-        if said is not Outcome.JOINED:
-            break
-    chains = derivable(rule, laws, WIDE, left_out) if said is Outcome.JOINED else None
-    return Opinion(rule, said, chains)
-
-
-def _at(equation: Equation, laws: Laws, without: Collection[int]) -> Outcome:
-    """Apart where the sides are at either instance, joined where they are at both."""
-    allowed = laws.grown(operators_of(subterms(*equation.left, *equation.right)))
-    every = (d for found in laws.among(allowed, without).values() for d in found)
-    readings = [d for d in every if not (laws.directed(d.axiom) and _divides(d))]
-    said = Outcome.JOINED
-    for seed in SEEDS:
         try:
-            found = outcome(equation, generic(equation, seed), readings)
-        except (InstantiationError, ShapeError):
-            found = Outcome.LIMIT
-        if found is Outcome.APART:
-            return found
-        said = found if said is Outcome.JOINED else said
-    return said
+            at_numbers = Numbers.of(equation, laws, left_out)
+        except InstantiationError:
+            return Opinion(rule, Outcome.LIMIT)
+        if needed and at_numbers.outcome(needed) is Outcome.JOINED:
+            continue
+        said = at_numbers.outcome()
+        if said is not Outcome.JOINED:
+            return Opinion(rule, said)
+        needed |= dict.fromkeys(at_numbers.needed())
+    few = laws.only(needed)
+    chains = (derivable(rule, few, limits) for limits in WIDE)
+    return Opinion(rule, Outcome.JOINED, next((c for c in chains if c is not None), None))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """An equation at several instances, and the readings of laws that may join its sides there."""
+
+    equation: Equation
+    instances: tuple[Instance, ...]
+    readings: tuple[Direction, ...]
+
+    @classmethod
+    def of(cls, equation: Equation, laws: Laws, without: Collection[int]) -> Numbers:
+        """The laws that have its operators, and those that one more law brings in, but for those at `without`.
+
+        Raises:
+            InstantiationError: there is no instance.
+        """
+        allowed = laws.grown(operators_of(subterms(*equation.left, *equation.right)))
+        every = (d for found in laws.among(allowed, without).values() for d in found)
+        readings = tuple(d for d in every if not (laws.directed(d.axiom) and _divides(d)))
+        return cls(equation, tuple(generic(equation, seed) for seed in SEEDS), readings)
+
+    def outcome(self, labels: Collection[str] | None = None) -> Outcome:
+        """Apart where the sides are at any instance, joined where they are at all; by the laws of these labels, or all."""
+        readings = [d for d in self.readings if labels is None or d.axiom in labels]
+        said = Outcome.JOINED
+        for instance in self.instances:
+            try:
+                found = outcome(self.equation, instance, readings)
+            except ShapeError:
+                found = Outcome.LIMIT
+            if found is Outcome.APART:
+                return found
+            said = found if said is Outcome.JOINED else said
+        return said
+
+    def needed(self) -> list[str]:
+        """Labels of laws that join the sides, all of them, if every law does; without any one of them they do not."""
+        labels = list(dict.fromkeys(d.axiom for d in self.readings))
+        return least(labels, lambda some: self.outcome(frozenset(some)) is Outcome.JOINED)
+
+
+def least(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list[str]:
+    """Some of the items that are enough, as all of them are, of which none can be spared.
+
+    Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (TSE 2002): ddmin.
+    """
+    kept, pieces = list(items), 2
+    while len(kept) > 1:
+        length = -(-len(kept) // pieces)
+        parts = [kept[first : first + length] for first in range(0, len(kept), length)]
+        rests = [[item for item in kept if item not in part] for part in parts]
+        some = next((part for part in parts if enough(part)), None)
+        rest = next((rest for rest in rests if enough(rest)), None) if some is None and pieces > 2 else None
+        if some is not None:
+            kept, pieces = some, 2
+        elif rest is not None:
+            kept, pieces = rest, max(pieces - 1, 2)
+        elif length == 1:
+            break
+        else:
+            pieces = min(2 * pieces, len(kept))
+    return kept
 
 
 def _divides(reading: Direction) -> bool:

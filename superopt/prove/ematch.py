@@ -92,11 +92,16 @@ def directions(axiom: str, equation: Equation) -> list[Direction]:
 
 
 class Matcher:
-    """Matching against the classes of a `Closure`, which is not changed; it ends when `steps` are used up."""
+    """Matching against the classes of a `Closure`, which is not changed; it ends when `steps` are used up.
 
-    def __init__(self, closure: Closure, steps: int) -> None:
+    Of a sum or product that has more operands than the pattern, as many are taken, each for one operand of the pattern; where
+    `grouped`, all of them as well, several for one.
+    """
+
+    def __init__(self, closure: Closure, steps: int, *, grouped: bool = False) -> None:
         self.closure = closure
         self.steps = steps
+        self.grouped = grouped
 
     def matches(self, pattern: Term) -> Iterator[Binding]:
         """Everything the pattern stands for anywhere, attributes solved; a sum or product may match a part of one."""
@@ -105,6 +110,8 @@ class Matcher:
             if node.rank == pattern.rank and self.closure.canonical(node):
                 if commutative:
                     found = self._operands(pattern, node, EMPTY, partly=True)
+                    if self.grouped and len(node.args) > len(pattern.args):
+                        found = itertools.chain(found, self._operands(pattern, node, EMPTY, partly=False))
                 else:
                     found = self._node(pattern, node, EMPTY)
                 for one in found:
@@ -162,8 +169,12 @@ class Matcher:
         most = len(operands) - len(others) if first.is_variable and not partly else 1
         least = most if not others and not partly else 1
         for count in range(least, most + 1):
+            tried: set[tuple[Term, ...]] = set()
             for chosen in itertools.combinations(range(len(operands)), count):
                 part = [self.closure.best(operands[i]) for i in chosen]
+                if (alike := tuple(sorted(part, key=lambda t: t.key))) in tried:
+                    continue
+                tried.add(alike)
                 rest = tuple(o for i, o in enumerate(operands) if i not in chosen)
                 for one in self._class(first, part[0] if count == 1 else apply(op, *part), found):
                     yield from self._share(op, others, rest, one, partly)

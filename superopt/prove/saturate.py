@@ -28,13 +28,14 @@ class Limits:
     """How far to search: rounds of matching every axiom everywhere, terms and steps of matching altogether.
 
     An instance may be heavier (longer to write) than what it is instead of by `growth[0][0]`, and heavier than the heaviest
-    side of the goals by `growth[0][1]`; when that leads no further, `growth[1]` counts, and so on.
+    side of the goals by `growth[0][1]`; when that leads no further, `growth[1]` counts, and so on. `grouped` is for `Matcher`.
     """
 
     rounds: int = 24
     terms: int = 700
     steps: int = 8_000
     growth: tuple[tuple[int, int], ...] = ((0, 2), (1, 3), (2, 4), (4, 8), (8, 14), (20, 30))
+    grouped: bool = False
 
 
 @functools.cache
@@ -101,7 +102,7 @@ class Saturation:
         self.limits = limits
         sides = subterms(*assumptions.left, *assumptions.right)
         self.closure = Closure(extent for term in sides for extent in extents_of(term))
-        self.matcher = Matcher(self.closure, limits.steps)
+        self.matcher = Matcher(self.closure, limits.steps, grouped=limits.grouped)
         self.growth = self.heaviest = 0
         self._tried: set[tuple[object, ...]] = set()
         self._excess: dict[tuple[object, ...], int] = {}
