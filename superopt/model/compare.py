@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -126,53 +126,30 @@ Times: TypeAlias = tuple[float, ...]
 """Seconds of one run of each model in one round, in that order."""
 
 
-def compare(
-    original: Loadable,
-    candidate: Loadable,
-    device: Device,
-    *,
-    seconds: float = 10.0,
-    seed: int = 0,
-    sizes: Mapping[str, int] | None = None,
-    high: Mapping[str, int] | None = None,
-    cold: bool = False,
-    loads: int = LOADS,
-    progress: Callable[[float], None] | None = None,
-) -> Comparison:
+class How(TypedDict, total=False):
+    """What may be said of how models are compared, see `compare_settings`."""
+
+    seconds: float
+    seed: int
+    sizes: Mapping[str, int] | None
+    high: Mapping[str, int] | None
+    cold: bool
+    loads: int
+    progress: Callable[[float], None] | None
+
+
+def compare(original: Loadable, candidate: Loadable, device: Device, **how: Unpack[How]) -> Comparison:
     """`compare_all` of one candidate, until it is decided whether that is faster.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_all`.
     """
-    (found,) = compare_all(
-        original,
-        [candidate],
-        device,
-        seconds=seconds,
-        seed=seed,
-        sizes=sizes,
-        high=high,
-        cold=cold,
-        loads=loads,
-        until=DECIDED,
-        progress=progress,
-    )
+    (found,) = compare_all(original, [candidate], device, until=DECIDED, **how)
     return found
 
 
 def compare_all(
-    original: Loadable,
-    candidates: Sequence[Loadable],
-    device: Device,
-    *,
-    seconds: float = 10.0,
-    seed: int = 0,
-    sizes: Mapping[str, int] | None = None,
-    high: Mapping[str, int] | None = None,
-    cold: bool = False,
-    loads: int = LOADS,
-    until: Until = TOLD,
-    progress: Callable[[float], None] | None = None,
+    original: Loadable, candidates: Sequence[Loadable], device: Device, *, until: Until = TOLD, **how: Unpack[How]
 ) -> list[Comparison]:
     """`compare_settings` of models on one device.
 
@@ -180,18 +157,7 @@ def compare_all(
         InvalidModelError, ProviderError: as `compare_settings`.
     """
     others = [(candidate, device) for candidate in candidates]
-    return compare_settings(
-        (original, device),
-        others,
-        seconds=seconds,
-        seed=seed,
-        sizes=sizes,
-        high=high,
-        cold=cold,
-        loads=loads,
-        until=until,
-        progress=progress,
-    )
+    return compare_settings((original, device), others, until=until, **how)
 
 
 def compare_settings(
