@@ -56,7 +56,7 @@ def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[
 def derived_widely(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Support, ...], float]:
-    """As `derived`, with wide limits, of what egglog derives at two instances."""
+    """As `derived`, with wide limits, of what egglog derives at several instances."""
     return _derived(laws, positions, lambda every, at: opinion(every, at, without).chains)
 
 

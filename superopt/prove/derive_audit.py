@@ -111,18 +111,18 @@ class Numbers:
         return cls(equation, tuple(generic(equation, seed) for seed in SEEDS), readings)
 
     def outcome(self, labels: Collection[str] | None = None) -> Outcome:
-        """Apart where the sides are at any instance, joined where they are at all; by the laws of these labels, or all."""
+        """Joined where the sides are at every instance, or what they are at the first where they are not; by the laws of these
+        labels, or all.
+        """
         readings = [d for d in self.readings if labels is None or d.axiom in labels]
-        said = Outcome.JOINED
         for instance in self.instances:
             try:
                 found = outcome(self.equation, instance, readings)
             except ShapeError:
                 found = Outcome.LIMIT
-            if found is Outcome.APART:
+            if found is not Outcome.JOINED:
                 return found
-            said = found if said is Outcome.JOINED else said
-        return said
+        return Outcome.JOINED
 
     def needed(self) -> list[str]:
         """Labels of laws that join the sides, all of them, if every law does; without any one of them they do not."""
