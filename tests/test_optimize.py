@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 import superopt
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.graph import variable
-from superopt.model.check import check
-from superopt.model.compare import Comparison
+from superopt.model.check import check_all
+from superopt.model.compare import Comparison, Setting
+from superopt.model.session import Device
 from superopt.op import apply
 from superopt.report.progress import Progress
 from superopt.rewrite.canonical import canonical
@@ -32,6 +34,17 @@ FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 SWAP = "swap: transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) => x for x[2]"
 WRONG = "wrong: relu(x) => x for x[2]"
 BRANCHES = 8
+
+
+def compare_as(monkeypatch: pytest.MonkeyPatch, found: Callable[[onnx.ModelProto], Comparison]) -> None:
+    """Comparisons of the original with a candidate say this of the candidate, at all sizes."""
+
+    def compare_settings(
+        _: Setting, candidates: Sequence[tuple[onnx.ModelProto, Device]], *, at: Sequence[object], **__: object
+    ) -> list[list[Comparison]]:
+        return [[found(candidate) for candidate, _ in candidates] for _ in at]
+
+    monkeypatch.setattr(f"{EVERYWHERE}.compare_settings", compare_settings)
 
 
 def branches(blocks: int = 1) -> onnx.ModelProto:
@@ -126,7 +139,7 @@ def test_the_body_of_a_loop_is_optimized_and_counts_as_often_as_it_runs(monkeypa
 
 def test_the_kind_of_the_result_follows_that_of_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
+    compare_as(monkeypatch, lambda _: measured(2.0))
     path = tmp_path / "m.onnx"
     onnx.save(branches(), path)
     for source in (path, str(path), ir.from_proto(branches())):
@@ -140,7 +153,7 @@ def test_the_kind_of_the_result_follows_that_of_the_model(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("external", [True, False])
 def test_tensors_in_other_files_are_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, external: bool) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
+    compare_as(monkeypatch, lambda _: measured(2.0))
     path, target = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(branches(), path, save_as_external_data=external, location="w.bin", size_threshold=0)
     if not external:
@@ -155,7 +168,7 @@ def test_tensors_in_other_files_are_no_obstacle(monkeypatch: pytest.MonkeyPatch,
 
 def test_repeated_blocks_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
+    compare_as(monkeypatch, lambda _: measured(2.0))
     optimized = superopt.optimize(branches(3), budget=20.0)
     assert len(optimized.model.graph.node) == 6
     assert {s.copies for s in optimized.report.segments} == {3}
@@ -180,7 +193,7 @@ def test_where_no_rule_applies_the_original_is_returned(monkeypatch: pytest.Monk
 def test_nodes_that_lowering_writes_are_kept_where_they_measure_faster(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
     use(monkeypatch, SWAP)
     monkeypatch.setattr(FLOW, "written", written)
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(ratio))
+    compare_as(monkeypatch, lambda _: measured(ratio))
     proto = branches()
     optimized = superopt.optimize(proto, budget=5.0)
     assert optimized.report.accepted == (ratio > 1)
@@ -195,7 +208,7 @@ def test_nodes_that_lowering_writes_are_kept_where_they_measure_faster(monkeypat
 
 def test_a_candidate_that_does_not_measure_faster_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(1.01))
+    compare_as(monkeypatch, lambda _: measured(1.01))
     proto = branches()
     optimized = superopt.optimize(proto, budget=10.0)
     assert optimized.model is proto
@@ -224,11 +237,11 @@ def test_where_all_rewrites_together_are_not_faster_fewer_are_tried(monkeypatch:
     use(monkeypatch, FACTOR)
     tried: list[int] = []
 
-    def by_size(_: object, candidate: onnx.ModelProto, *__: object, **___: object) -> Comparison:
+    def by_size(candidate: onnx.ModelProto) -> Comparison:
         tried.append(len(candidate.graph.node))
         return measured(1.5 if len(tried) > 1 else 0.9)
 
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", by_size)
+    compare_as(monkeypatch, by_size)
     optimized = superopt.optimize(two_sizes(), budget=20.0)
     assert optimized.report.accepted
     assert tried[1] > tried[0]
@@ -240,7 +253,7 @@ def test_where_all_rewrites_together_are_not_faster_fewer_are_tried(monkeypatch:
 def test_where_no_choice_of_rewrites_is_faster_the_first_comparison_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     ratios = iter([1.01, 0.9, 0.8])
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(next(ratios)))
+    compare_as(monkeypatch, lambda _: measured(next(ratios)))
     optimized = superopt.optimize(two_sizes(), budget=20.0)
     assert not optimized.report.accepted
     assert optimized.report.timing is not None
@@ -251,7 +264,7 @@ def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPa
     use(monkeypatch, FACTOR)
     noisy = Comparison(original=1.1, candidate=1.0, ratio=1.1, low=1.01, high=1.2, control=1.0, noise=0.05, rounds=9)
     found = iter([noisy, measured(1.1)])
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: next(found))
+    compare_as(monkeypatch, lambda _: next(found))
     report = superopt.optimize(branches(), budget=20.0).report
     assert report.accepted
     assert report.timing is not None
@@ -260,9 +273,9 @@ def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPa
 
 def test_rewrites_that_fail_the_check_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
+    compare_as(monkeypatch, lambda _: measured(2.0))
     checked: list[int] = []
-    passes = check
+    passes = check_all
 
     def strict(original: onnx.ModelProto, candidate: onnx.ModelProto, *rest: Any, **more: Any) -> object:
         checked.append(len(candidate.graph.node))
@@ -270,7 +283,7 @@ def test_rewrites_that_fail_the_check_are_left_out(monkeypatch: pytest.MonkeyPat
             raise CheckFailedError("output 'y'")
         return passes(original, candidate, *rest, **more)
 
-    monkeypatch.setattr(f"{EVERYWHERE}.check", strict)
+    monkeypatch.setattr(f"{EVERYWHERE}.check_all", strict)
     report = superopt.optimize(two_sizes(), budget=20.0).report
     assert report.accepted
     assert report.nodes_after == checked[1]
@@ -296,7 +309,7 @@ def test_the_search_makes_the_moves_that_are_chosen(
     monkeypatch: pytest.MonkeyPatch, moves: tuple[str, ...], found: bool
 ) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(EVERYWHERE + ".compare", lambda *_, **__: measured(1.0))
+    compare_as(monkeypatch, lambda _: measured(1.0))
     report = superopt.optimize(branches(), budget=3.0, moves=moves).report
     assert any("factor" in segment.rules for segment in report.segments) == found
     assert bool(report.segments) == bool(moves)
@@ -354,7 +367,7 @@ def test_a_model_whose_inputs_cannot_be_made_is_returned_as_it_is(monkeypatch: p
 
 def test_the_report_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(f"{EVERYWHERE}.compare", lambda *_, **__: measured(2.0))
+    compare_as(monkeypatch, lambda _: measured(2.0))
     report = superopt.optimize(branches(), budget=10.0, seed=7, threads=1).report
     read = json.loads(report.json())
     assert read["speedup"] == 2.0

@@ -50,12 +50,12 @@ def test_every_round_visits_everyone_and_begins_with_another_one() -> None:
     loads: list[int] = []
 
     @contextmanager
-    def opened(load: int) -> Iterator[Sequence[Timed]]:
+    def opened(load: int) -> Iterator[Sequence[Sequence[Timed]]]:
         loads.append(load)
         visited.clear()
-        yield [Steady(name, time, visited) for name, time in zip("abcd", (4e-3, 2e-3, 8e-3, 4e-3), strict=True)]
+        yield [[Steady(name, time, visited) for name, time in zip("abcd", (4e-3, 2e-3, 8e-3, 4e-3), strict=True)]]
 
-    faster, slower = in_turns(opened, seconds=0.1)
+    ((faster, slower),) = in_turns(opened, seconds=0.1)
     assert loads == [0, 1]
     assert "".join(visited).startswith("abcd" + "abcd" + "bcda" + "cdab" + "dabc")
     assert (faster.ratio, slower.ratio) == (2.0, 0.5)
@@ -67,10 +67,10 @@ def test_every_round_visits_everyone_and_begins_with_another_one() -> None:
 def test_rounds_go_on_until_every_verdict_is_clear() -> None:
     def rounds(*times: float) -> int:
         @contextmanager
-        def opened(_: int) -> Iterator[Sequence[Timed]]:
-            yield [Steady("", time, []) for time in (4e-3, *times, 4e-3)]
+        def opened(_: int) -> Iterator[Sequence[Sequence[Timed]]]:
+            yield [[Steady("", time, []) for time in (4e-3, *times, 4e-3)]]
 
-        return in_turns(opened, seconds=1.0)[0].rounds
+        return in_turns(opened, seconds=1.0)[0][0].rounds
 
     assert rounds(2e-3) == rounds(2e-3, 8e-3) == 48
     assert rounds(2e-3, 4e-3) > 48
@@ -80,9 +80,9 @@ def test_models_are_loaded_anew_while_a_verdict_is_not_clear() -> None:
     loads: list[int] = []
 
     @contextmanager
-    def opened(load: int) -> Iterator[Sequence[Timed]]:
+    def opened(load: int) -> Iterator[Sequence[Sequence[Timed]]]:
         loads.append(load)
-        yield [Steady("", 4e-3, []) for _ in range(3)]
+        yield [[Steady("", 4e-3, []) for _ in range(3)]]
 
     in_turns(opened, seconds=3.0)
     assert loads == [*range(len(loads))]

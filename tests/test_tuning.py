@@ -43,11 +43,11 @@ def ratios(monkeypatch: pytest.MonkeyPatch, *rounds: Sequence[float]) -> None:
     """Comparisons give these ratios, those of one call after those of the other."""
     left = iter(rounds)
 
-    def compare_settings(original: Setting, candidates: Sequence[Setting], **_: object) -> list[Comparison]:
+    def compare_settings(original: Setting, candidates: Sequence[Setting], **_: object) -> list[list[Comparison]]:
         found = next(left)
         assert all(Session(*setting) for setting in (original, *candidates))
         assert len(candidates) == len(found)
-        return [Comparison(1.0, 1 / r, r, r, r, 1.0, 0.001, 10) for r in found]
+        return [[Comparison(1.0, 1 / r, r, r, r, 1.0, 0.001, 10) for r in found]]
 
     monkeypatch.setattr(tuning, "compare_settings", compare_settings)
 

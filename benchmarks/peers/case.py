@@ -169,17 +169,14 @@ def tuned(case: Case, target: Path) -> Row:
     if not entries:
         return {"entries": {}, "tried": tried, "alone": None, "speed": None}
     device = replace(case.device, without=tuple(entries[WITHOUT].split(";")))
-    found = [
-        compare_settings(
-            (case.path, case.device),
-            [(case.path, device), (target, device)],
-            seconds=case.settings.measure / len(case.sizings),
-            seed=case.settings.seed,
-            sizes=sizing.numbers,
-            high=case.high,
-        )
-        for sizing in case.sizings
-    ]
+    found = compare_settings(
+        (case.path, case.device),
+        [(case.path, device), (target, device)],
+        at=[sizing.numbers for sizing in case.sizings],
+        seconds=case.settings.measure,
+        seed=case.settings.seed,
+        high=case.high,
+    )
     alone, both = (min((c[which] for c in found), key=lambda c: c.ratio) for which in (0, 1))
     return {"entries": entries, "tried": tried, "alone": measured(alone), "speed": measured(both), "seconds": ours["seconds"]}
 

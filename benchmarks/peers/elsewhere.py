@@ -56,17 +56,17 @@ def compared(
     versions: set[str] = set()
 
     @contextmanager
-    def opened(load: int) -> Iterator[list[Timed]]:
+    def opened(load: int) -> Iterator[list[list[Timed]]]:
         order = loading(3, load)
         files = [str((original, candidate, original)[which].resolve()) for which in order]
         with _started(python, inputs, files) as (process, version):
             versions.add(version)
-            yield [Remote(process, order.index(which)) for which in range(3)]
+            yield [[Remote(process, order.index(which)) for which in range(3)]]
 
     with tempfile.TemporaryDirectory(prefix="superopt-bench-") as folder:
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, **dict(feeds), allow_pickle=False)
-        (found,) = in_turns(opened, seconds=seconds)
+        ((found,),) = in_turns(opened, seconds=seconds)
     return versions.pop(), found
 
 

@@ -40,6 +40,19 @@ class Check:
     left_out: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Trial:
+    """Sizes of open dimensions to check two models at, and seconds after which no further input is begun there.
+
+    Where it is not `required`, it is left out if the original does not run there.
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    seconds: float
+    required: bool = True
+
+
 def check(
     original: Loadable,
     candidate: Loadable,
@@ -50,49 +63,83 @@ def check(
     seconds: float = 5.0,
     sizes: Mapping[str, int] | None = None,
 ) -> Check:
+    """`check_all` at one of the sizes.
+
+    Raises:
+        CheckFailedError, InvalidModelError: as `check_all`.
+    """
+    return check_all(original, candidate, device, [Trial("", sizes or {}, seconds)], factor=factor, seed=seed)
+
+
+def check_all(
+    original: Loadable, candidate: Loadable, device: Device, trials: Sequence[Trial], *, factor: float = FACTOR, seed: int = 0
+) -> Check:
     """Both models run on the same inputs; the candidate's error is at most `factor` times the original's, and finite alike.
 
     Where the original's results change by more than its error once its inputs change in their last places, this change counts
     instead: of what is rounded to a few levels, or of a sine of large numbers, nobody can ask for more. Errors below 16 units
     in the last place of the output's largest magnitude count as that much. Without a float64 run the two may differ by 1024
-    such units. After `seconds` the original begins no further input, nor once its outputs take 256 MiB, but at least two are
-    run. The candidate is loaded when the original is gone.
+    such units. After its seconds a trial begins no further input, nor once outputs take 256 MiB, but at least two are run. The
+    candidate is loaded when the original is gone.
 
     Raises:
         CheckFailedError: another interface, an error too large, or NaN or infinity where the original has none or the reverse.
         InvalidModelError: ONNX Runtime cannot load or run one of the models, on random inputs at least.
     """
-    hollow = parsed(original, external=False)
-    reference, why = _reference(original, hollow)
-    first = Session(original, device, exact=True)
-    choices = cases(first.inputs, seed, sizes, index_bounds(hollow))
-    runs: list[_Run] = []
-    deadline = time.monotonic() + seconds
-    for name, make in choices:
-        enough = time.monotonic() > deadline or sum(run.bytes for run in runs) > _MOST_BYTES
-        if len(runs) >= LEAST_INPUTS and enough:
-            break
-        feeds = make()
-        try:
-            values, exact = first.run(feeds), None
-        except InvalidModelError:
-            if not runs:
-                raise
-            continue
-        if reference is not None:
-            try:
-                exact = reference.run(feeds)
-            except NoReferenceError as error:
-                reference, why = None, str(error)
-            if exact is not None and not _alike(values, exact):
-                reference, exact, why = None, None, "the evaluator gives results of other shapes"
-        runs.append(_Run(name, feeds, values, _beside(first, values, _nudged(feeds, seed)), exact))
-    interface = first.inputs, first.outputs
-    del first, reference
+    bench = _Bench(original, device, seed)
+    for trial in trials:
+        bench.run(trial)
+    runs, left_out, why, interface = bench.runs, bench.left_out, bench.why, (bench.session.inputs, bench.session.outputs)
+    del bench
     worst = _worst(runs, interface, Session(candidate, device, exact=True), factor)
-    done = tuple(run.name for run in runs)
-    left_out = tuple(name for name, _ in choices if name not in done)
-    return Check(*worst, f"original ({why})" if why else "float64", done, left_out)
+    return Check(*worst, f"original ({why})" if why else "float64", tuple(run.name for run in runs), tuple(left_out))
+
+
+class _Bench:
+    """The original, loaded once, and in float64 where it can be; what it computed so far, and what was left out.
+
+    `why` says why there is no float64 run.
+    """
+
+    def __init__(self, original: Loadable, device: Device, seed: int) -> None:
+        hollow = parsed(original, external=False)
+        self.reference, self.why = _reference(original, hollow)
+        self.high = index_bounds(hollow)
+        self.session = Session(original, device, exact=True)
+        self.seed = seed
+        self.runs: list[_Run] = []
+        self.left_out: list[str] = []
+
+    def run(self, trial: Trial) -> None:
+        """Runs the inputs that there is time and room for."""
+        done: list[_Run] = []
+        deadline = time.monotonic() + trial.seconds
+        for name, make in cases(self.session.inputs, self.seed, trial.sizes, self.high):
+            enough = time.monotonic() > deadline or sum(run.bytes for run in (*self.runs, *done)) > _MOST_BYTES
+            called = f"{name} ({trial.name})" if trial.sizes else name
+            if len(done) >= LEAST_INPUTS and enough:
+                self.left_out.append(called)
+                continue
+            try:
+                done.append(self._ran(called, make()))
+            except InvalidModelError:
+                if not done and trial.required:
+                    raise
+                if not done:
+                    return
+                self.left_out.append(called)
+        self.runs += done
+
+    def _ran(self, name: str, feeds: Mapping[str, Array]) -> _Run:
+        values, exact = self.session.run(feeds), None
+        if self.reference is not None:
+            try:
+                exact = self.reference.run(feeds)
+            except NoReferenceError as error:
+                self.reference, self.why = None, str(error)
+            if exact is not None and not _alike(values, exact):
+                self.reference, exact, self.why = None, None, "the evaluator gives results of other shapes"
+        return _Run(name, feeds, values, _beside(self.session, values, _nudged(feeds, self.seed)), exact)
 
 
 @dataclass(frozen=True)

@@ -118,8 +118,12 @@ class Cold:
         return self._timed.seconds(1)
 
 
-Opened: TypeAlias = Callable[[int], AbstractContextManager[Sequence[Timed]]]
-"""Loads the original, the candidates, and the original again, which stand in this order; told how often they were before."""
+Sizes: TypeAlias = "Mapping[str, int] | None"
+"""Numbers for open dimensions, by name."""
+Opened: TypeAlias = Callable[[int], AbstractContextManager[Sequence[Sequence[Timed]]]]
+"""Loads the original, the candidates, and the original again, which stand in this order, and gives them inputs of each of some
+sizes; told how often they were before.
+"""
 Setting: TypeAlias = tuple[Loadable, Device]
 """A model, and the device that its session is made for."""
 Times: TypeAlias = tuple[float, ...]
@@ -131,54 +135,53 @@ class How(TypedDict, total=False):
 
     seconds: float
     seed: int
-    sizes: Mapping[str, int] | None
     high: Mapping[str, int] | None
     cold: bool
     loads: int
     progress: Callable[[float], None] | None
 
 
-def compare(original: Loadable, candidate: Loadable, device: Device, **how: Unpack[How]) -> Comparison:
-    """`compare_all` of one candidate, until it is decided whether that is faster.
-
-    Raises:
-        InvalidModelError, ProviderError: as `compare_all`.
-    """
-    (found,) = compare_all(original, [candidate], device, until=DECIDED, **how)
-    return found
-
-
-def compare_all(
-    original: Loadable, candidates: Sequence[Loadable], device: Device, *, until: Until = TOLD, **how: Unpack[How]
-) -> list[Comparison]:
-    """`compare_settings` of models on one device.
+def compare(original: Loadable, candidate: Loadable, device: Device, *, sizes: Sizes = None, **how: Unpack[How]) -> Comparison:
+    """`compare_settings` of two models on one device, at one of the sizes, until it is decided whether the second is faster.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
     """
-    others = [(candidate, device) for candidate in candidates]
-    return compare_settings((original, device), others, until=until, **how)
+    ((found,),) = compare_settings((original, device), [(candidate, device)], at=[sizes], until=DECIDED, **how)
+    return found
+
+
+def compare_all(
+    original: Loadable, candidates: Sequence[Loadable], device: Device, *, sizes: Sizes = None, **how: Unpack[How]
+) -> list[Comparison]:
+    """`compare_settings` of models on one device, at one of the sizes.
+
+    Raises:
+        InvalidModelError, ProviderError: as `compare_settings`.
+    """
+    (found,) = compare_settings((original, device), [(candidate, device) for candidate in candidates], at=[sizes], **how)
+    return found
 
 
 def compare_settings(
     original: Setting,
     candidates: Sequence[Setting],
     *,
+    at: Sequence[Sizes] = (None,),
     seconds: float = 10.0,
     seed: int = 0,
-    sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
     cold: bool = False,
     loads: int = LOADS,
     until: Until = TOLD,
     progress: Callable[[float], None] | None = None,
-) -> list[Comparison]:
+) -> list[list[Comparison]]:
     """All models timed, each in a session on its device, on the same random inputs, for `seconds` at most.
 
-    There is one comparison for each candidate, all from the same rounds, see `in_turns`. Models that are too large to be in
-    memory at the same time are loaded by turns, see `in_blocks`. `sizes` and `high` are as in `random_inputs`; with `cold`,
-    nothing of a model is in the processor's caches when a run begins that counts. `loads` and `until` are as in `in_turns`;
-    `progress` is told the share of the time that has passed.
+    `at` each of the sizes there is one comparison for each candidate, all from the same rounds, see `in_turns`. Models that are
+    too large to be in memory at the same time are loaded by turns, see `in_blocks`. `high` is as in `random_inputs`; with
+    `cold`, nothing of a model is in the processor's caches when a run begins that counts. `loads` and `until` are as in
+    `in_turns`; `progress` is told the share of the time that has passed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
@@ -187,18 +190,20 @@ def compare_settings(
     settings = [original, *candidates, original]
     if sum(stored_bytes(model) for model, _ in settings) > RESIDENT:
 
-        def ready(setting: Setting) -> Timed:
+        def ready(setting: Setting, sizes: Sizes) -> Timed:
             session = Session(*setting)
             return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high))
 
-        return in_blocks([functools.partial(ready, s) for s in settings[:-1]], seconds=seconds, progress=progress)
+        each = seconds / len(at)
+        loaded = [[functools.partial(ready, setting, sizes) for setting in settings[:-1]] for sizes in at]
+        return [in_blocks(models, seconds=each, progress=progress) for models in loaded]
 
     @contextmanager
-    def opened(load: int) -> Iterator[list[Timed]]:
+    def opened(load: int) -> Iterator[list[list[Timed]]]:
         sessions = {which: Session(*settings[which]) for which in loading(len(settings), load)}
-        feeds = random_inputs(sessions[0].inputs, seed, sizes=sizes, high=high)
-        ready: list[Timed] = [sessions[which].ready(feeds) for which in range(len(settings))]
-        yield [*map(Cold, ready)] if cold else ready
+        feeds = [random_inputs(sessions[0].inputs, seed, sizes=sizes, high=high) for sizes in at]
+        ready: list[list[Timed]] = [[sessions[which].ready(fed) for which in range(len(settings))] for fed in feeds]
+        yield [[*map(Cold, models)] for models in ready] if cold else ready
 
     return in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
 
@@ -218,8 +223,8 @@ def in_turns(
     loads: int = LOADS,
     until: Until = TOLD,
     progress: Callable[[float], None] | None = None,
-) -> list[Comparison]:
-    """Each candidate compared with the original, all of them visited in turns, for `seconds` at most.
+) -> list[list[Comparison]]:
+    """Each candidate compared with the original at each of the sizes, all of them visited in turns, for `seconds` at most.
 
     Models are loaded up to `loads` times, in another order each time (see `loading`), for what a session is lucky with in
     memory stays with it, and those that come last are less so. A round visits the original, each candidate and the original's
@@ -228,22 +233,23 @@ def in_turns(
     every candidate, and loads where it was twice. Two loads are made in any case if there may be so many, unless the first
     took all of the time.
     """
-    rounds: list[Times] = []
+    rounds: list[list[Times]] = []
     began, spent, clear = time.monotonic(), 0.0, 0
     for load in range(loads):
         enough = spent > seconds if load < _LEAST_LOADS else clear >= _LEAST_LOADS or time.monotonic() - began > seconds
         if enough:
             break
-        with opened(load) as timed:
+        with opened(load) as ready:
             start = time.monotonic()
             report = functools.partial(_report, progress, start - spent, seconds)
-            found = _rounds(timed, start + seconds / loads, until, report)
+            each = seconds / loads / len(ready)
+            found = [_rounds(timed, time.monotonic() + each, until, report) for timed in ready]
             spent += time.monotonic() - start
-            del timed
-        rounds += found
-        clear += until.reached(found)
+            del ready
+        rounds = [before + more for before, more in zip(rounds or [[] for _ in found], found, strict=True)]
+        clear += all(map(until.reached, found))
         gc.collect()
-    return _summaries(rounds)
+    return [_summaries(made) for made in rounds]
 
 
 def in_blocks(

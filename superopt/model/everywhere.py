@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from superopt.errors import InvalidModelError
 from superopt.model.cache import Cache, Json
-from superopt.model.check import FACTOR, Check, check, index_bounds
-from superopt.model.compare import LOADS, MARGIN, Comparison, compare
+from superopt.model.check import FACTOR, Check, Trial, check_all
+from superopt.model.compare import DECIDED, MARGIN, Comparison, compare_settings
 from superopt.model.dimensions import Sizing
-from superopt.model.save import identity, parsed
-from superopt.model.session import Device, Loadable, Session, random_inputs
+from superopt.model.save import identity
+from superopt.model.session import Device, Loadable
 
 CHECKING = 5.0
 """Seconds after which a check begins no further input."""
@@ -68,30 +67,9 @@ def check_everywhere(
     Raises:
         CheckFailedError, InvalidModelError: as `check`.
     """
-    checks: list[tuple[Sizing, Check]] = []
-    for sizing in sizings:
-        how: dict[str, Any] = {"factor": factor, "seed": seed, "sizes": sizing.numbers}
-        checks.append((sizing, check(original, candidate, device, seconds=CHECKING / len(sizings), **how)))
-    for sizing in _running(original, device, [*others], seed):
-        how = {"factor": factor, "seed": seed, "sizes": sizing.numbers}
-        checks.append((sizing, check(original, candidate, device, seconds=0.0, **how)))
-    worst = max((c for _, c in checks), key=lambda c: c.candidate_error)
-    named = [f"{name} ({sizing})" if sizing.numbers else name for sizing, c in checks for name in c.inputs]
-    before = max(c.original_error for _, c in checks)
-    return replace(worst, original_error=before, inputs=tuple(named))
-
-
-def _running(model: Loadable, device: Device, sizings: Sequence[Sizing], seed: int) -> list[Sizing]:
-    """Those of the sizings at which the model runs."""
-    if not sizings:
-        return []
-    session, high = Session(model, device, exact=True), index_bounds(parsed(model, external=False))
-    found: list[Sizing] = []
-    for sizing in sizings:
-        with suppress(InvalidModelError):
-            session.run(random_inputs(session.inputs, seed, sizes=sizing.numbers, high=high))
-            found.append(sizing)
-    return found
+    trials = [Trial(str(sizing), sizing.numbers, CHECKING / len(sizings)) for sizing in sizings]
+    trials += [Trial(str(sizing), sizing.numbers, 0.0, required=False) for sizing in others]
+    return check_all(original, candidate, device, trials, factor=factor, seed=seed)
 
 
 def compare_everywhere(
@@ -102,21 +80,13 @@ def compare_everywhere(
     *,
     seconds: float,
     seed: int = 0,
-    high: Mapping[str, int] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Compared:
-    """`compare` at every sizing, for about `seconds` altogether, the models loaded about as often as for one."""
-    found: list[tuple[Sizing, Comparison]] = []
-    for position, sizing in enumerate(sizings):
-
-        def share(done: float, position: int = position) -> None:
-            if progress is not None:
-                progress((position + done) / len(sizings))
-
-        how: dict[str, Any] = {"seconds": seconds / len(sizings), "loads": max(1, LOADS // len(sizings))}
-        comparison = compare(original, candidate, device, seed=seed, sizes=sizing.numbers, high=high, progress=share, **how)
-        found.append((sizing, comparison))
-    return Compared(tuple(found))
+    """The two compared at every sizing, for about `seconds` altogether, until it is decided at each whether one is faster."""
+    how: dict[str, Any] = {"seconds": seconds, "seed": seed, "progress": progress, "until": DECIDED}
+    numbers = [sizing.numbers for sizing in sizings]
+    found = compare_settings((original, device), [(candidate, device)], at=numbers, **how)
+    return Compared(tuple((sizing, comparison) for sizing, (comparison,) in zip(sizings, found, strict=True)))
 
 
 def compare_once(

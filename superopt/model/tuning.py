@@ -80,7 +80,8 @@ def tune(
 
     def compared(choices: Sequence[tuple[str, ...]], share: float) -> list[Comparison]:
         others = [(model, replace(device, without=choice)) for choice in choices]
-        return compare_settings((model, device), others, seconds=seconds * share, seed=seed, sizes=sizes, high=high)
+        (found,) = compare_settings((model, device), others, at=[sizes], seconds=seconds * share, seed=seed, high=high)
+        return found
 
     tried = dict(zip(names, compared([(name,) for name in names], 0.6), strict=True))
     helpful = tuple(sorted((name for name in names if tried[name].faster()), key=lambda name: -tried[name].ratio))
