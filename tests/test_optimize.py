@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,23 @@ def test_where_no_choice_of_rewrites_is_faster_the_first_comparison_is_told(monk
     assert not optimized.report.accepted
     assert optimized.report.timing is not None
     assert optimized.report.timing.speedup == 1.01
+
+
+def test_a_second_run_tries_no_more_choices_than_the_first_had_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    tried: list[int] = []
+
+    def slowly(candidate: onnx.ModelProto) -> Comparison:
+        tried.append(len(candidate.graph.node))
+        time.sleep(1.0)
+        return measured(0.9)
+
+    compare_as(monkeypatch, slowly)
+    monkeypatch.setattr(FLOW, "RETRYING", 1.0)
+    first = superopt.optimize(two_sizes(), budget=20.0).report
+    again = superopt.optimize(two_sizes(), budget=20.0).report
+    assert len(tried) == 1
+    assert first.timing == again.timing
 
 
 def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -21,9 +22,10 @@ CHECKING = 5.0
 
 @dataclass(frozen=True)
 class Compared:
-    """Comparisons at the sizings that matter, in their order."""
+    """Comparisons at the sizings that matter, in their order, and the seconds that they took, models loaded."""
 
     at: tuple[tuple[Sizing, Comparison], ...]
+    seconds: float = 0.0
 
     @property
     def least(self) -> Comparison:
@@ -44,12 +46,13 @@ class Compared:
     @property
     def record(self) -> Any:
         """The comparisons as JSON values."""
-        return [asdict(comparison) for _, comparison in self.at]
+        return [self.seconds, [asdict(comparison) for _, comparison in self.at]]
 
     @staticmethod
     def of(record: Any, sizings: Sequence[Sizing]) -> Compared:
         """The comparisons that were recorded at these sizings."""
-        return Compared(tuple((sizing, Comparison(**one)) for sizing, one in zip(sizings, record, strict=True)))
+        seconds, found = record
+        return Compared(tuple((sizing, Comparison(**one)) for sizing, one in zip(sizings, found, strict=True)), seconds)
 
 
 def check_everywhere(
@@ -85,8 +88,10 @@ def compare_everywhere(
     """The two compared at every sizing, for about `seconds` altogether, until it is decided at each whether one is faster."""
     how: dict[str, Any] = {"seconds": seconds, "seed": seed, "progress": progress, "until": DECIDED}
     numbers = [sizing.numbers for sizing in sizings]
+    start = time.monotonic()
     found = compare_settings((original, device), [(candidate, device)], at=numbers, **how)
-    return Compared(tuple((sizing, comparison) for sizing, (comparison,) in zip(sizings, found, strict=True)))
+    at = tuple((sizing, comparison) for sizing, (comparison,) in zip(sizings, found, strict=True))
+    return Compared(at, time.monotonic() - start)
 
 
 def compare_once(
@@ -106,7 +111,8 @@ def compare_once(
     """
     with closing(Cache(cache)) as known:
         models = [*map(identity, (original, candidate))]
-        key: list[Json] = ["compared", device.identity, seed, seconds, again, *models, [sizing.numbers for sizing in sizings]]
+        at = [sizing.numbers for sizing in sizings]
+        key: list[Json] = ["compared everywhere", device.identity, seed, seconds, again, *models, at]
         record = known.get(key) if all(models) else None
         if record is not None:
             return Compared.of(record, sizings)
