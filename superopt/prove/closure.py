@@ -62,7 +62,10 @@ def extents_of(term: Term) -> Iterator[object]:
 
 
 class Closure:
-    """Classes of equal terms, closed under congruence. `familiar` are the extents that cost nothing to write."""
+    """Classes of equal terms, closed under congruence. `familiar` are the extents that cost nothing to write.
+
+    `merges` counts how often two classes became one.
+    """
 
     def __init__(self, familiar: Iterable[object] = ()) -> None:
         self.familiar = frozenset(familiar)
@@ -74,6 +77,7 @@ class Closure:
         self._weight: dict[Term, int] = {}
         self._best: dict[Term, Term] = {}
         self.by_operator: dict[str, list[Term]] = {}
+        self.merges = 0
 
     def __len__(self) -> int:
         return len(self._parent)
@@ -166,6 +170,7 @@ class Closure:
                 continue
             if len(self._members[root]) > len(self._members[into]):
                 one, other, root, into = other, one, into, root
+            self.merges += 1
             self._hang(one, other, reason)
             self._parent[root] = into
             self._members[into] += self._members.pop(root)

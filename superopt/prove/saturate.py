@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -194,8 +195,9 @@ class Saturation:
         """Sums with a part replaced by what that part is known to equal, and with a part written out as the sum it equals."""
         for op in [name for name in self.closure.by_operator if operator(name).commutative]:
             nodes = [n for n in self.closure.by_operator[op] if self.closure.canonical(n)]
+            parts = _Parts(self.closure, nodes)
             for node in nodes:
-                for part in nodes:
+                for part in parts.of(node):
                     if not self.full and (node, part) not in self._regrouped:
                         self._contract(node, part)
                         self._expand(node, part)
@@ -250,3 +252,35 @@ class Saturation:
             else:
                 removed.append(term)
         return removed
+
+
+class _Parts:
+    """The sums that may stand in another one, by an operand that they share with it or that they are."""
+
+    def __init__(self, closure: Closure, sums: Sequence[Term]) -> None:
+        self._closure = closure
+        self._sums = sums
+        self._merges = -1
+        self._places: dict[Term, list[int]] = {}
+
+    def of(self, node: Term) -> Iterator[Term]:
+        """Those whose first operand is one of the node's, and those that are one, in their order; as it is when each is asked
+        for, for classes merge on the way.
+        """
+        place = -1
+        while (place := self._next(node, place)) < len(self._sums):
+            yield self._sums[place]
+
+    def _next(self, node: Term, place: int) -> int:
+        if self._merges != self._closure.merges:
+            self._place()
+        found = [self._places.get(root, ()) for root in {self._closure.find(a) for a in node.args}]
+        nexts = ((places, bisect.bisect_right(places, place)) for places in found)
+        return min((places[at] for places, at in nexts if at < len(places)), default=len(self._sums))
+
+    def _place(self) -> None:
+        self._merges = self._closure.merges
+        self._places = {}
+        for place, part in enumerate(self._sums):
+            for root in {self._closure.find(part), self._closure.find(part.args[0])}:
+                self._places.setdefault(root, []).append(place)
