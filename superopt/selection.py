@@ -35,15 +35,17 @@ def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Pa
     A pass rests on those before it; within one, gains are independent of each other.
     """
     kept = [taken for taken in passes if taken]
+    if not kept:
+        return
+    yield tuple(kept)
+    yield from (other for other in others if any(other))
+    first = sorted(kept[0], key=lambda gain: -gain.seconds)
     if len(kept) > 1:
-        yield tuple(kept)
-        yield from others
         if forms:
             yield (forms,)
-    best = sorted(kept[0], key=lambda gain: -gain.seconds) if kept else []
-    while best:
-        yield (tuple(best),)
-        best = best[: len(best) // 2]
+        yield (tuple(first),)
+    while first := first[: len(first) // 2]:
+        yield (tuple(first),)
 
 
 def spliced(model: Model, passes: Passes) -> Model:

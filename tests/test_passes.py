@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from superopt.rewrite.apply import Step
 from superopt.rewrite.island import search_island
 from superopt.rewrite.search import OUT_OF_TIME, Found, search
 from superopt.segments import Gain, Search, Segment
+from superopt.selection import selections
 from tests.models import model
 
 BUDGET = 100.0
@@ -90,3 +92,15 @@ def test_where_mutants_gain_rules_come_first_too_and_what_saves_more_is_taken(wi
 def test_what_a_deadline_cut_short_is_noted() -> None:
     assert found(Recorded({"sweeps": [1.0]}, stopped=OUT_OF_TIME), "rules")[0].cut_short
     assert not found(Recorded({"sweeps": [1.0]}), "rules")[0].cut_short
+
+
+def gain(seconds: float) -> Gain:
+    return Gain((cast("Segment", SimpleNamespace(runs=1.0)),), Found((), (), seconds, 0.0, 1, ""), ())
+
+
+def test_every_order_and_the_nodes_alone_are_tried_before_smaller_choices() -> None:
+    little, large, later = (gain(seconds) for seconds in (1.0, 3.0, 2.0))
+    one, other, forms = (little, large), (gain(4.0),), (gain(0.0),)
+    assert [*selections(((), one), forms, [(other,), ((), ())])] == [(one,), (other,), ((large,),)]
+    assert [*selections((one, (later,)), forms)] == [(one, (later,)), (forms,), ((large, little),), ((large,),)]
+    assert [*selections(((), ()), (), [(other,)])] == []
