@@ -131,6 +131,11 @@ def linear(w: Array, *, output: str = "y", extra: Sequence[NodeProto] = ()) -> M
     return model([helper.make_node("MatMul", ["x", "w"], [output]), *extra], {"x": (4, w.shape[0])}, [output], {"w": w})
 
 
+def test_what_is_infinite_in_both_agrees() -> None:
+    logarithm = model([helper.make_node("Relu", ["x"], ["p"]), helper.make_node("Log", ["p"], ["y"])], {"x": (64,)}, ["y"])
+    assert check(logarithm, logarithm, CPU).candidate_error < 1e-5
+
+
 def test_a_model_agrees_with_itself_on_all_inputs() -> None:
     w = weight(64, 32)
     found = check(linear(w), linear(w), CPU, seconds=60)

@@ -311,15 +311,19 @@ def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -
     if not np.any(finite):
         return 0.0, 0.0
     finite &= np.isfinite(exact)
-    scale = float(np.max(np.abs(np.where(finite, exact, 0)))) or 1.0
-    before = float(np.max(np.abs(np.where(finite, original - exact, 0)))) / scale
-    after = float(np.max(np.abs(np.where(finite, candidate - exact, 0)))) / scale
-    moved = float(np.max(np.abs(np.where(finite & np.isfinite(nudged), original - nudged, 0)))) / scale
+    scale = float(np.max(np.abs(exact[finite]), initial=0.0)) or 1.0
+    before = _farthest(original, exact, finite) / scale
+    after = _farthest(candidate, exact, finite) / scale
+    moved = _farthest(original, nudged, finite & np.isfinite(nudged)) / scale
     allowed = max(factor * moved, _DIRECT_ULPS * ulp if direct else factor * max(before, _FLOOR_ULPS * ulp))
     if after > allowed:
         than = "the original" if direct else f"float64, where the original is off by {before:.2g}"
         raise CheckFailedError(f"{what}: off by {after:.2g} of the output's magnitude from {than} (allowed {allowed:.2g})")
     return before, after
+
+
+def _farthest(one: Array, other: Array, where: Array) -> float:
+    return float(np.max(np.abs(one[where] - other[where]), initial=0.0))
 
 
 def _same_infinities(original: Array, candidate: Array) -> bool:
