@@ -187,16 +187,18 @@ def run_generate(options: argparse.Namespace) -> int:
 def run_generate_mutants(options: argparse.Namespace) -> int:
     """`superopt generate --mutants`: the partial rules are in the folder, and a line says how many each file has."""
     from superopt.partial.generation import generate
+    from superopt.proving import proved
 
     with shown_progress() as listener:
         found = generate(
             seed=options.seed,
             files=options.family or (),
             folder=options.output,
+            proved=proved,
             progress=lambda family, count: listener(Progress(f"mutants, {family}", detail=f"{count} kept")),
         )
     for file, rules in found.items():
-        out.print(f"partial/{file}.rules: {len(rules)} partial rules")
+        out.print(f"partial/{file}.rules: {len(rules)} partial rules, {sum(p.proved for p in rules)} proved for all sizes")
     return 0
 
 
@@ -256,12 +258,13 @@ def run_samples(options: argparse.Namespace) -> int:
 
 
 def run_judge() -> int:
-    """`superopt prove --mutants`: one line that counts partial rules and the sizes at which they were judged again.
+    """`superopt prove --mutants`: one line that counts partial rules, the sizes at which they were judged again, and proofs.
 
     Raises:
-        UnprovedError: one is not what its certificate says.
+        UnprovedError: one is not what its certificate says, or its proof does not hold.
     """
-    from superopt.partial.library import load, objection
+    from superopt.partial.library import counted, load
+    from superopt.proving import objection
 
     rules = load()
     wrong: list[str] = []
@@ -270,8 +273,7 @@ def run_judge() -> int:
             listener(Progress("judging", detail=partial.rule.name))
             why = objection(partial)
             wrong += [] if why is None else [f"{partial.rule.name}: {why}"]
-    held, refused = (sum(len(getattr(p.certificate, which)) for p in rules) for which in ("sizes", "refused"))
-    out.print(f"{len(rules)} partial rules hold at {held} sizes, and do not at {refused}: {len(wrong)} are not as certified")
+    out.print(f"{counted(rules)}: {len(wrong)} are not as certified", soft_wrap=True)
     if wrong:
         raise UnprovedError("; ".join(wrong[:3]))
     return 0
@@ -283,7 +285,7 @@ def run_rules_partial(_: argparse.Namespace) -> int:
 
     for partial in load():
         out.print(str(partial.rule), soft_wrap=True, markup=False)
-        out.print(f"    {told(partial.certificate)}", soft_wrap=True, markup=False)
+        out.print(f"    {told(partial)}", soft_wrap=True, markup=False)
     return 0
 
 

@@ -4,8 +4,9 @@ Each operator application that is a polynomial in its operands is a program, loo
 on a device. The stored partial rules are matched first; mutants are enumerated where none of these helps. What a mutant costs
 does not depend on its weights' values, so mutants are timed with variables in their place: first what calculates in them, at a
 glance, then all of them. Weights are solved for where that is cheaper than the best so far; what comes of it, or of a stored
-rule, is judged, corrected, and measured again with the correction. What is left is tried in the program's place. Program and
-mutants are priced with what algorithms make of their operators: a mutant may pay only as what an algorithm takes.
+rule without a proof, is judged, corrected, and measured again with the correction. What is left is tried in the program's
+place. Program and mutants are priced with what algorithms make of their operators: a mutant may pay only as what an algorithm
+takes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from superopt.errors import Undecidable
 from superopt.graph import Term, subterms, variable
 from superopt.linearity import degrees
 from superopt.op import apply, operator, rebuild
-from superopt.partial.correct import Corrected, corrections
+from superopt.partial.correct import corrections
 from superopt.partial.judge import Judgement, judge
 from superopt.partial.library import Partial, Recalled, recalled
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
@@ -287,12 +288,13 @@ class _Bench:
             if mutant is None or not isinstance(mutant.term, Term):
                 continue
             done |= {draft.term, mutant.term}
-            for corrected in self._corrected(program, mutant.term):
-                form = self._seconds(corrected.term, deadline)
+            proved = isinstance(draft, Recalled) and draft.proved
+            for term, kind in [(mutant.term, "proved")] if proved else self._corrected(program, mutant.term):
+                form = self._seconds(term, deadline)
                 if form.after < bound:
                     bound = form.after * (1 - NOISE)
-                    name = f"{PARTLY} {', '.join(mutant.made)}; {corrected.kind}"
-                    yield Repair(form.outputs[0], name, form.after, corrected.term, form.steps)
+                    name = f"{PARTLY} {', '.join(mutant.made)}; {kind}"
+                    yield Repair(form.outputs[0], name, form.after, term, form.steps)
 
     def _price(self, term: Program, deadline: float) -> float:
         """The estimate, with algorithms in the places for which it prefers them.
@@ -357,8 +359,8 @@ class _Bench:
         self.tally.solved += mutant is not None
         return mutant
 
-    def _corrected(self, program: Term, mutant: Term) -> list[Corrected]:
-        """The cheapest corrections by estimate."""
+    def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
+        """The cheapest corrections by estimate, and what kind they are of."""
         try:
             with self.tally.stage("judge"):
                 judgement = judge(program, mutant)
@@ -369,7 +371,7 @@ class _Bench:
         except Undecidable:
             return []
         self.tally.corrected += len(found)
-        return found
+        return [(corrected.term, corrected.kind) for corrected in found]
 
     def _count(self, judgement: Judgement) -> None:
         self.tally.judged += 1

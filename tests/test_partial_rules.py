@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from superopt import proving
 from superopt.cli import main
 from superopt.errors import StoreError, UnprovedError
 from superopt.graph import Term, size, subterms, variable
@@ -29,6 +30,7 @@ from superopt.rewrite.apply import State
 from superopt.rewrite.roofline import CPU, seconds
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rule import Rule, digest, parse_rule
+from superopt.store import ALL_SIZES
 
 X = variable("x", (1, 6, 12, 12))
 
@@ -164,6 +166,40 @@ def test_a_certificate_of_another_definition_is_not_read(tmp_path: Path) -> None
         library.load(tmp_path)
 
 
+def test_what_is_proved_for_all_sizes_has_a_proof_that_holds() -> None:
+    proofs = [p for p in library.load() if p.proof is not None]
+    assert len(proofs) >= 17
+    for partial in proofs:
+        assert partial.proof is not None
+        assert (partial.proof.status, partial.proof.origin) == (ALL_SIZES, "mutants")
+        few = dataclasses.replace(partial.certificate, sizes=(), boxes=(), refused=())
+        assert proving.objection(dataclasses.replace(partial, certificate=few)) is None
+
+
+def test_what_holds_at_some_sizes_alone_has_no_proof() -> None:
+    assert not proving.proved(stored("counted-average-as-avg-pool")).proved
+    wrong = certified(parse_rule(EVERYWHERE), stored("average-as-avg-pool"))
+    assert not proving.proved(wrong).proved
+    claimed = dataclasses.replace(
+        wrong, certificate=dataclasses.replace(wrong.certificate, sizes=(), boxes=(), refused=()),
+        proof=stored("average-as-avg-pool").proof,
+    )  # fmt: skip
+    assert "its proof does not hold" in str(proving.objection(claimed))
+
+
+def test_a_proof_of_another_definition_is_not_read(tmp_path: Path) -> None:
+    rules = [stored("average-as-conv")]
+    library.write("pooling", "About.", rules, tmp_path)
+    assert library.load(tmp_path) == rules
+    path = tmp_path / "partial" / "pooling.proofs.jsonl"
+    row = json.loads(path.read_text())
+    path.write_text(json.dumps({**row, "specs": {**row["specs"], "conv": "0" * 16}}) + "\n")
+    with pytest.raises(StoreError, match=r"specs/conv.py has changed"):
+        library.load(tmp_path)
+    path.unlink()
+    assert [p.proved for p in library.load(tmp_path)] == [False]
+
+
 def test_there_may_be_no_partial_rules(tmp_path: Path) -> None:
     assert library.load(tmp_path) == []
 
@@ -255,6 +291,16 @@ def test_where_a_stored_rule_helps_nothing_is_enumerated() -> None:
     assert found.after == slow_pools(found.outputs) < found.before
 
 
+def test_what_a_proved_rule_makes_is_not_judged_in_the_search() -> None:
+    counts: list[tuple[int, str]] = []
+    for rule in (stored("average-as-conv"), dataclasses.replace(stored("average-as-conv"), proof=None)):
+        tally = Tally()
+        found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally, partial=[rule])
+        counts.append((tally.judged, found.steps[0].rule.rpartition("; ")[2]))
+        assert compared(TWICE, found.outputs[0]).all()
+    assert counts == [(0, "proved"), (1, "equal")]
+
+
 def test_where_a_stored_rule_is_wrong_its_instance_is_corrected_or_refused() -> None:
     like = stored("average-as-avg-pool")
     wrong = certified(parse_rule(EVERYWHERE), like)
@@ -339,6 +385,7 @@ def test_stored_partial_rules_that_are_wrong_end_with_their_own_exit_code(
     )
     monkeypatch.setattr(library, "load", lambda: [few])
     assert main(["prove", "--mutants"]) == 0
-    assert "1 partial rules hold at 3 sizes, and do not at 0: 0 are not as certified" in capsys.readouterr().out
+    said = "1 partial rules hold at 3 sizes, and do not at 0; 0 are proved for all sizes: 0 are not as certified"
+    assert said in capsys.readouterr().out
     monkeypatch.setattr(library, "load", lambda: [certified(parse_rule(EVERYWHERE), few)])
     assert main(["prove", "--mutants"]) == UnprovedError.exit_code

@@ -17,11 +17,13 @@ def generate(
     seed: int = 0,
     files: Sequence[str] = (),
     folder: Path | None = None,
+    proved: Callable[[Partial], Partial] = lambda partial: partial,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> dict[str, list[Partial]]:
     """Finds and stores the partial rules of these files, of all without any; the same seed writes the same files.
 
-    `progress` is told each family of programs, and how many rules were found about it.
+    `proved` adds a proof to a rule, where there is one. `progress` is told each family of programs, and how many rules were
+    found about it.
 
     Raises:
         StoreError: there is no such file of rules, or one cannot be written.
@@ -35,7 +37,7 @@ def generate(
         for family in FAMILIES[file]:
             more = named(discovered(family, seed), seed)
             progress(family.name, len(more))
-            rules += more
+            rules += map(proved, more)
         write(file, ABOUT[file], rules, folder)
         found[file] = rules
     return found

@@ -1,7 +1,9 @@
-"""The store of partial rules: substitutions/partial/<family>.rules for people, <family>.certificates.jsonl for machines.
+"""The store of partial rules: substitutions/partial/<family>.rules for people, and for machines <family>.certificates.jsonl
+and <family>.proofs.jsonl.
 
-A partial rule `left ~> right` was found by mutants, not proved. Its certificate has the sizes at which it was judged, and it is
-refused where it, or the definition of one of its operators, is not what was judged. Whoever uses it judges each instance.
+A partial rule `left ~> right` was found by mutants. Its certificate has the sizes at which it was judged, and it is refused
+where it, or the definition of one of its operators, is not what was judged. Whoever uses it judges each instance, unless the
+ledger has a proof of it as a rule `left => right`, for all sizes.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from superopt import store
 from superopt.errors import NotationError, ShapeError, StoreError, Undecidable
 from superopt.graph import Term, size
 from superopt.match import Pattern
@@ -24,7 +27,7 @@ from superopt.partial.mutate import Mutant
 from superopt.partial.sizes import Draw, Family
 from superopt.partial.trial import Trial, instance, tried
 from superopt.rule import Rule, digest, parse_rules
-from superopt.store import json_lines, replace_file, rule_lines
+from superopt.store import Entry, json_lines, read_ledger, replace_file, rule_lines, write_ledger
 from superopt.text import parse_condition
 
 FOLDER = "partial"
@@ -58,10 +61,16 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Partial:
-    """A partial rule with its certificate."""
+    """A partial rule with its certificate, and the ledger line of a proof for all sizes, where there is one."""
 
     rule: Rule
     certificate: Certificate
+    proof: Entry | None = None
+
+    @property
+    def proved(self) -> bool:
+        """Whether there is such a proof."""
+        return self.proof is not None
 
     @functools.cached_property
     def pattern(self) -> Pattern:
@@ -79,6 +88,11 @@ class Partial:
         """What the rule asks for."""
         tensors = {t.name: t for t in self.family.tensors}
         return tuple(Stated(text, parse_condition(text, tensors, ())) for text in self.rule.statement.where)
+
+
+def exact(rule: Rule) -> Rule:
+    """The rule without a doubt, as it is to be proved: of the arrow `=>`."""
+    return dataclasses.replace(rule, statement=dataclasses.replace(rule.statement, arrow="=>"))
 
 
 # ---------------------------------------------------------------- judged again
@@ -122,20 +136,29 @@ def _at(atoms: Sequence[str], numbers: Sequence[int]) -> str:
     return ", ".join(f"{atom} = {number}" for atom, number in zip(atoms, numbers, strict=True))
 
 
-def told(certificate: Certificate) -> str:
-    """What the certificate says, in a line."""
+def told(partial: Partial) -> str:
+    """What the certificate and the proof say, in a line."""
+    certificate, proof = partial.certificate, partial.proof
     refused = f", refused at {len(certificate.refused)}" if certificate.refused else ""
     return (
         f"judged equal at {len(certificate.sizes)} sizes{refused}; error below 2**{certificate.log2_error} at each; "
+        f"{'' if proof is None else f'proved for all sizes from the {proof.basis}; '}"
         f"found in {certificate.family} with seed {certificate.seed}"
     )
+
+
+def counted(rules: Sequence[Partial]) -> str:
+    """How many rules there are, at how many sizes they were judged, and how many are proved, in words."""
+    held, refused = (sum(len(getattr(p.certificate, which)) for p in rules) for which in ("sizes", "refused"))
+    proofs = sum(p.proved for p in rules)
+    return f"{len(rules)} partial rules hold at {held} sizes, and do not at {refused}; {proofs} are proved for all sizes"
 
 
 # ---------------------------------------------------------------- stored
 
 
 def write(family: str, about: str, rules: Sequence[Partial], folder: Path | None = None) -> None:
-    """The two files of the family hold exactly these rules; each file changes as a whole or not at all.
+    """The three files of the family hold exactly these rules; each file changes as a whole or not at all.
 
     Raises:
         StoreError: a file cannot be written, or a rule does not read back as it was written.
@@ -147,6 +170,7 @@ def write(family: str, about: str, rules: Sequence[Partial], folder: Path | None
         if digest(read) != partial.certificate.key:
             raise StoreError(f"{partial.rule.name} is not stored: it does not read back as it was written")
     replace_file(where / f"{family}.certificates.jsonl", "".join(map(_line, rules)))
+    write_ledger(family, [p.proof for p in rules if p.proof is not None], where)
     replace_file(where / f"{family}.rules", text)
 
 
@@ -174,10 +198,11 @@ def library() -> tuple[Partial, ...]:
 
 @dataclass(frozen=True)
 class Recalled:
-    """What a stored rule makes of a program: a mutant that nothing is left to be solved for in."""
+    """What a stored rule makes of a program: a mutant that nothing is left to be solved for in; `proved` as the rule is."""
 
     term: Term
     rule: str
+    proved: bool = False
 
     def solved(self) -> Mutant:
         """The mutant, made by the rule."""
@@ -190,7 +215,7 @@ def recalled(program: Term, rules: Sequence[Partial]) -> Iterator[Recalled]:
         with suppress(Undecidable):
             term = instance(partial.pattern, program)
             if term is not None:
-                yield Recalled(term, partial.rule.name)
+                yield Recalled(term, partial.rule.name, partial.proved)
 
 
 def _folder(folder: Path | None) -> Path:
@@ -200,6 +225,7 @@ def _folder(folder: Path | None) -> Path:
 def _read(path: Path) -> Iterator[Partial]:
     rows = json_lines(path.with_name(f"{path.stem}.certificates.jsonl"))
     known = {certificate.key: certificate for certificate in map(_certificate, rows)}
+    proofs = {entry.key: entry for entry in read_ledger(path.stem, path.parent)}
     try:
         rules = parse_rules(path.read_text(encoding="utf-8"))
     except (NotationError, ShapeError, UnicodeDecodeError, OSError) as error:
@@ -208,7 +234,10 @@ def _read(path: Path) -> Iterator[Partial]:
         certificate = known.get(digest(rule))
         if certificate is None or rule.statement.arrow != "~>" or certificate.specs != specs_of(rule):
             raise StoreError(f"{path.parent.name}/{path.name}: {rule.name}: no certificate is of it as it stands")
-        yield Partial(rule, certificate)
+        proof = proofs.get(digest(exact(rule)))
+        if proof is not None and (why := store.objection(exact(rule), proof)) is not None:
+            raise StoreError(f"{path.parent.name}/{path.name}: {rule.name}: {why}")
+        yield Partial(rule, certificate, proof)
 
 
 def _certificate(row: Mapping[str, Any]) -> Certificate:
