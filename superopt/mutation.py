@@ -3,10 +3,9 @@
 Each operator application that is a polynomial in its operands is a program, looked at once however often it occurs, and once
 on a device. The stored partial rules are matched first; mutants are enumerated where none of these helps. What a mutant costs
 does not depend on its weights' values, so mutants are timed with variables in their place: first what calculates in them, at a
-glance, then all of them. Weights are solved for where that is cheaper than the best so far; what comes of it, or of a stored
-rule without a proof, is judged, corrected, and measured again with the correction. What is left is tried in the program's
-place. Program and mutants are priced with what algorithms make of their operators: a mutant may pay only as what an algorithm
-takes.
+glance, then all of them. Weights are solved for where that is cheaper than the best so far; what is not proved is judged,
+corrected, and measured again with the correction. What is left is tried in the program's place. Program and mutants are priced
+with what algorithms make of their operators: a mutant may pay only as what an algorithm takes.
 """
 
 from __future__ import annotations
@@ -265,12 +264,8 @@ class _Bench:
     def _key(self, program: Term) -> list[Json] | None:
         """What a program is kept under, beside what algorithms and partial rules there are; None where an extent is open."""
         try:
-            return [
-                "mutants",
-                nodes_of((program,))[0],
-                [*self.rules.algorithms.names],
-                [p.certificate.key for p in self.partial],
-            ]
+            rules = [[*self.rules.algorithms.names], [p.certificate.key for p in self.partial]]
+            return ["mutants", nodes_of((program,))[0], *rules]
         except ValueError:
             return None
 

@@ -56,11 +56,6 @@ class Entry:
     unasked: tuple[str, ...] = ()
 
     @property
-    def basis(self) -> str:
-        """What was reasoned from, in words."""
-        return "definitions" if self.kind == "index" else "axioms"
-
-    @property
     def proof(self) -> Proved:
         """The proof as it was stored, which a clock had no part in."""
         return Proved(0.0, self.bounded, self.axioms, self.instances, self.kind, self.unasked)

@@ -381,7 +381,7 @@ def test_the_choice_is_that_of_measuring_and_nothing_is_measured(here: Path, mon
         "superopt.model.kernel.least_seconds",
         "superopt.model.measure.least_seconds",
         "superopt.model.measure.compare",
-        "superopt.model.everywhere.compare",
+        "superopt.model.everywhere.compare_settings",
     ):
         monkeypatch.setattr(place, never)
     predicted = superopt.optimize(branches(), budget=10.0, moves=("rules",), device_profile=here)

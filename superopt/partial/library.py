@@ -139,11 +139,11 @@ def _at(atoms: Sequence[str], numbers: Sequence[int]) -> str:
 def told(partial: Partial) -> str:
     """What the certificate and the proof say, in a line."""
     certificate, proof = partial.certificate, partial.proof
+    basis = "" if proof is None else f"proved for all sizes from the {'definitions' if proof.kind == 'index' else 'axioms'}; "
     refused = f", refused at {len(certificate.refused)}" if certificate.refused else ""
     return (
         f"judged equal at {len(certificate.sizes)} sizes{refused}; error below 2**{certificate.log2_error} at each; "
-        f"{'' if proof is None else f'proved for all sizes from the {proof.basis}; '}"
-        f"found in {certificate.family} with seed {certificate.seed}"
+        f"{basis}found in {certificate.family} with seed {certificate.seed}"
     )
 
 
