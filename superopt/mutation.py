@@ -283,8 +283,7 @@ class _Bench:
             if mutant is None or not isinstance(mutant.term, Term):
                 continue
             done |= {draft.term, mutant.term}
-            proved = isinstance(draft, Recalled) and draft.proved
-            for term, kind in [(mutant.term, "proved")] if proved else self._corrected(program, mutant.term):
+            for term, kind in [(mutant.term, "proved")] if mutant.proved else self._corrected(program, mutant.term):
                 form = self._seconds(term, deadline)
                 if form.after < bound:
                     bound = form.after * (1 - NOISE)

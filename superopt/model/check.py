@@ -42,7 +42,8 @@ class Check:
 
 @dataclass(frozen=True)
 class Trial:
-    """Sizes of open dimensions to check two models at, and seconds after which no further input is begun there.
+    """Sizes of open dimensions to check two models at, named if inputs are to say so, and seconds after which no further input
+    is begun there.
 
     Where it is not `required`, it is left out if the original does not run there.
     """
@@ -116,18 +117,19 @@ class _Bench:
         deadline = time.monotonic() + trial.seconds
         for name, make in cases(self.session.inputs, self.seed, trial.sizes, self.high):
             enough = time.monotonic() > deadline or sum(run.bytes for run in (*self.runs, *done)) > _MOST_BYTES
-            called = f"{name} ({trial.name})" if trial.sizes else name
+            called = f"{name} ({trial.name})" if trial.name else name
             if len(done) >= LEAST_INPUTS and enough:
                 self.left_out.append(called)
                 continue
             try:
                 done.append(self._ran(called, make()))
             except InvalidModelError:
-                if not done and trial.required:
+                if done:
+                    self.left_out.append(called)
+                elif trial.required:
                     raise
-                if not done:
+                else:
                     return
-                self.left_out.append(called)
         self.runs += done
 
     def _ran(self, name: str, feeds: Mapping[str, Array]) -> _Run:

@@ -194,9 +194,13 @@ def compare_settings(
             session = Session(*setting)
             return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high))
 
+        def told(place: int, done: float) -> None:
+            if progress is not None:
+                progress((place + done) / len(at))
+
         each = seconds / len(at)
         loaded = [[functools.partial(ready, setting, sizes) for setting in settings[:-1]] for sizes in at]
-        return [in_blocks(models, seconds=each, progress=progress) for models in loaded]
+        return [in_blocks(m, seconds=each, progress=functools.partial(told, place)) for place, m in enumerate(loaded)]
 
     @contextmanager
     def opened(load: int) -> Iterator[list[list[Timed]]]:

@@ -70,7 +70,7 @@ def check_everywhere(
     Raises:
         CheckFailedError, InvalidModelError: as `check`.
     """
-    trials = [Trial(str(sizing), sizing.numbers, CHECKING / len(sizings)) for sizing in sizings]
+    trials = [Trial(str(sizing) if sizing.numbers else "", sizing.numbers, CHECKING / len(sizings)) for sizing in sizings]
     trials += [Trial(str(sizing), sizing.numbers, 0.0, required=False) for sizing in others]
     return check_all(original, candidate, device, trials, factor=factor, seed=seed)
 

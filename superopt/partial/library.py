@@ -206,7 +206,7 @@ class Recalled:
 
     def solved(self) -> Mutant:
         """The mutant, made by the rule."""
-        return Mutant(self.term, (self.rule,))
+        return Mutant(self.term, (self.rule,), self.proved)
 
 
 def recalled(program: Term, rules: Sequence[Partial]) -> Iterator[Recalled]:

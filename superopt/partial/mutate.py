@@ -47,11 +47,12 @@ SEED = 0
 class Mutant:
     """A program equal to another at some positions, and how it was made, in words.
 
-    `term` is a tuple where the program was.
+    `term` is a tuple where the program was. Where it is `proved`, it is equal everywhere.
     """
 
     term: Program
     made: tuple[str, ...]
+    proved: bool = False
 
 
 class Draft(Protocol):

@@ -108,10 +108,6 @@ class Assumptions:
                     )
         return tuple(c for c in open_ if not _about_extents_alone(c))
 
-    def _replaced(self, atom: Atom, condition: Cond) -> Cond:
-        """The condition in solved sizes, where the atom was solved last."""
-        return substitute_cond(condition, self.value) if atom in set(atoms_of(condition)) else condition
-
     def _eliminate(self, atom: Atom, value: Extent, whole: Sequence[Atom]) -> None:
         self._opaque = (self._opaque | set(whole)) - {atom}
 

@@ -192,7 +192,7 @@ def _literal(number: Extent, real: bool) -> str:
 
 
 def rewrite(direction: Direction, writer: Writer) -> str:
-    """The reading as a rule of egglog.
+    """The reading as a rule of egglog, but for the name of a ruleset: facts and actions.
 
     Raises:
         UnencodableError: an attribute variable of it stands in no place of its own, or a condition is beyond integers.
@@ -227,7 +227,7 @@ def rewrite(direction: Direction, writer: Writer) -> str:
         raise UnencodableError("an attribute variable that no place of its own determines")
     facts = [f"(= t {source})", *(f"(= {t.rank} (rank v_{t.name}))" for t in tensors)]
     facts += [f"(= {name} (dim v_{d.tensor} {d.axis}))" for d, name in own.dims.items()]
-    return f"(rule ({' '.join([*facts, *checks])}) ((union t {target}))"
+    return f"({' '.join([*facts, *checks])}) ((union t {target}))"
 
 
 def _bare(extent: Size) -> str | None:
@@ -321,9 +321,10 @@ def outcome(equation: Equation, instance: Instance, readings: Iterable[Direction
     lines += [
         regrouping(name) for name in dict.fromkeys(constructor(t).name for t in like.values() if operator(t.op).commutative)
     ]
-    rulesets = [f"laws{first}" for first in range(0, len(laws), TOGETHER)]
+    distinct = [*dict.fromkeys(laws)]
+    rulesets = [f"laws{first}" for first in range(0, len(distinct), TOGETHER)]
     lines += [f"(ruleset {name})" for name in rulesets]
-    lines += [f"{law} :ruleset {rulesets[place // TOGETHER]})" for place, law in enumerate(dict.fromkeys(laws))]
+    lines += [f"(rule {law} :ruleset {rulesets[place // TOGETHER]})" for place, law in enumerate(distinct)]
     for name, term in tensors.items():
         lines.append(f'(set (rank (Var "{name}")) {term.rank})')
         lines += [f'(set (dim (Var "{name}") {a}) {term.shape[a]})' for a in range(-term.rank, 0)]
