@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import superopt
 from superopt.model.check import FACTOR
-from superopt.optimize import GROWTH, MOVES
+from superopt.optimize import MOVES
 from superopt.quantities import choices, extents, factor, positive, seconds, share
 from superopt.store import CORE, SEARCH
 
@@ -54,8 +54,8 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--allow-contrib", action="store_true", help=about)
     about = "error of rounding allowed, as a multiple of the original's (4)"
     command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
-    about = "how much larger the weights may become, as a share of what they are (0.5)"
-    command.add_argument("--growth", type=share, default=GROWTH, metavar="SHARE", help=about)
+    about = "how much larger the weights may become, as a share of what they are (0.5; 3 if that is no more than 256 MiB)"
+    command.add_argument("--growth", type=share, metavar="SHARE", help=about)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
     about = "write there what was done step by step, as JSON, for `superopt verify`"
     command.add_argument("--certificate", type=Path, metavar="FILE", help=about)

@@ -4,91 +4,125 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt import store
 from superopt.discovery import Equality
 from superopt.execute import Tasks, digest_of
 from superopt.find.definitions import definitions
-from superopt.prove.derive import Laws, derivable
+from superopt.prove.derive import Laws, Scope, derivable
 from superopt.prove.derive_audit import opinion
 from superopt.prove.derive_chain import Chain
+from superopt.prove.derive_egglog import Outcome
 from superopt.rule import Rule, digest
 
 BATCH = 32
 
-Support: TypeAlias = "frozenset[str] | None"
-Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Support, ...], float]]"
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a law follows from others: by which of them, if so; if not, whether fewer of them are known to say the same."""
+
+    support: frozenset[str] | None
+    settled: bool = False
+
+
+Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Verdict, ...], float]]"
 
 
 def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
     """The equalities, those of the core that the rest derives demoted to the search; and the processor seconds of the tasks.
 
     Only what is stored, as a rule in one direction at least, may derive anything. The fewer laws there are, the further a
-    search comes within its limits, so what is left is gone through again until nothing leaves it. Of what is left then, that
-    is searched with wide limits which egglog derives at numbers. `version` says what results rest on.
+    search comes within its limits, so what is left is gone through again until nothing leaves it: first with narrow limits,
+    then, of that which egglog derives at numbers, with wide ones. A search that would meet the laws that it met before is not
+    made again. `version` says what results rest on.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     fixed = list(definitions().values())
     seconds = 0.0
+    settled: dict[Search, set[int]] = {derived: set(), derived_widely: set()}
+    scopes: dict[Search, dict[int, Scope]] = {derived: {}, derived_widely: {}}
 
     def left(core: Sequence[int], search: Search) -> list[int]:
         nonlocal seconds
-        laws = [*fixed, *(replace(equalities[i].rule, name=f"equality-{i}") for i in core)]
-        left_out, spent = superfluous(laws, len(fixed), tasks, version, search)
+        laws = Laws([*fixed, *(replace(equalities[i].rule, name=f"equality-{i}") for i in core)])
+        scope = {i: laws.scope(position) for position, i in enumerate(core, len(fixed)) if i not in settled[search]}
+        asked = [p for p, i in enumerate(core, len(fixed)) if i in scope and scope[i] != scopes[search].get(i)]
+        scopes[search] |= scope
+        gone, stay, spent = superfluous(laws.rules, asked, tasks, version, search)
         seconds += spent
-        return [i for position, i in enumerate(core, len(fixed)) if position not in left_out]
+        settled[search].update(core[position - len(fixed)] for position in stay)
+        return [i for position, i in enumerate(core, len(fixed)) if position not in gone]
 
-    core = stored
-    while (fewer := left(core, derived)) != core:
+    core: list[int] = []
+    fewer = stored
+    while fewer != core:
         core = fewer
-    core = left(core, derived_widely)
+        fewer = left(core, derived)
+        if fewer == core:
+            fewer = left(core, derived_widely)
     demotions = set(stored) - set(core)
     return [e.demoted() if i in demotions else e for i, e in enumerate(equalities)], seconds
 
 
-def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]) -> tuple[tuple[Support, ...], float]:
-    """For the law at each position, names of others, none of them at `without`, that derive it, or None; and seconds."""
-    return _derived(laws, positions, lambda every, at: derivable(laws[at], every, without={at, *without}))
+def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]) -> tuple[tuple[Verdict, ...], float]:
+    """Whether the law at each position follows from others, none of them at `without`; and processor seconds."""
+
+    def search(every: Laws, at: int) -> Verdict:
+        return Verdict(_names(derivable(laws[at], every, without={at, *without})))
+
+    return _searched(laws, positions, search)
 
 
 def derived_widely(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
-) -> tuple[tuple[Support, ...], float]:
-    """As `derived`, with wide limits, of what egglog derives at several instances."""
-    return _derived(laws, positions, lambda every, at: opinion(every, at, without).chains)
+) -> tuple[tuple[Verdict, ...], float]:
+    """As `derived`, with wide limits, of what egglog derives at several instances. What saturates apart is settled."""
+
+    def search(every: Laws, at: int) -> Verdict:
+        said = opinion(every, at, without)
+        return Verdict(_names(said.chains), said.outcome is Outcome.APART)
+
+    return _searched(laws, positions, search)
 
 
-def _derived(
-    laws: Sequence[Rule], positions: Sequence[int], search: Callable[[Laws, int], Sequence[Chain] | None]
-) -> tuple[tuple[Support, ...], float]:
+def _names(chains: Sequence[Chain] | None) -> frozenset[str] | None:
+    return None if chains is None else frozenset(name for chain in chains for name in chain.rules)
+
+
+def _searched(
+    laws: Sequence[Rule], positions: Sequence[int], search: Callable[[Laws, int], Verdict]
+) -> tuple[tuple[Verdict, ...], float]:
     started = time.process_time()
     prepared = Laws(laws)
-    chains = [search(prepared, position) for position in positions]
-    found = [None if c is None else frozenset(name for chain in c for name in chain.rules) for c in chains]
-    return tuple(found), time.process_time() - started
+    return tuple(search(prepared, position) for position in positions), time.process_time() - started
 
 
 def superfluous(
-    laws: Sequence[Rule], fixed: int, tasks: Tasks, version: str, search: Search = derived
-) -> tuple[list[int], float]:
-    """Positions of laws that the rest derives, the latest first, each left out for those before it; and seconds of tasks.
+    laws: Sequence[Rule], asked: Sequence[int], tasks: Tasks, version: str, search: Search
+) -> tuple[list[int], list[int], float]:
+    """Of the positions asked for, those of laws that the rest derives, the latest first, each left out for those before it;
+    those that are settled; and seconds of tasks.
 
-    The first `fixed` laws stay. Names are unique.
+    Names are unique.
     """
     key = digest_of(version, search.__name__, *map(digest, laws))
-    for first in range(fixed, len(laws), BATCH):
-        positions = range(first, min(first + BATCH, len(laws)))
-        tasks.start(str(first), digest_of(key, first), search, laws, positions, ())
-    support: dict[int, frozenset[str]] = {}
+    batches = [asked[first : first + BATCH] for first in range(0, len(asked), BATCH)]
+    for number, positions in enumerate(batches):
+        tasks.start(str(number), digest_of(key, *positions), search, laws, positions, ())
+    found: dict[int, Verdict] = {}
     seconds = 0.0
-    for name, (found, spent) in tasks.results():
-        support.update((int(name) + i, names) for i, names in enumerate(found) if names is not None)
+    for name, (verdicts, spent) in tasks.results():
+        found.update(zip(batches[int(name)], verdicts, strict=True))
         seconds += spent
-    left_out: list[int] = []
-    for position in sorted(support, reverse=True):
-        gone = {laws[p].name for p in left_out}
-        if not support[position] & gone or search(laws, [position], left_out)[0][0] is not None:
-            left_out.append(position)
-    return left_out, seconds
+    gone: list[int] = []
+    for position in sorted(found, reverse=True):
+        names = {laws[p].name for p in gone}
+        support = found[position].support
+        if support is not None and support & names:
+            support = search(laws, [position], gone)[0][0].support
+        if support is not None:
+            gone.append(position)
+    return gone, [position for position, verdict in found.items() if verdict.settled], seconds

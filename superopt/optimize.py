@@ -46,10 +46,16 @@ from superopt.store import load_rules
 
 MOVES = ("rules", "mutants")
 """What a search may do: rewrite by rules, exchange operators for corrected mutants."""
-GROWTH = 0.5
-"""How much larger the weights may become, as a share of those of the original."""
+GROWTH, GROWTH_OF_SMALL, SMALL = 0.5, 3.0, 2**28
+"""How much larger the weights may become, as a share of those of the original; as long as they grow by no more than the last
+figure, in bytes, the second share.
+"""
 GROWTH_AT_LEAST = 2**20
 """Bytes that the weights may grow by in any case."""
+LEEWAY = 4.0
+"""How much further than the tolerance an algorithm's error may typically grow for it to be tried: it is one operator of many,
+whose errors add up, and what became of all of them is measured.
+"""
 BUDGET, A_NODE = (15.0, 30.0), 0.1
 """Seconds that a search takes at least and at most where it is left to the model's size, and for each of its nodes."""
 COMPARING, WRITING = 7.0, 2.0
@@ -71,7 +77,7 @@ def optimize(
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
     tolerance: float = FACTOR,
-    growth: float = GROWTH,
+    growth: float | None = None,
     moves: Sequence[str] = MOVES,
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
@@ -91,7 +97,7 @@ def optimize(
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
     tolerance: float = FACTOR,
-    growth: float = GROWTH,
+    growth: float | None = None,
     moves: Sequence[str] = MOVES,
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
@@ -110,7 +116,7 @@ def optimize(
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
     tolerance: float = FACTOR,
-    growth: float = GROWTH,
+    growth: float | None = None,
     moves: Sequence[str] = MOVES,
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
@@ -125,12 +131,12 @@ def optimize(
     measured times, in the user's cache folder by default. With `tune`, sessions of the model are first measured without each of
     ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
-    one, algorithms are tried too that are less accurate by so much. `growth` is the share of what they are by which the weights
-    may become larger. `moves` are what the search may do, of `MOVES`; with none of them the model stays as it is.
-    `device_profile` is the file in which `superopt profile` described a device that is not here: the model is optimized for it
-    by predicted times, nothing is measured, and what is given back gains more than the predictions may err by. With
-    `allow_contrib`, the result may have operators that ONNX Runtime alone knows (docs/contrib.md). `progress` is told where the
-    work stands.
+    one, algorithms are tried too that are less accurate. `growth` is the share of what they are by which the weights may become
+    larger (by default 3, but no more than 256 MiB, or 0.5 if that is more). `moves` are what the search may do, of `MOVES`;
+    with none of them the model stays as it is. `device_profile` is the file in which `superopt profile` described a device that
+    is not here: the model is optimized for it by predicted times, nothing is measured, and what is given back gains more than
+    the predictions may err by. With `allow_contrib`, the result may have operators that ONNX Runtime alone knows
+    (docs/contrib.md). `progress` is told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
@@ -157,7 +163,7 @@ def optimize(
     run = _Run(device, BUDGET[0] if budget is None else budget, seed, path, progress or silent, tolerance, growth, moves, fused)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
-            rules = admitted(load_rules(), tolerance)
+            rules = load_rules()
             loaded = load(model)
             if budget is None:
                 run.budget = min(max(BUDGET[0], A_NODE * count(loaded.model)), BUDGET[1])
@@ -177,9 +183,7 @@ def optimize(
             start = with_known_stored(loaded.model)
             with run.phase("forms"):
                 run.forms = run.written(start, original, Path(folder))
-            with run.phase("search"):
-                candidate = run.improved(start, rules)
-            candidate = run.accepted(start, candidate, original, Path(folder))
+            candidate = run.rewritten(start, rules, original, Path(folder))
     report = run.report(loaded, candidate, rules)
     evidence = run.evidence(loaded.model, rules, accepted=report.accepted)
     if isinstance(model, ModelProto):
@@ -198,7 +202,7 @@ class _Run:
     cache: Path
     listener: Listener
     tolerance: float
-    growth: float
+    growth: float | None
     moves: Sequence[str] = MOVES
     fused: Sequence[Rule] = ()
     forecaster: ForecastClock | None = None
@@ -247,42 +251,62 @@ class _Run:
         except (InvalidModelError, ShapeError):
             return ()
 
-    def improved(self, model: Model, rules: list[Rule]) -> Model:
-        """The model with every segment in the cheapest form that the search finds within the budget."""
-        weights = sum(t.nbytes for t in tensors(model))
-        times = Cache(self.cache)
-        clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
-        search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library(), self.fused)
-        islands = Chart(model).islands()
-        self.islands = len(islands), sum(len(i.nodes) for i in islands)
-        self.room = self.growth * weights + GROWTH_AT_LEAST
-        how: dict[str, Any] = {"budget": self.budget, "room": self.room, "runs": self.runs, "listener": self.listener}
-        best, *others = improvements(model, search, self.moves, **how)
-        self.searched, self.too_large = best.searched, best.too_large
-        self.stopped = "the budget is spent" if best.cut_short else self.stopped
-        self.passes, self.others = best.passes, [other.passes for other in others]
-        model = best.model
-        if self.forms:
-            self.passes = (*self.passes, written(whole(Chart(model), self.runs)))
-            model = spliced(model, self.passes[-1:])
-        if not self.fused:
-            chart = Chart(model)
-            self.forgone = search.forgone(whole(chart, self.runs))
-        times.close()
-        return model
-
-    def accepted(self, model: Model, candidate: Model, original: Loadable, folder: Path) -> Model:
-        """The first of the candidate, which takes all gains, and of models that take fewer, that passes the check and measures
-        faster; the last one tried where none does. What would be faster but for the noise is measured once more.
+    def rewritten(self, model: Model, rules: list[Rule], original: Loadable, folder: Path) -> Model:
+        """What is `accepted` of what the search finds; where that strays too far, and has algorithms less accurate than the
+        tolerance, of what it finds without these.
 
         Raises:
-            CheckFailedError: none passes the check.
+            CheckFailedError: nothing that was found passes the check.
+        """
+        tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
+        candidate, failed = self.accepted(model, self.improved(model, tried), original, folder)
+        every = (gain for passes in (self.passes, *self.others) for taken in passes for gain in taken)
+        doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
+        faster = self.compared is not None and self.compared.faster
+        if failed is not None and not faster and doubtful & {step.rule for gain in every for step in gain.found.steps}:
+            candidate, failed = self.accepted(model, self.improved(model, accurate), original, folder)
+        if failed is not None and self.compared is None:
+            raise failed
+        return candidate
+
+    def improved(self, model: Model, rules: list[Rule]) -> Model:
+        """The model with every segment in the cheapest form that the search finds within the budget."""
+        with self.phase("search"):
+            weights = sum(t.nbytes for t in tensors(model))
+            times = Cache(self.cache)
+            clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
+            search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library(), self.fused)
+            islands = Chart(model).islands()
+            self.islands = len(islands), sum(len(i.nodes) for i in islands)
+            share = min(GROWTH_OF_SMALL * weights, SMALL)
+            self.room = GROWTH_AT_LEAST + (max(GROWTH * weights, share) if self.growth is None else self.growth * weights)
+            how: dict[str, Any] = {"budget": self.budget, "room": self.room, "runs": self.runs, "listener": self.listener}
+            best, *others = improvements(model, search, self.moves, **how)
+            self.searched, self.too_large = best.searched, best.too_large
+            self.stopped = "the budget is spent" if best.cut_short else self.stopped
+            self.passes, self.others = best.passes, [other.passes for other in others]
+            model = best.model
+            if self.forms:
+                self.passes = (*self.passes, written(whole(Chart(model), self.runs)))
+                model = spliced(model, self.passes[-1:])
+            if not self.fused:
+                chart = Chart(model)
+                self.forgone = search.forgone(whole(chart, self.runs))
+            times.close()
+        return model
+
+    def accepted(
+        self, model: Model, candidate: Model, original: Loadable, folder: Path
+    ) -> tuple[Model, CheckFailedError | None]:
+        """The first of the candidate, which takes all gains, and of models that take fewer, that passes the check and measures
+        faster; the last one tried where none does. What would be faster but for the noise is measured once more. And why the
+        first that failed the check did.
         """
         failed: CheckFailedError | None = None
         every = selections(self.passes, self.forms, self.others)
         choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= self.room)
         for number, passes in enumerate(islice(choices, 1 + RETRIES)):
-            if self.seconds.get("check", 0.0) + self.measuring > RETRYING:
+            if number and self.seconds.get("check", 0.0) + self.measuring > RETRYING:
                 break
             candidate = spliced(model, passes) if number else candidate
             try:
@@ -298,10 +322,8 @@ class _Run:
             if self.compared is None or compared.faster:
                 self.compared, self.checked, self.taken = compared, checked, passes
             if compared.faster:
-                return candidate
-        if failed is not None and self.compared is None:
-            raise failed
-        return candidate
+                break
+        return candidate, failed
 
     def _judged(self, original: Loadable, rewritten: Loadable, seconds: float) -> Compared | Forecasts:
         """How the two models compare: measured, and once more where that may show more, or predicted for a device elsewhere."""

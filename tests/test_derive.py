@@ -157,6 +157,15 @@ def test_the_core_is_what_nothing_else_derives() -> None:
     assert all(set(chain.rules) <= {r.name for r in left} for chains in removed.values() for chain in chains)
 
 
+def test_a_search_has_the_same_scope_where_laws_that_it_cannot_meet_are_left_out() -> None:
+    rules = list(parse_rules(PIECES + SCALES))
+    without = {name: Laws([rule for rule in rules if rule.name != name]) for name in ("concat-columns", "sum", "back")}
+    scope = Laws(rules).scope(rules.index(next(rule for rule in rules if rule.name == "twice")))
+    again = {name: laws.scope(laws.labels.index("twice")) for name, laws in without.items()}
+    assert again["concat-columns"] == again["sum"] == scope
+    assert again["back"] != scope
+
+
 def test_workers_find_the_same_core() -> None:
     rules = parse_rules(SCALES)
     with ThreadPoolExecutor(1) as executor:

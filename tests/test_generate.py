@@ -29,7 +29,7 @@ from superopt.generate import Generation
 from superopt.graph import Term, variable, variables
 from superopt.job import code_version, content, merged
 from superopt.match import Binding, Pattern, instantiate
-from superopt.minimal import superfluous
+from superopt.minimal import derived, derived_widely, superfluous
 from superopt.prove.sample import instantiations
 from superopt.rule import Rule, parse_rule, parse_rules
 from superopt.text import Equation
@@ -230,10 +230,17 @@ def test_the_core_says_nothing_twice() -> None:
     )
     laws = [parse_rule(text) for text in texts]
     with Tasks() as tasks:
-        left_out, _ = superfluous(laws, 0, tasks, "")
+        left_out, _, _ = superfluous(laws, range(len(laws)), tasks, "", derived)
     assert [laws[i].name for i in left_out] == ["two", "three"]
     with Tasks() as tasks:
-        assert superfluous(laws, 3, tasks, "")[0] == []
+        assert superfluous(laws, [3], tasks, "", derived)[0] == []
+
+
+def test_what_saturates_apart_is_settled_and_what_reaches_a_limit_is_not() -> None:
+    laws = [parse_rule("twice: relu(relu(x)) => relu(x) for x[2]"), parse_rule("zero: relu(x) + y => x + y for x[2], y[2]")]
+    for search, settled in ((derived, []), (derived_widely, [0, 1])):
+        with Tasks() as tasks:
+            assert superfluous(laws, [0, 1], tasks, "", search)[:2] == ([], settled)
 
 
 def test_what_leaves_the_core_stays_where_a_search_gains_by_it() -> None:

@@ -18,13 +18,16 @@ import superopt
 from superopt import bilinear, cli
 from superopt.accuracy import admitted, growth
 from superopt.bilinear import Matrix, ToomCook
-from superopt.errors import ShapeError
+from superopt.errors import CheckFailedError, ShapeError
 from superopt.explore import defined
 from superopt.find.definitions import algorithms
 from superopt.graph import Sym, Term, at_least, same, size, variable
-from superopt.model.check import FACTOR
+from superopt.model.check import FACTOR, Check
 from superopt.model.compare import Comparison
+from superopt.model.everywhere import check_everywhere
 from superopt.model.lower import lower
+from superopt.model.save import parsed
+from superopt.model.session import Loadable
 from superopt.op import apply
 from superopt.prove.index import Attempt, prove_axiom
 from superopt.prove.sums import Known, Read, Summand
@@ -223,14 +226,32 @@ def _tile(root: Term) -> int:
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.parametrize(("tolerance", "used"), [(FACTOR, "by-2"), (100.0, "by-4")])
-def test_optimize_takes_what_the_tolerance_admits(tolerance: float, used: str) -> None:
+@pytest.mark.parametrize(("tolerance", "used"), [(1.0, "by-2"), (FACTOR, "by-4")])
+def test_optimize_tries_what_a_tolerance_may_admit(tolerance: float, used: str) -> None:
     report = superopt.optimize(convolutions(), budget=10.0, tolerance=tolerance).report
     assert report.accepted, report.reason
     assert {rule.name for rule in report.rules} == {used}
     assert report.rounding is not None
     assert report.rounding.tolerance == tolerance
     assert report.rounding.optimized <= tolerance * max(report.rounding.original, 16 * 2.0**-23)
+
+
+@pytest.mark.usefixtures("always")
+def test_what_strays_by_a_less_accurate_algorithm_is_searched_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def checked(original: Loadable, candidate: Loadable, *args: Any, **how: Any) -> Check:
+        if any(6 in tensor.dims for tensor in parsed(candidate).graph.initializer):
+            raise CheckFailedError("it strays")
+        return check_everywhere(original, candidate, *args, **how)
+
+    monkeypatch.setattr(FLOW, "written", lambda _: ())
+    monkeypatch.setattr(FLOW, "check_everywhere", checked)
+    report = superopt.optimize(convolutions(), budget=10.0).report
+    assert report.accepted, report.reason
+    assert {rule.name for rule in report.rules} == {"by-2"}
+    monkeypatch.setattr(FLOW, "load_rules", lambda: [BY_TILES[4]])
+    report = superopt.optimize(convolutions(), budget=10.0).report
+    assert not report.accepted
+    assert not report.rules
 
 
 @pytest.mark.usefixtures("always")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from superopt.errors import ShapeError
 from superopt.graph import Compare, Cond, Term, at_least, conjunction, same, subterms
@@ -26,6 +27,9 @@ from superopt.text import Equation
 
 LIMITS = Limits(rounds=12, terms=300, steps=5_000, growth=((0, 2), (2, 4), (4, 8), (8, 14)))
 COMPLETIONS = 12
+
+Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
+"""The operators that searches for derivations of a rule may use, and the labels of the laws that have these alone."""
 
 
 class Laws:
@@ -62,6 +66,14 @@ class Laws:
             new = (d.target_operators for p in near for d in self._directions(p) if d.inner <= operators)
             self._grown[operators] = operators.union(*new)
         return self._grown[operators]
+
+    def scope(self, position: int) -> Scope:
+        """What a search for a derivation of the rule at the position goes by: the same where laws beyond it come or go."""
+        own = {operators_of(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
+        return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))
+
+    def _within(self, operators: frozenset[str]) -> frozenset[str]:
+        return frozenset(label for label, own in zip(self.labels, self._operators, strict=True) if own <= operators)
 
     def directed(self, label: str) -> bool:
         """Whether the rule of this label says nothing of inputs on which its right side alone is defined."""
