@@ -14,6 +14,7 @@ from superopt.find.definitions import definitions
 from superopt.prove.derive import Laws, Scope, derivable
 from superopt.prove.derive_audit import opinion
 from superopt.prove.derive_chain import Chain
+from superopt.prove.derive_core import once
 from superopt.prove.derive_egglog import Outcome
 from superopt.rule import Rule, digest
 
@@ -28,6 +29,9 @@ class Verdict:
     settled: bool = False
 
 
+Owners: TypeAlias = "list[tuple[int | None, Rule]]"
+"""Laws, each with the place of the equality that it says."""
+Reading: TypeAlias = "Callable[[Sequence[Equality], Sequence[int]], Owners]"
 Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Verdict, ...], float]]"
 
 
@@ -40,31 +44,44 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
     made again. `version` says what results rest on.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
-    fixed = list(definitions().values())
     seconds = 0.0
     settled: dict[Search, set[int]] = {derived: set(), derived_widely: set()}
     scopes: dict[Search, dict[int, Scope]] = {derived: {}, derived_widely: {}}
 
-    def left(core: Sequence[int], search: Search) -> list[int]:
+    def left(core: Sequence[int], read: Reading, search: Search) -> list[int]:
         nonlocal seconds
-        laws = Laws([*fixed, *(replace(equalities[i].rule, name=f"equality-{i}") for i in core)])
-        scope = {i: laws.scope(position) for position, i in enumerate(core, len(fixed)) if i not in settled[search]}
-        asked = [p for p, i in enumerate(core, len(fixed)) if i in scope and scope[i] != scopes[search].get(i)]
+        owners = read(equalities, core)
+        laws = Laws([rule if i is None else replace(rule, name=f"equality-{i}") for i, rule in owners])
+        position = {i: p for p, (i, _) in enumerate(owners) if i is not None and i not in settled[search]}
+        scope = {i: laws.scope(p) for i, p in position.items()}
+        asked = [p for i, p in position.items() if scope[i] != scopes[search].get(i)]
         scopes[search] |= scope
         gone, stay, spent = superfluous(laws.rules, asked, tasks, version, search)
         seconds += spent
-        settled[search].update(core[position - len(fixed)] for position in stay)
-        return [i for position, i in enumerate(core, len(fixed)) if position not in gone]
+        settled[search].update(i for i, p in position.items() if p in stay)
+        return [i for i in core if position.get(i) not in gone]
 
     core: list[int] = []
     fewer = stored
     while fewer != core:
         core = fewer
-        fewer = left(core, derived)
+        fewer = left(core, with_definitions, derived)
         if fewer == core:
-            fewer = left(core, derived_widely)
+            fewer = left(core, as_stored, derived_widely)
     demotions = set(stored) - set(core)
     return [e.demoted() if i in demotions else e for i, e in enumerate(equalities)], seconds
+
+
+def with_definitions(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
+    """What composites are, and the equalities of the core."""
+    return [*((None, rule) for rule in definitions().values()), *((i, equalities[i].rule) for i in core)]
+
+
+def as_stored(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
+    """The rules of the core as they are stored, family by family, every equality once."""
+    stored = ((found, i) for i in core for found in equalities[i].rules)
+    owner = {found.rule: i for found, i in sorted(stored, key=lambda one: one[0].family)}
+    return [(owner[rule], rule) for rule in once(owner)]
 
 
 def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]) -> tuple[tuple[Verdict, ...], float]:

@@ -203,6 +203,22 @@ def test_the_few_laws_that_egglog_needs_are_searched_far_enough() -> None:
     assert {name for chain in said.chains for name in chain.rules} == {"absorbs", "shares", "chosen", "lesser", "greater"}
 
 
+def test_what_is_nothing_is_introduced_where_that_is_asked_for() -> None:
+    texts = (
+        "nothing: x - zeros(shape=x.shape) => x",
+        "turned: scale(y - x, factor=-1) => x - y",
+        "both: x - (y + z) => x - y - z",
+    )
+    laws = Laws([parse_rule(f"{text} for x[1, 2]{', y[1, 2]' * ('y' in text)}{', z[1, 2]' * ('z' in text)}") for text in texts])
+    rule = parse_rule("sum: scale(x + (y - z), factor=-1) => z - y - x for x[1, 2], y[1, 2], z[1, 2]")
+    assert derivable(rule, laws) is None
+    for without in laws.labels:
+        assert derivable(rule, laws.only({*laws.labels} - {without}, introducing=True)) is None
+    chains = derivable(rule, laws.only(laws.labels, introducing=True))
+    assert chains is not None
+    assert "nothing(x=" in "\n".join(chains[0].lines())
+
+
 def test_an_equality_is_an_instance_of_itself_whatever_quotients_and_products_say_of_sizes() -> None:
     group, scalar = parse_rules("""
 group:  scale(x, factor=2) => x + x

@@ -33,10 +33,14 @@ Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
 
 
 class Laws:
-    """Rules to derive from, read and prepared for matching as they are needed. `labels` tells apart rules of one name."""
+    """Rules to derive from, read and prepared for matching as they are needed. `labels` tells apart rules of one name.
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    Where they are `introducing`, one that says what a variable is is read from there, too: everything is `x - zeros`.
+    """
+
+    def __init__(self, rules: Sequence[Rule], *, introducing: bool = False) -> None:
         self.rules = tuple(rules)
+        self._introducing = introducing
         names = Counter(rule.name for rule in rules)
         self.labels = tuple(r.name if r.name and names[r.name] == 1 else f"{r.name}#{i}" for i, r in enumerate(self.rules))
         self._positions = {label: position for position, label in enumerate(self.labels)}
@@ -79,14 +83,16 @@ class Laws:
         """Whether the rule of this label says nothing of inputs on which its right side alone is defined."""
         return self.rules[self._positions[label]].statement.arrow == "=>"
 
-    def only(self, labels: Collection[str]) -> Laws:
+    def only(self, labels: Collection[str], *, introducing: bool = False) -> Laws:
         """The rules of these labels."""
-        return Laws([replace(r, name=name) for r, name in zip(self.rules, self.labels, strict=True) if name in labels])
+        own = [replace(r, name=name) for r, name in zip(self.rules, self.labels, strict=True) if name in labels]
+        return Laws(own, introducing=introducing)
 
     def _directions(self, position: int) -> tuple[Direction, ...]:
         if position not in self._read:
             parts = (part for equation in self.rules[position].equations for part in outputs(equation))
-            self._read[position] = tuple(d for part in parts for d in directions(self.labels[position], part))
+            label, introducing = self.labels[position], self._introducing
+            self._read[position] = tuple(d for part in parts for d in directions(label, part, introducing=introducing))
         return self._read[position]
 
 

@@ -31,7 +31,9 @@ WIDE = tuple(
     for steps in (100_000, 1_000_000)
     for growth in (((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)), ((6, 8), (12, 16), (20, 30)), ((20, 30),))
 )
-"""The searches with the few laws, one after the other: by little steps, by large ones, and with no regard to weight."""
+"""The searches with the few laws, one after the other: by little steps, by large ones, and with no regard to weight. Each is
+made once more with those laws that say what a variable is read from there, too.
+"""
 DRAWS = 24
 SEEDS = range(4)
 BATCH = 12
@@ -85,8 +87,8 @@ def opinion(laws: Laws, position: int, without: Collection[int] = ()) -> Opinion
         if said is not Outcome.JOINED:
             return Opinion(rule, said)
         needed |= dict.fromkeys(at_numbers.needed())
-    few = laws.only(needed)
-    chains = (derivable(rule, few, limits) for limits in WIDE)
+    ways = [laws.only(needed, introducing=introducing) for introducing in (False, True)]
+    chains = (derivable(rule, few, limits) for limits in WIDE for few in ways)
     return Opinion(rule, Outcome.JOINED, next((c for c in chains if c is not None), None))
 
 

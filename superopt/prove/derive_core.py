@@ -8,10 +8,10 @@ same rules always have the same core, and any number of workers finds it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 
-from superopt.graph import operators, variables
+from superopt.graph import operators, subterms, variables
 from superopt.prove.derive import LIMITS, Laws, derivable
 from superopt.prove.derive_chain import Chain
 from superopt.prove.saturate import Limits
@@ -44,6 +44,28 @@ def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: Lim
     stale = [p for p, chains in removed.items() if any(position[name] in removed for c in chains for name in c.rules)]
     again = _tried(laws, [(p, frozenset(removed)) for p in stale], executor, limits)
     return {p: again.get(p, removed[p]) for p in sorted(removed)}
+
+
+def once(rules: Iterable[Rule]) -> list[Rule]:
+    """Every equality once: of rules that say it in two directions, the more general one."""
+    found: dict[frozenset[tuple[str, ...]], list[Rule]] = {}
+    for rule in rules:
+        same = found.setdefault(_sides(rule), [])
+        if not any(_says(one, rule) for one in same):
+            same[:] = [*(one for one in same if not _says(rule, one)), rule]
+    return [rule for same in found.values() for rule in same]
+
+
+def _sides(rule: Rule) -> frozenset[tuple[str, ...]]:
+    """The operators of either side, whichever is the left one."""
+    equation = rule.equations[0]
+    return frozenset(tuple(sorted(t.op for t in subterms(*roots) if t.args)) for roots in (equation.left, equation.right))
+
+
+def _says(one: Rule, other: Rule) -> bool:
+    """Whether the other rule is an instance of the one, read from either side."""
+    chains = derivable(other, Laws([one]))
+    return chains is not None and all(len(chain.steps) == len(chain.outputs) for chain in chains)
 
 
 def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:

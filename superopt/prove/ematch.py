@@ -60,14 +60,24 @@ class Direction:
         )
         return source, target
 
-    @functools.cached_property
+    @property
     def usable(self) -> bool:
         """Whether the source determines everything the target mentions, and is more than a variable."""
+        return self.determined and not self.source.is_variable
+
+    @property
+    def introduces(self) -> bool:
+        """Whether the source is a variable, and determines everything the target mentions: `x` is `x - zeros`."""
+        return self.determined and self.source.is_variable
+
+    @functools.cached_property
+    def determined(self) -> bool:
+        """Whether the source determines everything the target mentions."""
         known = {t.name for t in subterms(self.source) if t.is_variable}
         needed = {t.name for t in subterms(self.target) if t.is_variable}
         symbols = {a for a in attribute_atoms(self.source) if isinstance(a, Sym)}
         wanted = {a for a in attribute_atoms(self.target) if isinstance(a, Sym)}
-        return not self.source.is_variable and needed <= known and wanted <= symbols
+        return needed <= known and wanted <= symbols
 
 
 def _share(root: Term) -> tuple[int, Counter[str]]:
@@ -84,11 +94,11 @@ def _share(root: Term) -> tuple[int, Counter[str]]:
     return operators, uses
 
 
-def directions(axiom: str, equation: Equation) -> list[Direction]:
-    """The usable readings of an axiom with one output."""
+def directions(axiom: str, equation: Equation, *, introducing: bool = False) -> list[Direction]:
+    """The usable readings of an axiom with one output; `introducing` ones, too, if asked for."""
     (left,), (right,) = equation.left, equation.right
     both = (Direction(axiom, equation, left, right), Direction(axiom, equation, right, left))
-    return [d for d in both if d.usable]
+    return [d for d in both if d.usable or (introducing and d.introduces)]
 
 
 class Matcher:
@@ -105,6 +115,11 @@ class Matcher:
 
     def matches(self, pattern: Term) -> Iterator[Binding]:
         """Everything the pattern stands for anywhere, attributes solved; a sum or product may match a part of one."""
+        if pattern.is_variable:
+            nodes = (node for found in list(self.closure.by_operator.values()) for node in found if node.rank == pattern.rank)
+            for root in dict.fromkeys(map(self.closure.find, nodes)):
+                yield from self._class(pattern, root, EMPTY)
+            return
         commutative = operator(pattern.op).commutative
         for node in self.closure.by_operator.get(pattern.op, ()):
             if node.rank == pattern.rank and self.closure.canonical(node):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from superopt.errors import ShapeError
-from superopt.graph import Term, substitute_cond, subterms
+from superopt.graph import VARIABLE, Term, substitute_cond, subterms
 from superopt.match import Binding, instantiate
 from superopt.op import apply, operator
 from superopt.outline import outlines
@@ -152,7 +152,7 @@ class Saturation:
     def _matches(self) -> Iterator[tuple[Direction, Binding]]:
         present = self.closure.by_operator
         ranks = {(t.op, t.rank): None for terms in present.values() for t in terms}
-        for place in ranks:
+        for place in ranks | {(VARIABLE, rank): None for _, rank in ranks}:
             for direction in self.laws.get(place, ()):
                 if direction.inner <= present.keys() and direction.target_operators <= self.allowed:
                     for found in self.matcher.matches(direction.source):
