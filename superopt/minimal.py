@@ -12,7 +12,7 @@ from superopt.discovery import Equality
 from superopt.execute import Tasks, digest_of
 from superopt.find.definitions import definitions
 from superopt.prove.derive import Laws, Scope, derivable
-from superopt.prove.derive_audit import opinion
+from superopt.prove.derive_audit import Opinion, opinion
 from superopt.prove.derive_chain import Chain
 from superopt.prove.derive_core import once
 from superopt.prove.derive_egglog import Outcome
@@ -23,10 +23,10 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a law follows from others: by which of them, if so; if not, whether fewer of them are known to say the same."""
+    """Whether a law follows from others: by which of them, if so; if not, what egglog says of that where it was asked."""
 
     support: frozenset[str] | None
-    settled: bool = False
+    outcome: Outcome | None = None
 
 
 Owners: TypeAlias = "list[tuple[int | None, Rule]]"
@@ -40,34 +40,36 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
 
     Only what is stored, as a rule in one direction at least, may derive anything. The fewer laws there are, the further a
     search comes within its limits, so what is left is gone through again until nothing leaves it: first with narrow limits,
-    then, of that which egglog derives at numbers, with wide ones. A search that would meet the laws that it met before is not
-    made again. `version` says what results rest on.
+    then, of that which egglog derives at numbers, with wide ones, and where these do not suffice with other few laws. A search
+    that would meet the laws that it met before is not made again. `version` says what results rest on.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     seconds = 0.0
-    settled: dict[Search, set[int]] = {derived: set(), derived_widely: set()}
-    scopes: dict[Search, dict[int, Scope]] = {derived: {}, derived_widely: {}}
+    scopes: dict[Search, dict[int, Scope]] = {search: {} for search in (derived, derived_widely, derived_stubbornly)}
+    said: dict[int, Outcome | None] = {}
 
-    def left(core: Sequence[int], read: Reading, search: Search) -> list[int]:
+    def left(core: Sequence[int], read: Reading, search: Search, wanted: Callable[[int], bool]) -> list[int]:
         nonlocal seconds
         owners = read(equalities, core)
         laws = Laws([rule if i is None else replace(rule, name=f"equality-{i}") for i, rule in owners])
-        position = {i: p for p, (i, _) in enumerate(owners) if i is not None and i not in settled[search]}
+        position = {i: p for p, (i, _) in enumerate(owners) if i is not None and wanted(i)}
         scope = {i: laws.scope(p) for i, p in position.items()}
-        asked = [p for i, p in position.items() if scope[i] != scopes[search].get(i)]
+        asked = {p: i for i, p in position.items() if scope[i] != scopes[search].get(i)}
         scopes[search] |= scope
-        gone, stay, spent = superfluous(laws.rules, asked, tasks, version, search)
+        gone, verdicts, spent = superfluous(laws.rules, [*asked], tasks, version, search)
         seconds += spent
-        settled[search].update(i for i, p in position.items() if p in stay)
+        said.update((asked[p], verdict.outcome) for p, verdict in verdicts.items() if verdict.outcome is not None)
         return [i for i in core if position.get(i) not in gone]
 
     core: list[int] = []
     fewer = stored
     while fewer != core:
         core = fewer
-        fewer = left(core, with_definitions, derived)
+        fewer = left(core, with_definitions, derived, lambda _: True)
+        if fewer == core:  # what saturates apart does so by fewer laws, too
+            fewer = left(core, as_stored, derived_widely, lambda i: said.get(i) is not Outcome.APART)
         if fewer == core:
-            fewer = left(core, as_stored, derived_widely)
+            fewer = left(core, as_stored, derived_stubbornly, lambda i: said.get(i) is Outcome.JOINED)
     demotions = set(stored) - set(core)
     return [e.demoted() if i in demotions else e for i, e in enumerate(equalities)], seconds
 
@@ -96,13 +98,19 @@ def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[
 def derived_widely(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Verdict, ...], float]:
-    """As `derived`, with wide limits, of what egglog derives at several instances. What saturates apart is settled."""
+    """As `derived`, with wide limits, of what egglog derives at several instances."""
+    return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without, orders=1)))
 
-    def search(every: Laws, at: int) -> Verdict:
-        said = opinion(every, at, without)
-        return Verdict(_names(said.chains), said.outcome is Outcome.APART)
 
-    return _searched(laws, positions, search)
+def derived_stubbornly(
+    laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
+) -> tuple[tuple[Verdict, ...], float]:
+    """As `derived_widely`, with other few laws where those that come first do not suffice."""
+    return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without)))
+
+
+def _verdict(said: Opinion) -> Verdict:
+    return Verdict(_names(said.chains), said.outcome)
 
 
 def _names(chains: Sequence[Chain] | None) -> frozenset[str] | None:
@@ -119,9 +127,9 @@ def _searched(
 
 def superfluous(
     laws: Sequence[Rule], asked: Sequence[int], tasks: Tasks, version: str, search: Search
-) -> tuple[list[int], list[int], float]:
+) -> tuple[list[int], dict[int, Verdict], float]:
     """Of the positions asked for, those of laws that the rest derives, the latest first, each left out for those before it;
-    those that are settled; and seconds of tasks.
+    what was found for each; and seconds of tasks.
 
     Names are unique.
     """
@@ -142,4 +150,4 @@ def superfluous(
             support = search(laws, [position], gone)[0][0].support
         if support is not None:
             gone.append(position)
-    return gone, [position for position, verdict in found.items() if verdict.settled], seconds
+    return gone, found, seconds

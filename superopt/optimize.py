@@ -56,8 +56,10 @@ LEEWAY = 4.0
 """How much further than the tolerance an algorithm's error may typically grow for it to be tried: it is one operator of many,
 whose errors add up, and what became of all of them is measured.
 """
-BUDGET, A_NODE = (15.0, 30.0), 0.1
-"""Seconds that a search takes at least and at most where it is left to the model's size, and for each of its nodes."""
+BUDGET, A_NODE, A_SECOND = (15.0, 30.0), 0.1, 100.0
+"""Seconds that a search takes at least and at most where it is left to the model, for each of its nodes, and for each second
+that it runs.
+"""
 COMPARING, WRITING = 7.0, 2.0
 """Seconds that the last comparison takes, and that of the nodes that lowering writes with the original's."""
 RETRIES, RETRYING = 3, 10.0
@@ -126,10 +128,10 @@ def optimize(
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
     given is left unchanged. `provider` is "cpu" or "cuda", `threads` the CPU threads of its sessions, `budget` the seconds that
-    the search may take (checking and comparing come on top; by default 15, and up to 30 for a model of several hundred nodes),
-    `seed` that of every random choice. `cache` is the file that keeps
-    measured times, in the user's cache folder by default. With `tune`, sessions of the model are first measured without each of
-    ONNX Runtime's own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
+    the search may take (checking and comparing come on top; by default 15, and up to 30 for a model of several hundred nodes or
+    one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times, in the user's
+    cache folder by default. With `tune`, sessions of the model are first measured without each of ONNX Runtime's own optimizers
+    that has an effect on it, and what is better off without some is optimized for such sessions.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate. `growth` is the share of what they are by which the weights may become
     larger (by default 3, but no more than 256 MiB, or 0.5 if that is more). `moves` are what the search may do, of `MOVES`;
@@ -165,11 +167,12 @@ def optimize(
         with run.phase("load"):
             rules = load_rules()
             loaded = load(model)
-            if budget is None:
-                run.budget = min(max(BUDGET[0], A_NODE * count(loaded.model)), BUDGET[1])
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
-            run.refused, run.short = first_run(original, loaded, run.device, run.sizings)
+            first = first_run(original, loaded, run.device, run.sizings)
+            run.refused, run.short = first.refused, first.short
+            if budget is None:
+                run.budget = min(max(BUDGET[0], A_NODE * count(loaded.model), A_SECOND * first.seconds), BUDGET[1])
             if prices is not None:
                 weights = sum(t.nbytes for t in tensors(loaded.model))
                 run.forecaster = ForecastClock(device, prices, resident=weights)

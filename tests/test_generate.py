@@ -29,7 +29,8 @@ from superopt.generate import Generation
 from superopt.graph import Term, variable, variables
 from superopt.job import code_version, content, merged
 from superopt.match import Binding, Pattern, instantiate
-from superopt.minimal import derived, derived_widely, superfluous
+from superopt.minimal import Verdict, derived, derived_stubbornly, derived_widely, superfluous
+from superopt.prove.derive_egglog import Outcome
 from superopt.prove.sample import instantiations
 from superopt.rule import Rule, parse_rule, parse_rules
 from superopt.text import Equation
@@ -236,11 +237,13 @@ def test_the_core_says_nothing_twice() -> None:
         assert superfluous(laws, [3], tasks, "", derived)[0] == []
 
 
-def test_what_saturates_apart_is_settled_and_what_reaches_a_limit_is_not() -> None:
+def test_what_egglog_says_of_a_law_is_known() -> None:
     laws = [parse_rule("twice: relu(relu(x)) => relu(x) for x[2]"), parse_rule("zero: relu(x) + y => x + y for x[2], y[2]")]
-    for search, settled in ((derived, []), (derived_widely, [0, 1])):
+    for search, outcome in ((derived, None), (derived_widely, Outcome.APART), (derived_stubbornly, Outcome.APART)):
         with Tasks() as tasks:
-            assert superfluous(laws, [0, 1], tasks, "", search)[:2] == ([], settled)
+            gone, verdicts, _ = superfluous(laws, [0, 1], tasks, "", search)
+        assert gone == []
+        assert verdicts == {0: Verdict(None, outcome), 1: Verdict(None, outcome)}
 
 
 def test_what_leaves_the_core_stays_where_a_search_gains_by_it() -> None:

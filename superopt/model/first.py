@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from superopt.errors import InvalidModelError
 from superopt.model.check import index_bounds
@@ -13,9 +14,19 @@ from superopt.model.save import parsed
 from superopt.model.session import Device, Loadable, Session, random_inputs
 
 
-def first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing]) -> tuple[str, bool]:
-    """Why the model cannot be run on inputs that are drawn, where it cannot (then nothing could be checked); and whether its
-    nodes are short.
+@dataclass(frozen=True)
+class FirstRun:
+    """Why the model cannot be run on inputs that are drawn, where it cannot (then nothing could be checked); the seconds that
+    it takes, at all sizes that matter, and whether its nodes are short.
+    """
+
+    refused: str = ""
+    seconds: float = 0.0
+    short: bool = False
+
+
+def first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing]) -> FirstRun:
+    """What a first run tells.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load it, or run it at sizes that can be chosen; with the model's name.
@@ -30,13 +41,13 @@ def first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Seque
         try:
             feeds = random_inputs(session.inputs, sizes=sizing.numbers, high=bounds)
         except InvalidModelError as error:
-            return str(error), False
+            return FirstRun(str(error))
         try:
             run = session.ready(feeds)
             seconds += min(run.seconds(1) for _ in range(3))
         except InvalidModelError as error:
             if not sizing.numbers:
-                return str(error), False
+                return FirstRun(str(error))
             why = f"it does not run at {sizing}, so other sizes are needed ({error})"
             raise InvalidModelError(f"{loaded.label}: {why}") from error
-    return "", seconds < SHORT * len(sizings) * len(loaded.model.graph)
+    return FirstRun("", seconds, seconds < SHORT * len(sizings) * len(loaded.model.graph))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -34,6 +35,8 @@ WIDE = tuple(
 """The searches with the few laws, one after the other: by little steps, by large ones, and with no regard to weight. Each is
 made once more with those laws that say what a variable is read from there, too.
 """
+Order: TypeAlias = "Callable[[list[str]], list[str]]"
+ORDERS: tuple[Order, ...] = (list, lambda labels: labels[::-1], lambda labels: labels[::2] + labels[1::2])
 DRAWS = 24
 SEEDS = range(4)
 BATCH = 12
@@ -70,26 +73,39 @@ def _batch(stated: Stated, positions: Sequence[int]) -> list[Opinion]:
     return [opinion(laws, position) for position in positions]
 
 
-def opinion(laws: Laws, position: int, without: Collection[int] = ()) -> Opinion:
+def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders: int = len(ORDERS)) -> Opinion:
     """On the law at the position, given the others, but for those at `without`; one choice of ranks at which its sides stay
-    apart settles it.
+    apart settles it. Few laws are looked for in so many orders, for a search may get there by some and not by others.
     """
     rule, left_out = laws.rules[position], {position, *without}
+    for order in ORDERS[:orders]:
+        needed = _few(rule, laws, left_out, order)
+        if isinstance(needed, Outcome):
+            return Opinion(rule, needed)
+        ways = [laws.only(needed, introducing=introducing) for introducing in (False, True)]
+        chains = (derivable(rule, few, limits) for limits in WIDE for few in ways)
+        if (found := next((c for c in chains if c is not None), None)) is not None:
+            return Opinion(rule, Outcome.JOINED, found)
+    return Opinion(rule, Outcome.JOINED)
+
+
+def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Collection[str] | Outcome:
+    """Labels of the laws that join the rule's sides, and that none can be spared of, looked for in this order; what becomes of
+    the sides where they are not joined.
+    """
     needed: dict[str, None] = {}
     for equation in rule.equations:
         try:
             at_numbers = Numbers.of(equation, laws, left_out)
         except InstantiationError:
-            return Opinion(rule, Outcome.LIMIT)
+            return Outcome.LIMIT
         if needed and at_numbers.outcome(needed) is Outcome.JOINED:
             continue
         said = at_numbers.outcome()
         if said is not Outcome.JOINED:
-            return Opinion(rule, said)
-        needed |= dict.fromkeys(at_numbers.needed())
-    ways = [laws.only(needed, introducing=introducing) for introducing in (False, True)]
-    chains = (derivable(rule, few, limits) for limits in WIDE for few in ways)
-    return Opinion(rule, Outcome.JOINED, next((c for c in chains if c is not None), None))
+            return said
+        needed |= dict.fromkeys(at_numbers.needed(order))
+    return needed
 
 
 @dataclass(frozen=True)
@@ -126,9 +142,11 @@ class Numbers:
                 return found
         return Outcome.JOINED
 
-    def needed(self) -> list[str]:
-        """Labels of laws that join the sides, all of them, if every law does; without any one of them they do not."""
-        labels = list(dict.fromkeys(d.axiom for d in self.readings))
+    def needed(self, order: Order = list) -> list[str]:
+        """Labels of laws that join the sides, all of them, if every law does; without any one of them they do not. Which ones
+        depends on the order.
+        """
+        labels = order([*dict.fromkeys(d.axiom for d in self.readings)])
         return least(labels, lambda some: self.outcome(frozenset(some)) is Outcome.JOINED)
 
 
