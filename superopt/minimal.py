@@ -46,7 +46,7 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     seconds = 0.0
     scopes: dict[Search, dict[int, Scope]] = {search: {} for search in (derived, derived_widely, derived_stubbornly)}
-    said: dict[int, Outcome | None] = {}
+    said: dict[int, Outcome] = {}
 
     def left(core: Sequence[int], read: Reading, search: Search, wanted: Callable[[int], bool]) -> list[int]:
         nonlocal seconds

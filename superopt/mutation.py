@@ -48,6 +48,8 @@ ROUGH = 0.05
 """The relative error of a glance."""
 WORTH = 0.03
 """The part of a program's time that a mutant must save for its weights to be solved for, by a glance and by measurement."""
+ENUMERATING = 2 / 3
+"""The share of the time after which no mutants are enumerated: what rules make of programs is surer to gain."""
 MOST_REPAIRS = 8
 """Corrected mutants of one operator that are tried in its place, those first that take the least time by themselves."""
 
@@ -111,12 +113,12 @@ def search_mutants(
 
     All programs are looked up before mutants of any are enumerated: of one for which the `memory` or one of the `partial` rules
     has a repair, none are. By rules, programs come first that take long. By enumeration, those do that take the most times what
-    arithmetic and traffic alone would take: where a kernel is near that, no other form gains much; each may take a share of the
-    time that is left, half of it by that ratio, half equally. `rules` are left to the other passes, but for their algorithms.
-    Weights grow by no more than the limits allow. `glance` measures roughly, and faster. All that there is to find of a program
-    is kept in `memory`, which has nothing of other devices in it, and taken from there. `tally` counts.
+    arithmetic and traffic alone would take: where a kernel is near that, no other form gains much; each may take a share of
+    what is left of two thirds of the time, half of it by that ratio, half equally. `rules` are left to other passes, but for
+    their algorithms. Weights grow by no more than the limits allow. `glance` measures roughly, and faster. All that there is to
+    find of a program is kept in `memory`, which has nothing of other devices in it, and taken from there. `tally` counts.
     """
-    within = limits or Limits()
+    within, began = limits or Limits(), time.monotonic()
     deadline, most = within.deadline, weight_elements(start) + within.growth
     bench = _Bench(rules, partial, estimate, measure, glance or measure, memory, tally or Tally())
     state, steps, looked = start, list[Step](), set[Term]()
@@ -134,6 +136,7 @@ def search_mutants(
         return found
 
     for asked, repairs_of in (([*kept], lambda p, _: kept[p]), (longest, by_rules), (others, bench.enumerated)):
+        deadline = began + ENUMERATING * (within.deadline - began) if asked is others else within.deadline
         while asked and (now := time.monotonic()) < deadline:
             share = (ratios[asked[0]] / sum(ratios[p] for p in asked) + 1 / len(asked)) / 2 if asked is others else 1.0
             program = asked.pop(0)

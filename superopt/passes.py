@@ -24,7 +24,7 @@ from superopt.selection import affordable, spliced
 
 MUTANTS = "mutants"
 RULES = {"sweeps": 0.6, "windows": 0.25, "windows between": 0.15}
-FIRST = {MUTANTS: 0.4, **RULES}
+FIRST = {MUTANTS: 0.6, **RULES}
 LAST = {**RULES, MUTANTS: 0.15}
 """The passes of each order, and how the time is shared: what one does not take is for those after it."""
 

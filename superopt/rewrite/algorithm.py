@@ -1,17 +1,20 @@
-"""Which operators of an island are computed by another algorithm: each where that measures faster, one after the other.
+"""Which operators of an island are computed by another algorithm: each where that measures faster.
 
 An algorithm in an operator's place changes nothing around it, so places are decided by themselves; what all of them together
-would do to a state need not be looked at. Equal operators on operands of equal shapes are decided together, and one by one
-where that does not pay. Where the estimate promises most is tried first, there by the algorithm that it prefers.
+would do to a state need not be looked at. Operators are measured on variables first, equal ones on operands of equal shapes
+once, those first for which the estimate promises most, and by the algorithm that it prefers. All that gain so are taken
+together, as far as weights may grow; where the whole does not gain by that, they are tried in it one kind after the other, and
+one by one where a kind does not pay.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from superopt.graph import Term
+from superopt.graph import Term, variable
+from superopt.op import rebuild
 from superopt.rewrite.apply import State, Step, computed
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import weight_elements
@@ -21,7 +24,7 @@ from superopt.rewrite.sweeper import rebuilt
 
 @dataclass(frozen=True)
 class Place:
-    """A term, the rule by which it is computed in another way, that way, and the estimated seconds that it saves."""
+    """A term, the rule by which it is computed in another way, that way, and the seconds that it saves, as far as is known."""
 
     term: Term
     rule: str
@@ -33,45 +36,96 @@ class Place:
         """What places have in common whose kernels are the same."""
         return self.rule, self.term.op, self.term.attributes, tuple(arg.shape for arg in self.term.args)
 
+    @property
+    def weights(self) -> float:
+        """By how many elements weights grow."""
+        return weight_elements((self.other,)) - weight_elements((self.term,))
+
+    def alone(self) -> tuple[State, State]:
+        """The operator on variables, and that way to compute it."""
+        names = ((arg, f"{'w' if arg.constant else 'x'}{i}") for i, arg in enumerate(dict.fromkeys(self.term.args)))
+        operands = {arg: variable(name, arg.shape, constant=arg.constant) for arg, name in names}
+        return (rebuild(self.term, operands),), (rebuild(self.other, operands),)
+
 
 def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits) -> Found:
     """What was found, with operators computed by those of the rule set's algorithms that measure faster in their places, as
     long as weights grow by no more than the limits allow.
     """
-    start, cost = found.outputs, found.after
-    most = weight_elements(found.outputs) + limits.growth
-    state, wanted, steps, tried = start, dict[Term, Term](), list[Step](), 0
-    before = rebuilt(start, {}) or {}
     alike: dict[Hashable, list[Place]] = {}
-    for place in places(start, rules, estimate):
+    for place in places(found.outputs, rules, estimate):
         alike.setdefault(place.kind, []).append(place)
-    waiting = sorted(alike.values(), key=lambda group: -sum(place.gain for place in group))
-    while waiting:
+    kinds, paying = sorted(alike.values(), key=lambda kind: -sum(place.gain for place in kind)), list[list[Place]]()
+    for kind in kinds:
         if time.monotonic() >= limits.deadline:
             found = replace(found, stopped=OUT_OF_TIME)
             break
-        group = waiting.pop(0)
-        done = rebuilt(start, {**wanted, **{place.term: place.other for place in group}})
-        if done is None:
-            continue
-        trial = tuple(done[root] for root in start)
-        if weight_elements(trial) > most:
-            waiting += [[place] for place in group if len(group) > 1]
-            continue
-        after, tried = measure(trial), tried + 1
-        if after < cost:
-            for place in group:
-                wanted[place.term] = place.other
-                then = rebuilt(start, wanted) or {}
-                steps.append(Step(place.rule, (before.get(place.term, place.term),), (then[place.term],)))
-                before = then
-            state, cost = trial, after
-        elif len(group) > 1:
-            waiting += [[place] for place in group]
-    expanded = found.expanded + tried
-    if cost >= found.after * (1 - NOISE):
-        return replace(found, expanded=expanded)
-    return replace(found, outputs=state, steps=(*found.steps, *steps), after=cost, expanded=expanded)
+        own, other = map(measure, kind[0].alone())
+        if other < own:
+            paying.append([replace(place, gain=own - other) for place in kind])
+    if not paying:
+        return found
+    taking = _Taking(found, measure, weight_elements(found.outputs) + limits.growth)
+    taking.together(paying)
+    if not taking.steps:
+        taking.one_by_one(paying, limits.deadline)
+    return taking.found()
+
+
+class _Taking:
+    """The algorithms that are taken on the way from what was found; weights have no more elements than `most`."""
+
+    def __init__(self, found: Found, measure: Cost, most: float) -> None:
+        self.start, self.measure, self.most = found, measure, most
+        self.state, self.cost = found.outputs, found.after
+        self.wanted: dict[Term, Term] = {}
+        self.steps: list[Step] = []
+        self.tried = 0
+
+    def together(self, kinds: Sequence[Sequence[Place]]) -> None:
+        """As many places of these kinds as there is room for, those first that gain most for it, if the whole gains by them."""
+        places = [place for kind in kinds for place in kind]
+        room, chosen = self.most - weight_elements(self.state), list[Place]()
+        for place in sorted(places, key=lambda place: -place.gain / max(place.weights, 1.0)):
+            if place.weights <= room:
+                room -= place.weights
+                chosen.append(place)
+        self._take(chosen)
+
+    def one_by_one(self, kinds: Sequence[Sequence[Place]], deadline: float) -> None:
+        """Kind after kind, where the whole gains by it, and place after place of those that do not pay or have no room."""
+        waiting = [*kinds]
+        while waiting and time.monotonic() < deadline:
+            kind = waiting.pop(0)
+            if not self._take(kind) and len(kind) > 1:
+                waiting += [[place] for place in kind]
+        if waiting:
+            self.start = replace(self.start, stopped=OUT_OF_TIME)
+
+    def _take(self, places: Sequence[Place]) -> bool:
+        done = rebuilt(self.start.outputs, {**self.wanted, **{place.term: place.other for place in places}})
+        trial = None if done is None else tuple(done[root] for root in self.start.outputs)
+        if not places or trial is None or weight_elements(trial) > self.most:
+            return False
+        self.tried += 1
+        after = self.measure(trial)
+        if after >= self.cost:
+            return False
+        for place in places:
+            before = rebuilt(self.start.outputs, self.wanted) or {}
+            self.wanted[place.term] = place.other
+            then = rebuilt(self.start.outputs, self.wanted) or {}
+            self.steps.append(Step(place.rule, (before.get(place.term, place.term),), (then[place.term],)))
+        self.state, self.cost = trial, after
+        return True
+
+    def found(self) -> Found:
+        """What was found with them, if it gains beyond the noise."""
+        expanded = self.start.expanded + self.tried
+        if self.cost >= self.start.after * (1 - NOISE):
+            return replace(self.start, expanded=expanded)
+        steps = (*self.start.steps, *self.steps)
+        return replace(self.start, outputs=self.state, steps=steps, after=self.cost, expanded=expanded)
 
 
 def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:
