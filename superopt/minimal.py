@@ -18,7 +18,8 @@ from superopt.prove.derive_core import once
 from superopt.prove.derive_egglog import Outcome
 from superopt.rule import Rule, digest
 
-BATCH = 32
+BATCH, BATCHES = 32, 16
+"""Laws of one task at most, and tasks at least, as far as there are laws: some take long."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,8 @@ def superfluous(
     Names are unique.
     """
     key = digest_of(version, search.__name__, *map(digest, laws))
-    batches = [asked[first : first + BATCH] for first in range(0, len(asked), BATCH)]
+    size = max(1, min(BATCH, len(asked) // BATCHES))
+    batches = [asked[first : first + size] for first in range(0, len(asked), size)]
     for number, positions in enumerate(batches):
         tasks.start(str(number), digest_of(key, *positions), search, laws, positions, ())
     found: dict[int, Verdict] = {}
