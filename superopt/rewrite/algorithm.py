@@ -111,11 +111,12 @@ class _Taking:
         after = self.measure(trial)
         if after >= self.cost:
             return False
+        before = rebuilt(self.start.outputs, self.wanted) or {}
         for place in places:
-            before = rebuilt(self.start.outputs, self.wanted) or {}
             self.wanted[place.term] = place.other
             then = rebuilt(self.start.outputs, self.wanted) or {}
             self.steps.append(Step(place.rule, (before.get(place.term, place.term),), (then[place.term],)))
+            before = then
         self.state, self.cost = trial, after
         return True
 
