@@ -55,6 +55,12 @@ class UnreadableRulesError(SuperoptError):
     exit_code = 18
 
 
+class EgglogMissingError(SuperoptError):
+    """egglog, which only the generation of rules needs, is not installed."""
+
+    exit_code = 19
+
+
 class ModelNotFoundError(SuperoptError):
     """The model file, or the external data it names, is missing."""
 

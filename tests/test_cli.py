@@ -125,6 +125,13 @@ def test_no_runtime_installed(source: Path, target: Path) -> None:
     assert target.read_bytes() == BEFORE
 
 
+def test_no_egglog_installed(tmp_path: Path) -> None:
+    finished = command("generate", "--output", tmp_path / "rules", setup="import sys; sys.modules['egglog'] = None")
+    assert finished.returncode == errors.EgglogMissingError.exit_code
+    assert finished.stderr.splitlines()[-1] == "superopt: egglog is not installed: pip install 'superopt[generate]'"
+    assert not (tmp_path / "rules").exists()
+
+
 def test_a_failed_check_leaves_the_target(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
 ) -> None:

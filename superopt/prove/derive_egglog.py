@@ -6,6 +6,9 @@ asks them for its conditions.
 
 What joins here may do so by a coincidence of the numbers; that is why two instances are asked for. What saturates apart is
 decided: at these numbers no use of the rules, however long, leads from one side to the other by the operators they were given.
+
+Raises:
+    EgglogMissingError: on import, egglog is not installed; nothing else of superopt needs it.
 """
 
 from __future__ import annotations
@@ -15,9 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 
-from egglog.bindings import EggSmolError, EGraph, PrintAllFunctionsSize
-
-from superopt.errors import ShapeError
+from superopt.errors import EgglogMissingError, ShapeError
 from superopt.graph import (
     AllOf,
     AnyOf,
@@ -42,6 +43,11 @@ from superopt.op import Operator, apply, operator
 from superopt.prove.ematch import Direction
 from superopt.prove.instance import Instance
 from superopt.text import Equation
+
+try:
+    from egglog.bindings import EggSmolError, EGraph, PrintAllFunctionsSize
+except ImportError as error:
+    raise EgglogMissingError("egglog is not installed: pip install 'superopt[generate]'") from error
 
 ROUNDS = 12
 SIZE = 6_000
