@@ -17,14 +17,15 @@ from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
 from superopt.figures import environment, prediction, reason, rounding, timing, tuned
 from superopt.fusion import fusions
+from superopt.judge import COMPARING, Judge
 from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check, index_bounds
 from superopt.model.compare import RESIDENT
 from superopt.model.dimensions import Sizing, other_sizings, representative
-from superopt.model.everywhere import Compared, check_everywhere, compare_once
-from superopt.model.first import first_run
-from superopt.model.forecast import ForecastClock, Forecasts, forecast_everywhere, unpriced
+from superopt.model.everywhere import Compared
+from superopt.model.first import first_once
+from superopt.model.forecast import ForecastClock, Forecasts, unpriced
 from superopt.model.islands import Chart
 from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, ModelProto, as_proto, count, load, opset_of, tensors
@@ -60,11 +61,10 @@ BUDGET, A_NODE, A_SECOND = (15.0, 30.0), 0.1, 120.0
 """Seconds that a search takes at least and at most where it is left to the model, for each of its nodes, and for each second
 that it runs.
 """
-COMPARING, WRITING = 7.0, 2.0
-"""Seconds that the last comparison takes, and that of the nodes that lowering writes with the original's."""
 RETRIES, RETRYING = 3, 10.0
 """How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
-after how many seconds of checking and measuring none is, what was measured before counted as if it were measured now."""
+after how many seconds of checking and comparing none is.
+"""
 
 
 @overload
@@ -169,7 +169,7 @@ def optimize(
             loaded = load(model)
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
-            first = first_run(original, loaded, run.device, run.sizings)
+            first = first_once(original, loaded, run.device, run.sizings, path)
             run.refused, run.short = first.refused, first.short
             if budget is None:
                 run.budget = min(max(BUDGET[0], A_NODE * count(loaded.model), A_SECOND * first.seconds), BUDGET[1])
@@ -183,10 +183,11 @@ def optimize(
             if tune:
                 with run.phase("tune"):
                     run.tune(original)
+            judge = run.judge(loaded.model, original)
             start = with_known_stored(loaded.model)
             with run.phase("forms"):
-                run.forms = run.written(start, original, Path(folder))
-            candidate = run.rewritten(start, rules, original, Path(folder))
+                run.forms = run.written(start, judge, Path(folder))
+            candidate = run.rewritten(start, rules, judge, Path(folder))
     report = run.report(loaded, candidate, rules)
     evidence = run.evidence(loaded.model, rules, accepted=report.accepted)
     if isinstance(model, ModelProto):
@@ -217,7 +218,6 @@ class _Run:
     others: Sequence[Passes] = ()
     taken: Passes = ()
     forgone: float = 0.0
-    measuring: float = 0.0
     room: float = 0.0
     too_large: int = 0
     runs: Runs = field(default_factory=dict)
@@ -239,51 +239,58 @@ class _Run:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
-    def written(self, model: Model, original: Loadable, folder: Path) -> tuple[Gain, ...]:
+    def judge(self, model: Model, original: Loadable) -> Judge:
+        """What checks candidates against the model and compares them with it."""
+
+        def told(done: float) -> None:
+            self.listener(Progress("measure", round(100 * done), 100))
+
+        others = [*other_sizings(model)]
+        how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster, "told": told}
+        return Judge(original, self.device, self.sizings, self.cache, others, **how)
+
+    def written(self, model: Model, judge: Judge, folder: Path) -> tuple[Gain, ...]:
         """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an
         exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there twice are left as they
         are, for their weights may have to be laid out anew.
         """
         small = 2 * sum(t.nbytes for t in tensors(model)) <= RESIDENT
         forms = written(whole(Chart(model), self.runs)) if small and self.moves and self.forecaster is None else ()
-        if not forms:
-            return ()
         try:
-            compared = self._compared(original, loadable(spliced(model, (forms,)), folder), WRITING)
-            return forms if compared.faster or compared.promising else ()
+            return forms if forms and judge.is_promising(loadable(spliced(model, (forms,)), folder)) else ()
         except (InvalidModelError, ShapeError):
             return ()
 
-    def rewritten(self, model: Model, rules: list[Rule], original: Loadable, folder: Path) -> Model:
+    def rewritten(self, model: Model, rules: list[Rule], judge: Judge, folder: Path) -> Model:
         """What is `accepted` of what the search finds; where that strays too far, and has algorithms less accurate than the
-        tolerance, of what it finds without these.
+        tolerance, of what it finds without these, in half the time.
 
         Raises:
             CheckFailedError: nothing that was found passes the check.
         """
         tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
-        candidate, failed = self.accepted(model, self.improved(model, tried), original, folder)
+        candidate, failed = self.accepted(model, self.improved(model, tried, self.budget), judge, folder)
         every = (gain for passes in (self.passes, *self.others) for taken in passes for gain in taken)
         doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
         faster = self.compared is not None and self.compared.faster
         if failed is not None and not faster and doubtful & {step.rule for gain in every for step in gain.found.steps}:
-            candidate, failed = self.accepted(model, self.improved(model, accurate), original, folder)
+            candidate, failed = self.accepted(model, self.improved(model, accurate, self.budget / 2), judge, folder)
         if failed is not None and self.compared is None:
             raise failed
         return candidate
 
-    def improved(self, model: Model, rules: list[Rule]) -> Model:
-        """The model with every segment in the cheapest form that the search finds within the budget."""
+    def improved(self, model: Model, rules: list[Rule], budget: float) -> Model:
+        """The model with every segment in the cheapest form that the search finds within the budget, in seconds."""
         with self.phase("search"):
             weights = sum(t.nbytes for t in tensors(model))
             times = Cache(self.cache)
             clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
-            search = Search(rules, clock, opset_of(model), self.sizings, self.budget, library(), self.fused)
+            search = Search(rules, clock, opset_of(model), self.sizings, budget, library(), self.fused)
             islands = Chart(model).islands()
             self.islands = len(islands), sum(len(i.nodes) for i in islands)
             share = min(GROWTH_OF_SMALL * weights, SMALL)
             self.room = GROWTH_AT_LEAST + (max(GROWTH * weights, share) if self.growth is None else self.growth * weights)
-            how: dict[str, Any] = {"budget": self.budget, "room": self.room, "runs": self.runs, "listener": self.listener}
+            how: dict[str, Any] = {"budget": budget, "room": self.room, "runs": self.runs, "listener": self.listener}
             best, *others = improvements(model, search, self.moves, **how)
             self.searched, self.too_large = best.searched, best.too_large
             self.stopped = "the budget is spent" if best.cut_short else self.stopped
@@ -298,56 +305,32 @@ class _Run:
             times.close()
         return model
 
-    def accepted(
-        self, model: Model, candidate: Model, original: Loadable, folder: Path
-    ) -> tuple[Model, CheckFailedError | None]:
+    def accepted(self, model: Model, candidate: Model, judge: Judge, folder: Path) -> tuple[Model, CheckFailedError | None]:
         """The first of the candidate, which takes all gains, and of models that take fewer, that passes the check and measures
-        faster; the last one tried where none does. What would be faster but for the noise is measured once more. And why the
-        first that failed the check did.
+        faster; the last one tried where none does. And why the first that failed the check did.
         """
         failed: CheckFailedError | None = None
         every = selections(self.passes, self.forms, self.others)
         choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= self.room)
         for number, passes in enumerate(islice(choices, 1 + RETRIES)):
-            if number and self.seconds.get("check", 0.0) + self.measuring > RETRYING:
+            if number and judge.seconds > RETRYING:
                 break
             candidate = spliced(model, passes) if number else candidate
             try:
                 with self.phase("check"):
                     require_valid(candidate, model)
                     rewritten = loadable(candidate, folder)
-                    sizings, others, factor = self.sizings, other_sizings(model), self.tolerance
-                    checked = check_everywhere(original, rewritten, self.device, sizings, others, factor=factor, seed=self.seed)
+                    checked = judge.check(rewritten)
             except CheckFailedError as error:
                 failed = failed or error
                 continue
-            compared = self._judged(original, rewritten, COMPARING / 2 if number else COMPARING)
+            with self.phase("measure" if self.forecaster is None else "predict"):
+                compared = judge.compare(rewritten, COMPARING / 2 if number else COMPARING)
             if self.compared is None or compared.faster:
                 self.compared, self.checked, self.taken = compared, checked, passes
             if compared.faster:
                 break
         return candidate, failed
-
-    def _judged(self, original: Loadable, rewritten: Loadable, seconds: float) -> Compared | Forecasts:
-        """How the two models compare: measured, and once more where that may show more, or predicted for a device elsewhere."""
-        if self.forecaster is not None:
-            with self.phase("predict"):
-                return forecast_everywhere(self.forecaster, original, rewritten, self.sizings)
-        with self.phase("measure"):
-            looks = [self._compared(original, rewritten, seconds)]
-            if looks[0].promising:
-                looks.append(self._compared(original, rewritten, COMPARING, again=True))
-            self.measuring += sum(look.seconds for look in looks)
-            return looks[-1]
-
-    def _compared(self, original: Loadable, rewritten: Loadable, seconds: float, *, again: bool = False) -> Compared:
-        """How the two models compare; what came of it before, where the same two were compared."""
-
-        def told(done: float) -> None:
-            self.listener(Progress("measure", round(100 * done), 100))
-
-        how: dict[str, Any] = {"seconds": seconds, "seed": self.seed, "progress": told}
-        return compare_once(original, rewritten, self.device, self.sizings, cache=self.cache, again=again, **how)
 
     def tune(self, original: Loadable) -> None:
         """From here on, sessions are made as is best for the original, at the first of the sizes that matter."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from superopt.model.compare import DECIDED, TOLD, Comparison, compare
 from superopt.model.compare import _median_interval as median_interval
 from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
-from superopt.model.everywhere import Compared
+from superopt.model.everywhere import compare_once
 from superopt.model.kernel import Kernel, Timing, random_values
 from superopt.model.measure import Clock, structure
 from superopt.model.measure import _boundary as boundary
@@ -342,7 +343,18 @@ def test_a_run_that_fails_while_it_is_timed_is_told() -> None:
         session.ready(random_inputs(session.inputs)).seconds(2)
 
 
-def test_a_comparison_is_restored_as_it_was_recorded() -> None:
-    one = Comparison(1.0, 0.5, 2.0, 1.9, 2.1, 1.0, 0.01, 40)
-    compared = Compared(((Sizing({}), one),))
-    assert [c for _, c in Compared.of(json.loads(json.dumps(compared.record)), [Sizing({})]).at] == [one]
+def test_a_comparison_that_is_known_is_as_it_was_and_took_what_it_took(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = iter([Comparison(1.0, 0.5, 2.0, 1.9, 2.1, 1.0, 0.01, 40), Comparison(1.0, 0.4, 2.5, 2.4, 2.6, 1.0, 0.01, 40)])
+
+    def compared(*_: object, **__: object) -> list[list[Comparison]]:
+        time.sleep(0.2)
+        return [[next(found)]]
+
+    monkeypatch.setattr("superopt.model.everywhere.compare_settings", compared)
+    one, other, sizings = chain("Relu"), chain("Relu", "Relu"), [Sizing({})]
+    how: dict[str, Any] = {"cache": tmp_path / "times.sqlite", "seconds": 1.0}
+    first, known, anew = (compare_once(one, other, CPU, sizings, **how, again=look) for look in (False, False, True))
+    assert first == known
+    assert known[0].least.ratio == 2.0
+    assert known[1] >= 0.2
+    assert anew[0].least.ratio == 2.5

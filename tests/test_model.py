@@ -17,8 +17,8 @@ from superopt.graph import Term, variable
 from superopt.model.islands import Chart, Island
 from superopt.model.load import load
 from superopt.model.placed import Placed
-from superopt.model.save import loadable, parsed, save, save_text, stored_bytes
-from superopt.model.session import Device, Session
+from superopt.model.save import identity, loadable, parsed, save, save_text, stored_bytes
+from superopt.model.session import Device, Loadable, Session
 from superopt.model.splice import Replacement, require_valid, splice
 from superopt.op import apply
 from tests.models import model, run, weight
@@ -538,3 +538,25 @@ def test_an_axis_that_a_reduction_gains_is_left_where_an_operator_names_its_axes
     proto = model(nodes, {"x": [7, 3]}, {"y": [1]}, [one])
     (island,) = Chart(load(proto).model).islands()
     assert [term.shape for term in island.outputs.values()] == [(1,)]
+
+
+@pytest.mark.parametrize("limit", [-1, 1 << 20])
+def test_the_identity_of_a_model_is_that_of_its_bytes_wherever_they_lie(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("superopt.model.save._MESSAGE", limit)
+
+    def stored(name: str) -> tuple[Path, Loadable]:
+        folder = tmp_path / name
+        folder.mkdir()
+        path = external(folder)
+        return folder, loadable(load(path).model, folder, path)
+
+    one, same = stored("one")[1], stored("same")[1]
+    folder, other = stored("other")
+    assert isinstance(other, Path if limit < 0 else Placed)
+    assert identity(one) == identity(same) == identity(other)
+    weights = folder / "weights.bin"
+    weights.write_bytes(bytes(weights.stat().st_size))
+    assert identity(other) != identity(one)
+    assert identity(two_layers()) == identity(two_layers()) != identity(one)

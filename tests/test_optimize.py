@@ -21,6 +21,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.graph import variable
 from superopt.model.check import check_all
 from superopt.model.compare import Comparison, Setting
+from superopt.model.first import FirstRun
 from superopt.model.session import Device
 from superopt.op import apply
 from superopt.report.progress import Progress
@@ -276,6 +277,40 @@ def test_a_second_run_tries_no_more_choices_than_the_first_had_time_for(monkeypa
     again = superopt.optimize(two_sizes(), budget=20.0).report
     assert len(tried) == 1
     assert first.timing == again.timing
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_second_run_checks_nothing_again(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    use(monkeypatch, FACTOR)
+    compare_as(monkeypatch, lambda _: measured(2.0))
+    checked: list[object] = []
+
+    def judged(*args: Any, **how: Any) -> object:
+        checked.append(args)
+        if fails:
+            raise CheckFailedError("output 'y' strays")
+        return check_all(*args, **how)
+
+    monkeypatch.setattr(f"{EVERYWHERE}.check_all", judged)
+    for _ in range(2):
+        if fails:
+            with pytest.raises(CheckFailedError, match="'y' strays"):
+                superopt.optimize(branches(), budget=20.0)
+        else:
+            report = superopt.optimize(branches(), budget=20.0).report
+            assert report.accepted
+            assert report.rounding is not None
+    assert len(checked) == 1
+
+
+def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    compare_as(monkeypatch, lambda _: measured(2.0))
+    seconds = iter([0.2, 0.24])
+    monkeypatch.setattr("superopt.model.first.first_run", lambda *_: FirstRun(seconds=next(seconds)))
+    first, again = (superopt.optimize(branches()).report.budget for _ in range(2))
+    assert first == again == 0.2 * FLOW.A_SECOND
+    assert next(seconds) == 0.24
 
 
 def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPatch) -> None:

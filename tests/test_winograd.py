@@ -244,7 +244,7 @@ def test_what_strays_by_a_less_accurate_algorithm_is_searched_without_it(monkeyp
         return check_everywhere(original, candidate, *args, **how)
 
     monkeypatch.setattr(FLOW, "written", lambda _: ())
-    monkeypatch.setattr(FLOW, "check_everywhere", checked)
+    monkeypatch.setattr("superopt.model.everywhere.check_everywhere", checked)
     report = superopt.optimize(convolutions(), budget=10.0).report
     assert report.accepted, report.reason
     assert {rule.name for rule in report.rules} == {"by-2"}

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from superopt.model.cache import Cache, Json
+from superopt.errors import CheckFailedError
+from superopt.model.cache import Json
 from superopt.model.check import FACTOR, Check, Trial, check_all
-from superopt.model.compare import DECIDED, MARGIN, Comparison, compare_settings
+from superopt.model.compare import DECIDED, LOADS, MARGIN, Comparison, compare_settings
 from superopt.model.dimensions import Sizing
-from superopt.model.save import identity
+from superopt.model.once import once
 from superopt.model.session import Device, Loadable
 
 CHECKING = 5.0
@@ -22,10 +21,9 @@ CHECKING = 5.0
 
 @dataclass(frozen=True)
 class Compared:
-    """Comparisons at the sizings that matter, in their order, and the seconds that they took, models loaded."""
+    """Comparisons at the sizings that matter, in their order."""
 
     at: tuple[tuple[Sizing, Comparison], ...]
-    seconds: float = 0.0
 
     @property
     def least(self) -> Comparison:
@@ -42,17 +40,6 @@ class Compared:
     def promising(self) -> bool:
         """Whether the candidate would be faster but for the noise."""
         return not self.faster and any(c.ratio >= 1 + MARGIN for _, c in self.at)
-
-    @property
-    def record(self) -> Any:
-        """The comparisons as JSON values."""
-        return [self.seconds, [asdict(comparison) for _, comparison in self.at]]
-
-    @staticmethod
-    def of(record: Any, sizings: Sequence[Sizing]) -> Compared:
-        """The comparisons that were recorded at these sizings."""
-        seconds, found = record
-        return Compared(tuple((sizing, Comparison(**one)) for sizing, one in zip(sizings, found, strict=True)), seconds)
 
 
 def check_everywhere(
@@ -83,15 +70,45 @@ def compare_everywhere(
     *,
     seconds: float,
     seed: int = 0,
+    loads: int = LOADS,
     progress: Callable[[float], None] | None = None,
 ) -> Compared:
     """The two compared at every sizing, for about `seconds` altogether, until it is decided at each whether one is faster."""
-    how: dict[str, Any] = {"seconds": seconds, "seed": seed, "progress": progress, "until": DECIDED}
+    how: dict[str, Any] = {"seconds": seconds, "seed": seed, "loads": loads, "progress": progress, "until": DECIDED}
     numbers = [sizing.numbers for sizing in sizings]
-    start = time.monotonic()
     found = compare_settings((original, device), [(candidate, device)], at=numbers, **how)
-    at = tuple((sizing, comparison) for sizing, (comparison,) in zip(sizings, found, strict=True))
-    return Compared(at, time.monotonic() - start)
+    return Compared(tuple((sizing, comparison) for sizing, (comparison,) in zip(sizings, found, strict=True)))
+
+
+def check_once(
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    sizings: Sequence[Sizing],
+    others: Sequence[Sizing],
+    *,
+    cache: Path,
+    factor: float = FACTOR,
+    seed: int = 0,
+) -> tuple[Check | CheckFailedError, float]:
+    """`check_everywhere`, or what came of it before, with the seconds that it took; see `once`. A failure is given back.
+
+    Raises:
+        InvalidModelError: as `check`.
+    """
+
+    def found() -> Json:
+        try:
+            return asdict(check_everywhere(original, candidate, device, sizings, others, factor=factor, seed=seed))
+        except CheckFailedError as error:
+            return str(error)
+
+    at = [[str(sizing) for sizing in some] for some in (sizings, others)]
+    record, seconds = once(cache, ["checked everywhere", device.identity, factor, seed, *at], [original, candidate], found)
+    if isinstance(record, str):
+        return CheckFailedError(record), seconds
+    names = {key: tuple(record[key]) for key in ("inputs", "left_out")}
+    return Check(**{**record, **names}), seconds
 
 
 def compare_once(
@@ -103,20 +120,18 @@ def compare_once(
     cache: Path,
     seconds: float,
     seed: int = 0,
+    loads: int = LOADS,
     again: bool = False,
     progress: Callable[[float], None] | None = None,
-) -> Compared:
-    """`compare_everywhere`, or what came of it before, where the cache has it that the same two were compared; `again` is for
-    a second look at them.
+) -> tuple[Compared, float]:
+    """`compare_everywhere`, or what came of it before, with the seconds that it took; see `once`. `again` is for a second look
+    at the same two.
     """
-    with closing(Cache(cache)) as known:
-        models = [*map(identity, (original, candidate))]
-        at = [sizing.numbers for sizing in sizings]
-        key: list[Json] = ["compared everywhere", device.identity, seed, seconds, again, *models, at]
-        record = known.get(key) if all(models) else None
-        if record is not None:
-            return Compared.of(record, sizings)
-        compared = compare_everywhere(original, candidate, device, sizings, seconds=seconds, seed=seed, progress=progress)
-        if all(models):
-            known.put(key, compared.record)
-        return compared
+    how: dict[str, Any] = {"seconds": seconds, "seed": seed, "loads": loads, "progress": progress}
+
+    def found() -> Json:
+        return [asdict(one) for _, one in compare_everywhere(original, candidate, device, sizings, **how).at]
+
+    about = ["compared everywhere", device.identity, seed, seconds, loads, again, [sizing.numbers for sizing in sizings]]
+    record, taken = once(cache, about, [original, candidate], found)
+    return Compared(tuple((sizing, Comparison(**one)) for sizing, one in zip(sizings, record, strict=True))), taken

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from superopt.errors import InvalidModelError
 from superopt.model.check import index_bounds
 from superopt.model.dimensions import Sizing
 from superopt.model.load import Loaded
 from superopt.model.measure import SHORT
+from superopt.model.once import once
 from superopt.model.save import parsed
 from superopt.model.session import Device, Loadable, Session, random_inputs
 
@@ -23,6 +25,17 @@ class FirstRun:
     refused: str = ""
     seconds: float = 0.0
     short: bool = False
+
+
+def first_once(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing], cache: Path) -> FirstRun:
+    """`first_run`, or what came of it before: a search that is given time by it is then given the same; see `once`.
+
+    Raises:
+        InvalidModelError: as `first_run`.
+    """
+    about = ["first run", device.identity, [sizing.numbers for sizing in sizings]]
+    record, _ = once(cache, about, [original], lambda: asdict(first_run(original, loaded, device, sizings)))
+    return FirstRun(**record)
 
 
 def first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing]) -> FirstRun:

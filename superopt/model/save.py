@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -64,14 +65,31 @@ def stored_bytes(model: Loadable) -> int:
         return int(model.ByteSize())
     if isinstance(model, bytes):
         return len(model)
-    path = None if isinstance(model, Placed) else Path(model)
-    files = set() if path is None else {path}
-    if path is None or path.stat().st_size <= _MESSAGE:
-        proto = parsed(model, external=False)
-        external = (e.value for t in proto.graph.initializer for e in t.external_data if e.key == "location")
-        files.update(folder_of(model) / location for location in external)
-    inside = len(model.content) if isinstance(model, Placed) else 0
-    return inside + sum(file.stat().st_size for file in files)
+    return (len(model.content) if isinstance(model, Placed) else 0) + sum(file.stat().st_size for file in _files(model))
+
+
+def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
+    """The files that the model lies in: its own, and those of its external data."""
+    if isinstance(model, Placed):
+        return [*_external(model)]
+    path = Path(model)
+    return [path, *_external(path, *_stamp(path))]
+
+
+@functools.lru_cache(maxsize=64)
+def _external(model: Path | Placed, *_stamped: int) -> tuple[Path, ...]:
+    """The files of the model's external data; none for a model that is too large for a message, as whose weights are inside."""
+    if isinstance(model, Path) and model.stat().st_size >= INLINE_LIMIT:
+        return ()
+    initializers = parsed(model, external=False).graph.initializer
+    locations = {e.value for tensor in initializers for e in tensor.external_data if e.key == "location"}
+    return tuple(folder_of(model) / location for location in sorted(locations))
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """What changes with the bytes of a file: its size, and when it was written."""
+    stored = file.stat()
+    return stored.st_size, stored.st_mtime_ns
 
 
 def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
@@ -105,11 +123,24 @@ def folder_of(model: Loadable) -> Path:
 
 
 def identity(model: Loadable) -> str:
-    """A digest of a model that is held as a message; empty where it lies in files."""
-    if not isinstance(model, ModelProto | bytes):
-        return ""
-    content = model if isinstance(model, bytes) else model.SerializeToString(deterministic=True)
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    """A digest of all that a model consists of, its external data included."""
+    digest = hashlib.blake2b(digest_size=16)
+    if isinstance(model, ModelProto):
+        digest.update(model.SerializeToString(deterministic=True))
+    elif isinstance(model, bytes):
+        digest.update(model)
+    else:
+        digest.update(model.content if isinstance(model, Placed) else b"")
+        for file in _files(model):
+            digest.update(_digest(file, *_stamp(file)))
+    return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(file: Path, *_stamped: int) -> bytes:
+    """A digest of the bytes of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "blake2b").digest()
 
 
 def _apart(model: Model) -> bool:

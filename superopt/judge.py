@@ -1,0 +1,86 @@
+"""Whether what was made of a model is right, and faster: checked and measured, or predicted for a device that is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from superopt.errors import CheckFailedError
+from superopt.model.check import FACTOR, Check
+from superopt.model.compare import LOADS
+from superopt.model.dimensions import Sizing
+from superopt.model.everywhere import Compared, check_once, compare_once
+from superopt.model.forecast import ForecastClock, Forecasts, forecast_everywhere
+from superopt.model.session import Device, Loadable
+
+COMPARING, GLANCING = 7.0, 1.0
+"""Seconds that a comparison takes, and a first one of what is likely to make no difference."""
+PATIENCE = 15.0
+"""Seconds of checking and comparing after which nothing is looked at once more."""
+
+
+def _unheard(share: float) -> None:
+    del share
+
+
+@dataclass
+class Judge:
+    """Checks candidates against one original on one device, and compares them with it, at the `sizings` that matter; the check
+    is at `others` too, its `tolerance` as in `check`. With a `forecaster`, times are predicted by it.
+
+    `seconds` is what that took so far. What was found before of models of the same bytes is taken from the `cache`, and counts
+    as if it were found now: nothing that time decides is then decided otherwise. `told` is given the share of a comparison that
+    is done.
+    """
+
+    original: Loadable
+    device: Device
+    sizings: Sequence[Sizing]
+    cache: Path
+    others: Sequence[Sizing] = ()
+    seed: int = 0
+    tolerance: float = FACTOR
+    forecaster: ForecastClock | None = None
+    told: Callable[[float], None] = _unheard
+    seconds: float = 0.0
+
+    def check(self, candidate: Loadable) -> Check:
+        """What the check says.
+
+        Raises:
+            CheckFailedError, InvalidModelError: see `check`.
+        """
+        how: dict[str, Any] = {"cache": self.cache, "factor": self.tolerance, "seed": self.seed}
+        checked, seconds = check_once(self.original, candidate, self.device, self.sizings, self.others, **how)
+        self.seconds += seconds
+        if isinstance(checked, CheckFailedError):
+            raise checked
+        return checked
+
+    def compare(self, candidate: Loadable, seconds: float = COMPARING) -> Compared | Forecasts:
+        """How the two compare within about so many seconds; or in as many more, where a second look may show what noise hides.
+
+        Raises:
+            InvalidModelError, ProviderError: see `compare_settings`.
+        """
+        if self.forecaster is not None:
+            return forecast_everywhere(self.forecaster, self.original, candidate, self.sizings)
+        first = self._compared(candidate, seconds)
+        return self._compared(candidate, seconds, again=True) if first.promising and self.seconds < PATIENCE else first
+
+    def is_promising(self, candidate: Loadable) -> bool:
+        """Whether the candidate is faster, or would be but for the noise, at a first glance and a second.
+
+        Raises:
+            InvalidModelError, ProviderError: see `compare_settings`.
+        """
+        looks = (self._compared(candidate, loads * GLANCING, loads=loads) for loads in (1, 2))
+        return all(look.faster or look.promising for look in looks)
+
+    def _compared(self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False) -> Compared:
+        how: dict[str, Any] = {"cache": self.cache, "seconds": seconds, "seed": self.seed, "loads": loads, "again": again}
+        compared, spent = compare_once(self.original, candidate, self.device, self.sizings, progress=self.told, **how)
+        self.seconds += spent
+        return compared

@@ -1,0 +1,37 @@
+"""What was found of models is kept beside the times, and not looked for again in models of the same bytes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from superopt.model.cache import Cache, Json
+from superopt.model.save import identity
+from superopt.model.session import Loadable
+
+
+def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]) -> tuple[Json, float]:
+    """What `find` says of the models, and the seconds that this took; or had taken, where the cache has what the same code said
+    of the same models. `about` names what is looked for, and all that it depends on but for the models.
+    """
+    with closing(Cache(cache)) as known:
+        key = [*about, code_version(), *map(identity, models)]
+        record = known.get(key)
+        if record is None:
+            start = time.monotonic()
+            record = [find(), time.monotonic() - start]
+            known.put(key, record)
+        return record[0], record[1]
+
+
+@functools.cache
+def code_version() -> str:
+    """A digest of the code that loads, runs, checks and compares models."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
