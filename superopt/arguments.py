@@ -54,7 +54,7 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--allow-contrib", action="store_true", help=about)
     about = "error of rounding allowed, as a multiple of the original's (4)"
     command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
-    about = "how much larger the weights may become, as a share of what they are (0.5; 3 if that is no more than 256 MiB)"
+    about = "how much larger the weights may become, as a share of what they are (3, up to 256 MiB, or 0.5 if more)"
     command.add_argument("--growth", type=share, metavar="SHARE", help=about)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
     about = "write there what was done step by step, as JSON, for `superopt verify`"
