@@ -20,7 +20,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 
 from superopt.errors import InvalidModelError
 from superopt.model.nodes import Hollow, hollow_tensor, with_weights
-from superopt.model.session import Array, Bound, Device, Session, is_floating
+from superopt.model.session import Array, Bound, Device, Loadable, Session, is_floating
 
 Json: TypeAlias = "Any"
 
@@ -147,11 +147,15 @@ class Kernel:
             InvalidModelError: ONNX Runtime cannot run the node alone.
         """
         model, feeds = self.model(), self._feeds()
+        hollow = any(tensor.external_data for tensor in model.graph.initializer)
+        message = b"" if hollow else model.SerializeToString()
         with contextlib.ExitStack() as stack:
 
             def loaded() -> Bound:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="superopt-"))
-                source = with_weights(model, Path(folder))
+                source: Loadable = message
+                if hollow:
+                    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="superopt-"))
+                    source = with_weights(model, Path(folder))
                 return Session(source, device, optimize=False, anywhere=True).bind(feeds)
 
             bound = [loaded()]
