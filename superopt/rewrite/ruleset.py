@@ -15,12 +15,13 @@ from typing import TypeAlias
 from superopt.graph import Term
 from superopt.match import Match, Pattern
 from superopt.op import apply, operator
-from superopt.outline import Outline, outlines
+from superopt.outline import ANY, Outline, outlines
 from superopt.rule import Rule
 
 DEPTH = 2
 View: TypeAlias = "tuple[str, tuple[View, ...] | None]"
 """An operator and its operands' views; None in place of those that are too deep to see."""
+_SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +149,9 @@ class RuleSet:
     def undoing(self) -> Iterator[Undoing]:
         """The rules that say that a slice undoes padding at the end of an axis, whatever the amount."""
         for prepared in self._by_operator.get("slice", ()):
-            for equation in prepared.rule.equations:
+            for equation in prepared.rule.equations if prepared.left == (_SLICE_OF_PAD,) else ():
                 left, right = equation.left[0], equation.right[0]
-                if right.is_variable and left.args[0].op == "pad" and left.args[0].args == (right,) and left["start"] == 0:
+                if right == left.args[0].args[0] and left["start"] == 0:
                     rank, axis, after = right.rank, left["axis"], left.args[0]["after"]
                     assert isinstance(axis, int)
                     assert isinstance(after, tuple)
