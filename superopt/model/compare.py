@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias, TypedDict, Unpack
 import numpy as np
 
 from superopt.model.kernel import last_level_cache
+from superopt.model.load import ModelProto
 from superopt.model.save import stored_bytes
 from superopt.model.session import Device, Loadable, Session, random_inputs
 
@@ -187,7 +188,8 @@ def compare_settings(
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
         ProviderError: a session fell back to another provider.
     """
-    settings = [original, *candidates, original]
+    first, *others = [(_message(model), device) for model, device in (original, *candidates)]
+    settings = [first, *others, first]
     if sum(stored_bytes(model) for model, _ in settings) > RESIDENT:
 
         def ready(setting: Setting, sizes: Sizes) -> Timed:
@@ -210,6 +212,11 @@ def compare_settings(
         yield [[*map(Cold, models)] for models in ready] if cold else ready
 
     return in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
+
+
+def _message(model: Loadable) -> Loadable:
+    """The model in a form that nothing need be made of for each load."""
+    return model.SerializeToString() if isinstance(model, ModelProto) else model
 
 
 def loading(count: int, load: int) -> list[int]:
