@@ -57,7 +57,7 @@ LEEWAY = 4.0
 """How much further than the tolerance an algorithm's error may typically grow for it to be tried: it is one operator of many,
 whose errors add up, and what became of all of them is measured.
 """
-BUDGET, A_NODE, A_SECOND = (15.0, 30.0), 0.1, 120.0
+BUDGET, A_NODE, A_SECOND = (12.0, 30.0), 0.1, 120.0
 """Seconds that a search takes at least and at most where it is left to the model, for each of its nodes, and for each second
 that it runs.
 """
@@ -128,7 +128,7 @@ def optimize(
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
     given is left unchanged. `provider` is "cpu" or "cuda", `threads` the CPU threads of its sessions, `budget` the seconds that
-    the search may take (checking and comparing come on top; by default 15, and up to 30 for a model of several hundred nodes or
+    the search may take (checking and comparing come on top; by default 12, and up to 30 for a model of several hundred nodes or
     one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times, in the user's
     cache folder by default. With `tune`, sessions of the model are first measured without each of ONNX Runtime's own optimizers
     that has an effect on it, and what is better off without some is optimized for such sessions.

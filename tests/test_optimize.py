@@ -368,7 +368,7 @@ def test_the_search_makes_the_moves_that_are_chosen(
     assert bool(report.segments) == bool(moves)
 
 
-@pytest.mark.parametrize(("a_node", "budget"), [(0.0, 15.0), (1.5, 24.0), (9.0, 30.0)])
+@pytest.mark.parametrize(("a_node", "budget"), [(0.0, 12.0), (1.5, 24.0), (9.0, 30.0)])
 def test_the_time_that_is_not_given_is_by_the_size_of_the_model(
     monkeypatch: pytest.MonkeyPatch, a_node: float, budget: float
 ) -> None:
