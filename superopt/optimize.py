@@ -57,7 +57,7 @@ LEEWAY = 4.0
 """How much further than the tolerance an algorithm's error may typically grow for it to be tried: it is one operator of many,
 whose errors add up, and what became of all of them is measured.
 """
-BUDGET, A_NODE, A_SECOND = (12.0, 30.0), 0.1, 120.0
+BUDGET, A_NODE, A_SECOND = (12.0, 30.0), 0.1, 200.0
 """Seconds that a search takes at least and at most where it is left to the model, for each of its nodes, and for each second
 that it runs.
 """

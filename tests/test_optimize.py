@@ -306,11 +306,11 @@ def test_a_second_run_checks_nothing_again(monkeypatch: pytest.MonkeyPatch, fail
 def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(2.0))
-    seconds = iter([0.2, 0.24])
+    seconds = iter([0.1, 0.12])
     monkeypatch.setattr("superopt.model.first.first_run", lambda *_: FirstRun(seconds=next(seconds)))
     first, again = (superopt.optimize(branches()).report.budget for _ in range(2))
-    assert first == again == 0.2 * FLOW.A_SECOND
-    assert next(seconds) == 0.24
+    assert first == again == 0.1 * FLOW.A_SECOND
+    assert next(seconds) == 0.12
 
 
 def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
