@@ -30,9 +30,9 @@ class Judge:
     """Checks candidates against one original on one device, and compares them with it, at the `sizings` that matter; the check
     is at `others` too, its `tolerance` as in `check`. With a `forecaster`, times are predicted by it.
 
-    `seconds` is what that took so far. What was found before of models of the same bytes is taken from the `cache`, and counts
-    as if it were found now: nothing that time decides is then decided otherwise. `told` is given the share of a comparison that
-    is done.
+    `seconds` is what that took so far, glances aside. What was found before of models of the same bytes is taken from the
+    `cache`, and counts as if it were found now: nothing that time decides is then decided otherwise. `told` is given the share
+    of a comparison that is done.
     """
 
     original: Loadable
@@ -67,8 +67,13 @@ class Judge:
         """
         if self.forecaster is not None:
             return forecast_everywhere(self.forecaster, self.original, candidate, self.sizings)
-        first = self._compared(candidate, seconds)
-        return self._compared(candidate, seconds, again=True) if first.promising and self.seconds < PATIENCE else first
+        first, spent = self._compared(candidate, seconds)
+        self.seconds += spent
+        if not first.promising or self.seconds > PATIENCE:
+            return first
+        second, spent = self._compared(candidate, seconds, again=True)
+        self.seconds += spent
+        return second
 
     def is_promising(self, candidate: Loadable) -> bool:
         """Whether the candidate is faster, or would be but for the noise, at a first glance and a second.
@@ -76,11 +81,11 @@ class Judge:
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
         """
-        looks = (self._compared(candidate, loads * GLANCING, loads=loads) for loads in (1, 2))
+        looks = (self._compared(candidate, loads * GLANCING, loads=loads)[0] for loads in (1, 2))
         return all(look.faster or look.promising for look in looks)
 
-    def _compared(self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False) -> Compared:
+    def _compared(
+        self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False
+    ) -> tuple[Compared, float]:
         how: dict[str, Any] = {"cache": self.cache, "seconds": seconds, "seed": self.seed, "loads": loads, "again": again}
-        compared, spent = compare_once(self.original, candidate, self.device, self.sizings, progress=self.told, **how)
-        self.seconds += spent
-        return compared
+        return compare_once(self.original, candidate, self.device, self.sizings, progress=self.told, **how)

@@ -313,15 +313,17 @@ def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypat
     assert next(seconds) == 0.12
 
 
-def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("patience", "low"), [(15.0, 1.1), (0.0, 1.01)])
+def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPatch, patience: float, low: float) -> None:
     use(monkeypatch, FACTOR)
+    monkeypatch.setattr("superopt.judge.PATIENCE", patience)
     noisy = Comparison(original=1.1, candidate=1.0, ratio=1.1, low=1.01, high=1.2, control=1.0, noise=0.05, rounds=9)
     found = iter([noisy, measured(1.1)])
     compare_as(monkeypatch, lambda _: next(found))
     report = superopt.optimize(branches(), budget=20.0).report
-    assert report.accepted
+    assert report.accepted == (low > 1.05)
     assert report.timing is not None
-    assert report.timing.low == 1.1
+    assert report.timing.low == low
 
 
 def test_rewrites_that_fail_the_check_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

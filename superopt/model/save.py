@@ -71,19 +71,21 @@ def stored_bytes(model: Loadable) -> int:
 def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
     """The files that the model lies in: its own, and those of its external data."""
     if isinstance(model, Placed):
-        return [*_external(model)]
+        return _external(parsed(model, external=False), model.folder)
     path = Path(model)
-    return [path, *_external(path, *_stamp(path))]
+    return [path, *_beside(path, *_stamp(path))]
 
 
 @functools.lru_cache(maxsize=64)
-def _external(model: Path | Placed, *_stamped: int) -> tuple[Path, ...]:
-    """The files of the model's external data; none for a model that is too large for a message, as whose weights are inside."""
-    if isinstance(model, Path) and model.stat().st_size >= INLINE_LIMIT:
-        return ()
-    initializers = parsed(model, external=False).graph.initializer
-    locations = {e.value for tensor in initializers for e in tensor.external_data if e.key == "location"}
-    return tuple(folder_of(model) / location for location in sorted(locations))
+def _beside(path: Path, *_stamped: int) -> list[Path]:
+    """The files of a stored model's external data; none where it is too large for a message: its weights are inside."""
+    return [] if path.stat().st_size >= INLINE_LIMIT else _external(parsed(path, external=False), path.parent)
+
+
+def _external(model: ModelProto, folder: Path) -> list[Path]:
+    """The files of the model's external data."""
+    stored = (entry for tensor in model.graph.initializer for entry in tensor.external_data)
+    return [folder / location for location in sorted({entry.value for entry in stored if entry.key == "location"})]
 
 
 def _stamp(file: Path) -> tuple[int, int]:
