@@ -310,9 +310,7 @@ class _Run:
         faster; the last one tried where none does. And why the first that failed the check did.
         """
         failed: CheckFailedError | None = None
-        every = selections(self.passes, self.forms, self.others)
-        choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= self.room)
-        for number, passes in enumerate(islice(choices, 1 + RETRIES)):
+        for number, passes in enumerate(self.choices()):
             if number and judge.seconds > RETRYING:
                 break
             candidate = spliced(model, passes) if number else candidate
@@ -331,6 +329,16 @@ class _Run:
             if compared.faster:
                 break
         return candidate, failed
+
+    def choices(self) -> Iterator[Passes]:
+        """What to take until something is accepted; while nothing passes the check, ever fewer steps of what gains most."""
+        every = selections(self.passes, self.forms, self.others)
+        passes: Passes = ()
+        for passes in islice((c for c in every if sum(gain.bytes for taken in c for gain in taken) <= self.room), 1 + RETRIES):
+            yield passes
+        best = max(passes[0] if passes else (), key=lambda gain: gain.seconds, default=None)
+        while self.compared is None and best is not None and (best := best.halved()) is not None:
+            yield ((best,),)
 
     def tune(self, original: Loadable) -> None:
         """From here on, sessions are made as is best for the original, at the first of the sizes that matter."""

@@ -29,7 +29,7 @@ from superopt.rewrite.island import search_island
 from superopt.rewrite.partition import windows
 from superopt.rewrite.record import code_version, nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.schedule import Find, gains, search_all, untouched, weight_elements
+from superopt.rewrite.schedule import Find, gains, search_all, states, untouched, weight_elements
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rule import Rule
 
@@ -82,6 +82,16 @@ class Gain:
     def runs(self) -> float:
         """How often the copies run, taken together, when the model runs once."""
         return sum(segment.runs for segment in self.copies)
+
+    def halved(self) -> Gain | None:
+        """The first half of the steps, weights taken to grow as they do by all of them; None where there is only one."""
+        count = len(self.steps) // 2
+        if not count:
+            return None
+        *_, outputs = states(self.copies[0].state, self.found.steps[:count])
+        after = self.found.before - sum(self.steps[:count])
+        found = replace(self.found, outputs=outputs, steps=self.found.steps[:count], after=after)
+        return replace(self, found=found, steps=self.steps[:count])
 
     def replacements(self) -> Iterator[Replacement]:
         """What to compute the copies' outputs by."""

@@ -58,13 +58,17 @@ def search_all(
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
     """The seconds that each step saves by itself, in the order they are taken; negative for a step that costs."""
-    costs = [measure(start)]
+    costs = [measure(start), *map(measure, states(start, steps))]
+    return [before - after for before, after in itertools.pairwise(costs)]
+
+
+def states(start: State, steps: Sequence[Step]) -> Iterator[State]:
+    """What each step leads to."""
     state = start
     for step in steps:
         replacement = dict(zip(step.roots, step.replacements, strict=True))
         state = tuple(rebuild(root, replacement) for root in state)
-        costs.append(measure(state))
-    return [before - after for before, after in itertools.pairwise(costs)]
+        yield state
 
 
 def weight_elements(state: State) -> int:
