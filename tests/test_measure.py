@@ -72,7 +72,7 @@ def test_wholes_are_timed_in_turns_with_a_reference(tmp_path: Path) -> None:
 def test_a_form_that_reads_fewer_inputs_is_compared_on_those_that_it_has() -> None:
     x, y = variable("x", (64, 256)), variable("y", (64, 256))
     segment = measured()
-    both, one = (segment.model([apply("tanh", term)]) for term in (apply("sub", apply("add", x, y), y), x))
+    both, one = (segment.model((apply("tanh", term),)) for term in (apply("sub", apply("add", x, y), y), x))
     assert 0.2 < segment.clock.ratio(both, one) < 50
 
 

@@ -201,8 +201,8 @@ class Session:
         return Bound(self._session, self.device, self.outputs, feeds)
 
     def ready(self, feeds: Mapping[str, Array]) -> Bound | Unbound:
-        """The session run once and ready to be timed, bound where all its inputs and outputs are tensors of numbers; what is fed
-        to inputs that it does not have is left out.
+        """The session run once and ready to be timed, bound where all its inputs and outputs are tensors of numbers. What is
+        fed to inputs that it does not have is left out.
         """
         own = {port.name: feeds[port.name] for port in self.inputs if port.name in feeds}
         return Unbound(self, own) if self._plain else self.bind(own)
