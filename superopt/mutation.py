@@ -162,10 +162,10 @@ def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
 
 
 def _program(term: Term) -> Term | None:
-    """The term's operator on variables; None where it is no polynomial in them, adds up too little to be worth a look, or is of
-    open extents.
+    """The term's operator on variables; None where it is no polynomial in them, adds up too little to be worth a look, is of
+    open extents, or is a number: it has no layout.
     """
-    if not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
+    if not term.rank or not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
         return None
     if operator(term.op).commutative or work(term).flops <= 2 * math.prod(term.sizes):
         return None

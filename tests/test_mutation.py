@@ -104,6 +104,14 @@ def test_operators_of_open_extents_are_left_as_they_are() -> None:
     assert (found.outputs, found.steps) == (start, ())
 
 
+def test_numbers_have_no_layout_to_exchange() -> None:
+    matrix = variable("x", (6, 8))
+    start = (apply("reduce_sum", matrix, axes=(-2, -1)), apply("reduce_sum", apply("mul", matrix, matrix), axes=(-2, -1)))
+    assert {root.rank for root in start} == {0}
+    found = search_mutants(start, RuleSet([]), estimate=lambda _: 1.0, measure=lambda _: 1.0)
+    assert found.outputs == start
+
+
 def test_what_was_found_of_a_program_is_taken_from_memory_in_another_island() -> None:
     memory, first, again = Cache(), Tally(), Tally()
     found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=first)

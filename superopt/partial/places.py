@@ -106,8 +106,8 @@ def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
 
 
 def _sums(term: Term) -> bool:
-    """Whether the term is a polynomial of its operands that sums over several products."""
-    if term.is_variable or any(NONE in monomial for monomial in degrees(term)):
+    """Whether the term is a polynomial of its operands that sums over several products, and has axes."""
+    if term.is_variable or not term.rank or any(NONE in monomial for monomial in degrees(term)):
         return False
     (cut,) = place((term,)).cuts
     middle = tuple(np.array([n // 2]) for n in term.sizes)
