@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from superopt.errors import CheckFailedError
-from superopt.model.check import FACTOR, Check
+from superopt.model.check import Check
 from superopt.model.compare import LOADS
 from superopt.model.dimensions import Sizing
 from superopt.model.everywhere import Compared, check_once, compare_once
@@ -19,10 +19,6 @@ COMPARING, GLANCING = 7.0, 1.0
 """Seconds that a comparison takes, and a first one of what is likely to make no difference."""
 PATIENCE = 15.0
 """Seconds of checking and comparing after which nothing is looked at once more."""
-
-
-def _unheard(share: float) -> None:
-    del share
 
 
 @dataclass
@@ -39,11 +35,11 @@ class Judge:
     device: Device
     sizings: Sequence[Sizing]
     cache: Path
-    others: Sequence[Sizing] = ()
-    seed: int = 0
-    tolerance: float = FACTOR
-    forecaster: ForecastClock | None = None
-    told: Callable[[float], None] = _unheard
+    others: Sequence[Sizing]
+    seed: int
+    tolerance: float
+    forecaster: ForecastClock | None
+    told: Callable[[float], None]
     seconds: float = 0.0
 
     def check(self, candidate: Loadable) -> Check:
