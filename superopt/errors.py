@@ -92,7 +92,7 @@ class RuntimeMissingError(SuperoptError):
 
 
 class CheckFailedError(SuperoptError):
-    """The rewritten model does not compute what the original does; nothing was saved."""
+    """A rewritten model does not compute what the original does."""
 
     exit_code = 25
 

@@ -14,8 +14,10 @@ from superopt.model.tuning import Tuning
 from superopt.report.optimization import Environment, Prediction, Rounding, SessionTuning, Timing
 
 
-def reason(compared: Compared | Forecasts | None, details: str, *, accepted: bool) -> str:
+def reason(compared: Compared | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
     """Why the rewritten model is returned, or is not."""
+    if failed:
+        return f"what was found fails the check ({failed}); the original is kept"
     if compared is None:
         return f"nothing faster was found{details}; the original is kept"
     ratios = sorted(c.ratio for _, c in compared.at)

@@ -144,14 +144,14 @@ def optimize(
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
     side of an image, and 128 elsewhere.
 
-    A model that cannot be run on random inputs (one of them is a sequence, say) is returned as it is; the report says why.
+    A model that cannot be run on random inputs (one of them is a sequence, say), and one of which nothing that was found passes
+    the check, is returned as it is; the report says why.
 
     Raises:
         ModelNotFoundError, InvalidModelError: the model cannot be loaded, see `model.load` and `model.session`.
         ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
         ProfileError: the device profile is none, or is of another provider.
         StoreError: the stored rules are not proved as they stand.
-        CheckFailedError: the rewritten model is not valid, or strays further from a float64 run than the original.
         ValueError: there is no such move, or sessions are to be tuned for a device that is not here.
     """
     if unknown := set(moves) - {*MOVES}:
@@ -225,6 +225,7 @@ class _Run:
     short: bool = False
     islands: tuple[int, int] = (0, 0)
     checked: Check | None = None
+    failed: str = ""
     tuned: Tuning | None = None
     compared: Compared | Forecasts | None = None
     stopped: str = "every segment was searched"
@@ -263,10 +264,7 @@ class _Run:
 
     def rewritten(self, model: Model, rules: list[Rule], judge: Judge, folder: Path) -> Model:
         """What is `accepted` of what the search finds; where that strays too far, and has algorithms less accurate than the
-        tolerance, of what it finds without these, in half the time.
-
-        Raises:
-            CheckFailedError: nothing that was found passes the check.
+        tolerance, of what it finds without these, in half the time. Where nothing passes the check, `failed` says why.
         """
         tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
         candidate, failed = self.accepted(model, self.improved(model, tried, self.budget), judge, folder)
@@ -275,8 +273,7 @@ class _Run:
         faster = self.compared is not None and self.compared.faster
         if failed is not None and not faster and doubtful & {step.rule for gain in every for step in gain.found.steps}:
             candidate, failed = self.accepted(model, self.improved(model, accurate, self.budget / 2), judge, folder)
-        if failed is not None and self.compared is None:
-            raise failed
+        self.failed = str(failed) if failed is not None and self.compared is None else ""
         return candidate
 
     def improved(self, model: Model, rules: list[Rule], budget: float) -> Model:
@@ -368,7 +365,7 @@ class _Run:
         return Report(
             model=loaded.label,
             accepted=accepted,
-            reason=self.refused or reason(self.compared, self._details(), accepted=accepted),
+            reason=self.refused or reason(self.compared, self._details(), self.failed, accepted=accepted),
             nodes=count(loaded.model),
             nodes_in_islands=self.islands[1],
             islands=self.islands[0],
@@ -379,6 +376,7 @@ class _Run:
             shapes={str(sizing): timing(c) for sizing, c in measured.at if sizing.numbers} if measured else {},
             prediction=prediction(self.forecaster, self.compared),
             rounding=rounding(self.checked, self.tolerance),
+            failed=self.failed,
             tuning=tuned(self.tuned),
             seconds=dict(self.seconds),
             environment=environment(self.device),
