@@ -61,6 +61,8 @@ BUDGET, A_NODE, A_SECOND = (12.0, 30.0), 0.1, 200.0
 """Seconds that a search takes at least and at most where it is left to the model, for each of its nodes, and for each second
 that it runs.
 """
+FORGONE = 0.1
+"""The share of that time that is left for what fusions would gain that are not allowed."""
 RETRIES, RETRYING = 3, 10.0
 """How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
 after how many seconds of checking and comparing none is.
@@ -287,7 +289,9 @@ class _Run:
             self.islands = len(islands), sum(len(i.nodes) for i in islands)
             share = min(GROWTH_OF_SMALL * weights, SMALL)
             self.room = GROWTH_AT_LEAST + (max(GROWTH * weights, share) if self.growth is None else self.growth * weights)
-            how: dict[str, Any] = {"budget": budget, "room": self.room, "runs": self.runs, "listener": self.listener}
+            end = time.monotonic() + budget
+            spent = budget if self.fused else (1 - FORGONE) * budget
+            how: dict[str, Any] = {"budget": spent, "room": self.room, "runs": self.runs, "listener": self.listener}
             best, *others = improvements(model, search, self.moves, **how)
             self.searched, self.too_large = best.searched, best.too_large
             self.stopped = "the budget is spent" if best.cut_short else self.stopped
@@ -298,7 +302,7 @@ class _Run:
                 model = spliced(model, self.passes[-1:])
             if not self.fused:
                 chart = Chart(model)
-                self.forgone = search.forgone(whole(chart, self.runs))
+                self.forgone = search.forgone(whole(chart, self.runs), end)
             times.close()
         return model
 

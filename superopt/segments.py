@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TypeAlias
@@ -220,23 +221,27 @@ class Search:
 
         return found
 
-    def forgone(self, parts: Sequence[Segment]) -> float:
-        """The seconds that fusions would save in a run of the segments."""
+    def forgone(self, parts: Sequence[Segment], deadline: float) -> float:
+        """The seconds that fusions would save in a run of the segments, as far as it is known by the deadline."""
         rules = RuleSet((), (), fusions().values())
         saved: dict[State, float] = {}
         for part in parts:
             if part.state not in saved:
-                fusible = next(fused(part.state, rules), None) is not None
-                saved[part.state] = self._forgone(part, rules) if fusible else 0.0
+                fusible = time.monotonic() < deadline and next(fused(part.state, rules), None) is not None
+                saved[part.state] = self._forgone(part, rules, deadline) if fusible else 0.0
         return sum(saved[part.state] * part.runs for part in parts)
 
-    def _forgone(self, part: Segment, rules: RuleSet) -> float:
+    def _forgone(self, part: Segment, rules: RuleSet, deadline: float) -> float:
         """The seconds that the rules' fusions would save in the segment."""
+
+        def faster(before: State, after: State) -> float:
+            late = time.monotonic() > deadline
+            return 0.0 if late else self._faster(measured, part.island.sizings, before, after)
+
         measured = Measured(self.clock, self.opset, dtype=part.island.dtype.numpy())
         cost = self._measure(measured, part.island.sizings, part.state)(part.state)
         if not math.isfinite(cost):
             return 0.0
-        faster = functools.partial(self._faster, measured, part.island.sizings)
         return cost - with_fusions(Found(part.state, (), cost, cost, 0, ""), rules, faster=faster).after
 
     def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -259,7 +258,6 @@ def in_turns(
             del ready
         rounds = [before + more for before, more in zip(rounds or [[] for _ in found], found, strict=True)]
         clear += all(map(until.reached, found))
-        gc.collect()
     return [_summaries(made) for made in rounds]
 
 
