@@ -118,6 +118,15 @@ def test_what_onnx_runtime_fuses_is_timed_as_one_node() -> None:
     assert names(measured(), fused) == ["Conv"]
 
 
+def test_another_shape_for_the_same_elements_costs_a_node_and_no_copy() -> None:
+    clock = Clock(CPU)
+    x = variable("x", (4, 512, 1024))
+    flat = apply("reshape", apply("relu", x), shape=(2048, 1024))
+    relu, reshape, _ = clock.pieces(Measured(clock, 18).model((apply("tanh", flat),)))
+    assert (relu.op_type, reshape.op_type) == ("Relu", "Reshape")
+    assert reshape.seconds == clock.overhead[1] < relu.seconds / 10
+
+
 def test_weights_alone_cost_nothing() -> None:
     merged = apply(
         "add", weight("v", 16, 16, 3, 3), apply("pad", weight("u", 16, 16, 1, 1), before=(0, 0, 1, 1), after=(0, 0, 1, 1))

@@ -152,6 +152,8 @@ def test_an_operand_that_is_read_twice_or_in_part_counts_so() -> None:
     assert demand(square, made(100)) == Demand(ELEMENT, 100, 800, 0)
     row = ["", "Gather", 13, [["axis", 0]], [[0, FLOAT, [1000, 8], True], [1, TensorProto.INT64, [1], False]], [True]]
     assert demand(row, made(1, 8)) == Demand(ELEMENT, 8, 2 * 32, 0)
+    view = ["", "Squeeze", 13, [], [[0, FLOAT, [1, 100], False], [1, TensorProto.INT64, [1], True, [0]]], [True]]
+    assert demand(view, made(100)) == Demand(ELEMENT, 0, 0, 0)
 
 
 # ---------------------------------------------------------------- the roofline

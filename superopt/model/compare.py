@@ -320,13 +320,12 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Calla
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
     """How many samples a visit takes, and how many runs make a sample, so that a visit lasts about 8 ms or one run."""
-    timed.run()
     start = time.monotonic()
-    once = timed.seconds(1)
-    passed = time.monotonic() - start
-    if passed > _LONG:
+    timed.run()
+    if time.monotonic() - start > _LONG:
         return 1, 1
-    once = min(once, *(timed.seconds(1) for _ in range(2)))
+    start = time.monotonic()
+    once = min(timed.seconds(1) for _ in range(3))
     passed = (time.monotonic() - start) / 3
     batch = max(1, round(2e-4 / once))
     return min(25, max(2, round(_VISIT / (passed * batch)))), batch

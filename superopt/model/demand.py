@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from superopt.model.kernel import Operand, np_dtype
+from superopt.model.kernel import VIEWS, Operand, np_dtype
 
 Json: TypeAlias = "Any"
 Shape: TypeAlias = "tuple[int, ...]"
@@ -63,7 +63,7 @@ def demand(signature: Sequence[Json], outputs: Sequence[Operand | None]) -> Dema
     read = sum(_bytes(entry[1], entry[2]) for entry in firsts.values())
     weights = sum(_bytes(entry[1], entry[2]) for entry in firsts.values() if entry[3])
     made = [o for o in outputs if o is not None]
-    if op_type in _SHAPES:
+    if op_type in _SHAPES or op_type in VIEWS:
         return Demand(ELEMENT, 0, 0, 0)
     shapes = [None if entry is None else tuple(entry[2]) for entry in inputs]
     moved = read + sum(o.bytes for o in made)

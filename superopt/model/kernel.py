@@ -24,6 +24,8 @@ from superopt.model.session import Array, Bound, Device, Loadable, Session, is_f
 
 Json: TypeAlias = "Any"
 
+VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
+"""What makes no elements: in a longer graph, ONNX Runtime lets the output lie where the operand does. Alone it would copy."""
 BUDGET = 0.005
 SMALL = 64
 _BATCH = 2e-4
@@ -141,7 +143,7 @@ class Kernel:
 
     def timed(self, device: Device, *, cold: bool = False) -> Timing:
         """The node run alone, unoptimized. If `cold`, enough copies take turns that large weights are in no cache; one is
-        enough where fetching them takes a small part of the time at most.
+        enough where fetching them takes a small part of the time at most. Of `VIEWS` there is nothing to time.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -160,6 +162,8 @@ class Kernel:
 
             bound = [loaded()]
             kinds = self._kinds(bound[0])
+            if self.node.op_type in VIEWS:
+                return Timing(0.0, kinds)
             seconds = least_seconds(bound)
             if cold and self.weight_bytes >= max(_COLD_FROM, _FETCHING * _MEMORY * seconds):
                 copies = min(_MOST_COPIES, 1 + -(-3 * last_level_cache() // (2 * self.weight_bytes)))
