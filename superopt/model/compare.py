@@ -240,14 +240,15 @@ def in_turns(
     memory stays with it, and those that come last are less so. A round visits the original, each candidate and the original's
     second copy, beginning with another one each time; a visit is one unmeasured run, which brings the model into the caches,
     and the least of those that follow; where a run takes long, it is one run. Rounds end early `until` that is reached for
-    every candidate, and loads where it was twice. Two loads are made in any case if there may be so many, unless the first
-    took all of the time.
+    every candidate, and loads where it was twice, or is by all rounds of three. Two loads are made in any case if there may be
+    so many, unless the first took all of the time.
     """
     rounds: list[list[Times]] = []
     began, spent, clear = time.monotonic(), 0.0, 0
     for load in range(loads):
-        enough = spent > seconds if load < _LEAST_LOADS else clear >= _LEAST_LOADS or time.monotonic() - began > seconds
-        if enough:
+        clear_together = load > _LEAST_LOADS and all(map(until.reached, rounds))
+        enough = clear >= _LEAST_LOADS or clear_together or time.monotonic() - began > seconds
+        if enough if load >= _LEAST_LOADS else spent > seconds:
             break
         with opened(load) as ready:
             start = time.monotonic()

@@ -24,6 +24,8 @@ STEEP = 0.25
 """A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
 ALIKE = 1e-3
 """A smaller relative difference of estimates is none."""
+WAYS = 256
+"""In how many ways a pattern of several outputs is matched at the same roots, at most: sums of many terms have very many."""
 
 
 @dataclass(frozen=True)
@@ -264,9 +266,9 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
 
 
 def _alike(first: Match, matches: Iterator[Match]) -> Iterator[Match]:
-    """The match and those that directly follow it at the same roots."""
+    """The match and those that directly follow it at the same roots, as far as they are looked at."""
     yield first
-    yield from itertools.takewhile(lambda match: match.roots == first.roots, matches)
+    yield from itertools.islice(itertools.takewhile(lambda match: match.roots == first.roots, matches), WAYS - 1)
 
 
 def _meets(before: Swept, after: Swept) -> bool:
