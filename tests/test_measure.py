@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from superopt.errors import InvalidModelError
 from superopt.graph import Term, variable
 from superopt.model.cache import Cache, default_path
-from superopt.model.compare import DECIDED, TOLD, Comparison, compare
+from superopt.model.compare import DECIDED, TOLD, Comparison, Until, compare, in_turns
 from superopt.model.compare import _median_interval as median_interval
 from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
@@ -116,6 +118,30 @@ def test_a_verdict_is_decided_before_the_ratio_is_told(ratio: float, spread: flo
 def test_what_onnx_runtime_fuses_is_timed_as_one_node() -> None:
     fused = apply("relu", plus_row(convolution(image(), "w"), "b"))
     assert names(measured(), fused) == ["Conv"]
+
+
+def test_what_three_loads_decide_together_is_not_measured_on() -> None:
+    class Slow:
+        def __init__(self, share: float) -> None:
+            self.share = share
+
+        def run(self) -> None:
+            time.sleep(0.01)
+
+        def seconds(self, runs: int) -> float:
+            time.sleep(0.01 * runs)
+            return 0.01 * self.share
+
+    loads: list[int] = []
+
+    @contextlib.contextmanager
+    def opened(load: int) -> Iterator[list[list[Slow]]]:
+        loads.append(load)
+        yield [[Slow(2.0), Slow(1.0), Slow(2.0)]]
+
+    ((found,),) = in_turns(opened, seconds=60.0, loads=600, until=Until(9, Comparison.faster))
+    assert loads == [0, 1, 2]
+    assert (found.ratio, found.rounds) == (2.0, 9)
 
 
 def test_another_shape_for_the_same_elements_costs_a_node_and_no_copy() -> None:

@@ -279,6 +279,14 @@ def test_a_device_is_described_where_no_time_can_be_kept(tmp_path: Path, capsys:
     assert {known.signature[1] for known in read(tmp_path / "device.json").kernels} >= {"MatMul", "Sin"}
 
 
+def test_a_view_takes_a_node_on_a_device_that_is_not_here(saved: Callable[[DeviceProfile], Path]) -> None:
+    view = ["", "Reshape", 14, [], [[0, FLOAT, [8, 64], False], [1, TensorProto.INT64, [1], True, [512]]], [True]]
+    profile = read(saved(simple(known(8, 1e-5), Known(view, cold=False, timing=Timing(0.0, made(512))))))
+    found = Prices(profile).price(view, made(512), cold=False)
+    assert (found.known, found.seconds) == (True, SIMPLE.node)
+    assert 0.0 in Prices(profile).roofline_errors()
+
+
 def test_times_that_are_there_outlast_an_import(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "times.sqlite")
     first, second = (simple(known(8, seconds)) for seconds in (1e-5, 2e-5))

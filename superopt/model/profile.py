@@ -143,7 +143,7 @@ def _known(values: Iterable[Json]) -> Iterable[Known]:
     for signature, cold, seconds, outputs in values:
         if not isinstance(cold, bool):
             raise TypeError("a node's entry lacks whether its weights were in a cache")
-        known = Known(signature, cold, Timing.of_json([positive(seconds), outputs]))
+        known = Known(signature, cold, Timing.of_json([positive(seconds, zero=True), outputs]))
         demand(signature, known.timing.outputs)
         yield known
 
