@@ -154,6 +154,7 @@ def optimize(
         ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
         ProfileError: the device profile is none, or is of another provider.
         StoreError: the stored rules are not proved as they stand.
+        CheckFailedError: what was found cannot be put into the model, for it would have a cycle.
         ValueError: there is no such move, or sessions are to be tuned for a device that is not here.
     """
     if unknown := set(moves) - {*MOVES}:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
 from superopt.accuracy import is_algorithm
@@ -19,7 +20,7 @@ from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
 from superopt.model.measure import Clock
-from superopt.model.once import code_version as measuring
+from superopt.model.once import digest_of_files
 from superopt.model.splice import Replacement
 from superopt.mutation import Tally, search_mutants
 from superopt.partial.library import Partial
@@ -29,7 +30,6 @@ from superopt.rewrite.canonical import Canonical, canonical
 from superopt.rewrite.fuse import fused, with_fusions
 from superopt.rewrite.island import search_island
 from superopt.rewrite.partition import windows
-from superopt.rewrite.record import code_version as searching
 from superopt.rewrite.record import nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find, gains, search_all, states, untouched, weight_elements
@@ -136,9 +136,13 @@ def _segment(island: Island, runs: Runs) -> Segment:
 Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
 
 
-def code_versions() -> tuple[str, str]:
-    """What finds are only as good as: the code that searches, and the code that measures."""
-    return searching(), measuring()
+@functools.cache
+def code_version() -> str:
+    """A digest of the code that searches, and of that which measures: what was found is only as good as they are."""
+    here = Path(__file__).parent
+    return digest_of_files(
+        [here / "mutation.py", *(p for part in ("model", "partial", "rewrite") for p in here.glob(f"{part}/*.py"))]
+    )
 
 
 class Search:
@@ -168,7 +172,7 @@ class Search:
         self.partial = partial
         texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *fused)]
         calibration = [*astuple(self.machine)] if clock.roofline is not None else []
-        self.settings = [*code_versions(), digest_of(texts), *clock.settings, opset, budget, *calibration]
+        self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget, *calibration]
         self.tally = Tally()
 
     def gains(
@@ -210,7 +214,7 @@ class Search:
     def _with_mutants(self, island: Island) -> Find:
         """`search_mutants` that glances at times with weights in the caches, and keeps what it finds beside the times."""
         glanced = Measured(self.clock.warm(), self.opset, dtype=island.dtype.numpy())
-        memory = _Memory(self.clock.cache, [*code_versions(), *self.clock.settings, self.opset, island.dtype.name])
+        memory = _Memory(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
 
         @functools.wraps(search_mutants)
         def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:

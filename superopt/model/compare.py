@@ -246,9 +246,12 @@ def in_turns(
     rounds: list[list[Times]] = []
     began, spent, clear = time.monotonic(), 0.0, 0
     for load in range(loads):
-        clear_together = load > _LEAST_LOADS and all(map(until.reached, rounds))
-        enough = clear >= _LEAST_LOADS or clear_together or time.monotonic() - began > seconds
-        if enough if load >= _LEAST_LOADS else spent > seconds:
+        if load < _LEAST_LOADS:
+            enough = spent > seconds
+        else:
+            together = load > _LEAST_LOADS and all(map(until.reached, rounds))
+            enough = together or clear >= _LEAST_LOADS or time.monotonic() - began > seconds
+        if enough:
             break
         with opened(load) as ready:
             start = time.monotonic()

@@ -36,7 +36,8 @@ _REDUCTIONS = frozenset((
 ))
 # fmt: on
 _RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
-_SHAPES = frozenset(("Shape", "Size"))
+_FREE = VIEWS | {"Shape", "Size"}
+"""What reads and makes no elements."""
 _PARTS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
 """What reads no more of its operand than it makes."""
 
@@ -63,7 +64,7 @@ def demand(signature: Sequence[Json], outputs: Sequence[Operand | None]) -> Dema
     read = sum(_bytes(entry[1], entry[2]) for entry in firsts.values())
     weights = sum(_bytes(entry[1], entry[2]) for entry in firsts.values() if entry[3])
     made = [o for o in outputs if o is not None]
-    if op_type in _SHAPES or op_type in VIEWS:
+    if op_type in _FREE:
         return Demand(ELEMENT, 0, 0, 0)
     shapes = [None if entry is None else tuple(entry[2]) for entry in inputs]
     moved = read + sum(o.bytes for o in made)

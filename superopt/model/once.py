@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -31,7 +31,12 @@ def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: C
 @functools.cache
 def code_version() -> str:
     """A digest of the code that loads, runs, checks and compares models."""
+    return digest_of_files(Path(__file__).parent.glob("*.py"))
+
+
+def digest_of_files(paths: Iterable[Path]) -> str:
+    """A digest of what the files hold, in whatever order they are given."""
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(paths):
         digest.update(path.read_bytes())
     return digest.hexdigest()

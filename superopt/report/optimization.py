@@ -125,8 +125,7 @@ class Report:
     for a device that is not here, and then no `timing`. `stopped` says what ended the search. Where dimensions are open,
     `shapes` has the timings at the sizes that were asked for, and `timing` is the one that gains least. `forgone` are the
     seconds a run that operators of ONNX Runtime's own would save, where these were not allowed. `failed` is what the check says
-    of what was found, where nothing of it passes: rewrites of one model in thousands add up to too large an error of rounding,
-    and a rule that is wrong would show here.
+    of what was found, where nothing of it passes: errors of rounding that add up, or a rule that is wrong.
     """
 
     model: str

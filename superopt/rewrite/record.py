@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from superopt.extent import Dim, Entry, Sym, floor_divide, inverse
@@ -20,16 +17,6 @@ from superopt.rewrite.search import Found
 Json: TypeAlias = "Any"
 ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry}
 """Atoms of extents that are not simplified, by the names of their kinds."""
-
-
-@functools.cache
-def code_version() -> str:
-    """A digest of the code that searches: what it found is only as good as it is."""
-    digest = hashlib.blake2b(digest_size=8)
-    here = Path(__file__).parent
-    for path in sorted([*here.glob("*.py"), *here.parent.glob("partial/*.py"), here.parent / "mutation.py"]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def nodes_of(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
