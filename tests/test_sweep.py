@@ -19,10 +19,11 @@ from superopt.rewrite.instance import is_instance
 from superopt.rewrite.record import recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import gains
-from superopt.rewrite.search import OUT_OF_TIME, Found, Limits
+from superopt.rewrite.search import OUT_OF_TIME, Found, Limits, search
 from superopt.rewrite.sweep import SWEPT, sweep
 from superopt.rewrite.sweeper import Sweeper, Swept, rebuilt
 from superopt.rule import parse_rules
+from superopt.store import load_rules
 from tests.operator_cases import evaluated
 
 HOIST = "hoist: slice(x, axis=-2, start=a, stop=b) @ w => slice(x @ w, axis=-2, start=a, stop=b) for x[2], w[2]"
@@ -199,3 +200,14 @@ def test_parts_whose_ends_are_open_are_joined() -> None:
 
     found = sweep(start, rules_of(BESIDE, ADDED, TWICE, ADJACENT, HALVES), estimate=at, measure=at)
     assert products(found.outputs) == 2
+
+
+def test_a_bias_is_added_before_what_is_repeated() -> None:
+    x, y = variable("x", (32, 64)), variable("y", (48, 64))
+    b, shape = variable("b", (64,), constant=True), (48, 32, 64)
+    rows, columns = (apply("expand", t, shape=shape, axes=axes) for t, axes in ((x, (-2, -1)), (y, (-3, -1))))
+    start: State = (apply("add", apply("add", rows, columns), apply("expand", b, shape=shape, axes=(-1,))),)
+    after = search(start, RuleSet(load_rules()), estimate=estimate, measure=estimate).outputs
+    assert [math.prod(t.sizes) == math.prod(shape) for t in subterms(*after) if t.op == "add"].count(True) == 1
+    arrays = {t.name: np.random.default_rng(n).standard_normal(t.sizes) for n, t in enumerate((x, y, b))}
+    np.testing.assert_allclose(evaluated(arrays, *after), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)

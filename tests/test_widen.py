@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 import numpy as np
@@ -45,7 +46,23 @@ sum:
     pad(x + y, before=(0, 0, 0, 0), after=(0, n, 0, 0))
     => pad(x, before=(0, 0, 0, 0), after=(0, n, 0, 0)) + pad(y, before=(0, 0, 0, 0), after=(0, n, 0, 0)) for x[4], y[4]
 """
+RELU_OF_PARTS = """
+relu-of-parts: concat(relu(x), relu(y), axis=-3) => relu(concat(x, y, axis=-3)) for x[4], y[4]
+"""
+CONVOLVED_PARTS = """
+convolved-parts:
+    conv(concat(y, x, axis=-3), concat(w, v, axis=-3), strides=s, pads=p, dilations=d)
+    => conv(x, v, strides=s, pads=p, dilations=d) + conv(y, w, strides=s, pads=p, dilations=d)
+    for x[4], y[4], w[4], v[4], d[2], p[4], s[2] where v.shape[-3] == x.shape[-3]
+"""
+BIAS = """
+bias:
+    pad(expand(t, shape=n, axes=(-3,)), before=(0, 0, 0, 0), after=(0, o0, 0, 0))
+    => expand(pad(t, before=(0,), after=(o0,)), shape=(n0, n1 + o0, n2, n3), axes=(-3,))
+    for t[1], n[4]
+"""
 ALL = (UNDO, MORE_KERNELS, MORE_INPUTS, DEPTHWISE, RELU, SUM)
+PARTS = (*ALL, RELU_OF_PARTS, CONVOLVED_PARTS)
 
 
 def rules_of(*texts: str) -> RuleSet:
@@ -91,6 +108,44 @@ def test_padding_ends_in_weights_and_one_slice_is_left() -> None:
 @pytest.mark.parametrize("channels", [48, 20])
 def test_what_is_fine_or_would_grow_too_much_is_left_alone(channels: int) -> None:
     assert not [*widened(block(channels), rules_of(*ALL))]
+
+
+def joined(channels: int, branches: int) -> State:
+    """A pointwise convolution of relu of what several pointwise convolutions make, put together."""
+    x = variable("x", (1, 8, 6, 6))
+    parts = [apply("conv", x, variable(f"w{n}", (channels, 8, 1, 1), constant=True), pads=(0,) * 4) for n in range(branches)]
+    whole = functools.reduce(lambda a, b: apply("concat", a, b, axis=-3), parts)
+    v = variable("v", (channels, branches * channels, 1, 1), constant=True)
+    return (apply("conv", apply("relu", whole), v, pads=(0,) * 4),)
+
+
+@pytest.mark.parametrize("branches", [2, 3, 6])
+def test_wide_parts_go_into_what_takes_them_one_by_one(branches: int) -> None:
+    start = joined(44, branches)
+    ((state, steps),) = widened(start, rules_of(*PARTS))
+    assert channels_of(state) == {48: 2 * branches}
+    assert sum(term.op in ("slice", "concat") for term in computed(state)) == 1
+    assert not padded_at_run_time(state)
+    assert {"relu-of-parts", "convolved-parts"} <= {step.rule for step in steps}
+    arrays = values(start)
+    np.testing.assert_allclose(evaluated(arrays, *state), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("missing", PARTS)
+def test_whatever_rule_of_parts_is_missing_what_is_made_is_equal(missing: str) -> None:
+    start = joined(44, 3)
+    arrays = values(start)
+    for state, _ in widened(start, rules_of(*(text for text in PARTS if text != missing))):
+        assert not padded_at_run_time(state)
+        np.testing.assert_allclose(evaluated(arrays, *state), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
+
+
+def test_a_bias_stays_a_vector_that_is_repeated() -> None:
+    ((state, steps),) = widened(block(44), rules_of(*ALL, BIAS))
+    (bias,) = {a for term in computed(state) if term.op == "add" for a in term.args if a.constant}
+    assert bias.op == "expand"
+    assert bias.args[0].shape == (48,)
+    assert "bias" in {step.rule for step in steps}
 
 
 @pytest.mark.parametrize("missing", ALL)

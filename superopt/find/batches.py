@@ -83,6 +83,23 @@ PAIRS = Universe(
     weighing=2,
 )
 
+SPREAD = Universe(
+    family="batches",
+    name="spread biases",
+    variables=((variable("x", (N, M)),), (variable("y", (P, M)),), (variable("t", (M,)),)),
+    constants=(),
+    templates=(
+        unary("expand", shape=(P, N, M), axes=(-2, -1)),
+        unary("expand", shape=(P, N, M), axes=(-3, -1)),
+        unary("expand", shape=(P, N, M), axes=(-1,)),
+        unary("expand", shape=(N, M), axes=(-1,)),
+        unary("expand", shape=(P, M), axes=(-1,)),
+        binary("add"),
+        binary("mul", beside="expand"),
+    ),
+    ranges={"n": SMALL, "m": SMALL, "p": SMALL},
+)
+
 _x, _y = (variable(name, (N, K)) for name in "xy")
 _w, _v = (variable(name, (K, M)) for name in "wv")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superopt.find import batches, convolution, gates, images, lone, lookups, matrix, pointwise, reductions, stacks
+from superopt.find import batches, convolution, gates, heads, images, lone, lookups, matrix, pointwise, reductions, stacks
 from superopt.find.universe import Universe
 
 UNIVERSES: tuple[Universe, ...] = (
@@ -57,6 +57,9 @@ UNIVERSES: tuple[Universe, ...] = (
     convolution.PADDED_DEPTHWISE,
     convolution.PADDED_MASKS,
     *gates.UNIVERSES,
+    *heads.UNIVERSES,
+    batches.SPREAD,
+    images.ENLARGED_BIASES,
     *stacks.UNIVERSES,
     *lone.UNIVERSES,
 )
@@ -71,6 +74,7 @@ ABOUT: Mapping[str, str] = {
     "lookups": "Rules about rows of tables at positions that are known at run time alone: what is done to the table before.",
     "padding": "Rules about channels that are zero: how they move through images and kernels, and where they cancel.",
     "gates": "Rules about rows and tensors that are weighted at run time: how weights move through products.",
+    "heads": "Rules about heads of attention: how they trade places with the batch, and how products of them are transposed.",
     "stacks": "Rules about tensors side by side, stacked along an axis of their own, and what is taken out of stacks again.",
     "lone": "Rules about axes of one position: what is constant there, and what leaves them alone.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",

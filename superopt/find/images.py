@@ -71,6 +71,21 @@ ENLARGING = Universe(
     ranges=WINDOWS | {"f": ONE_OR_TWO, "r0": (2, 3), "r1": (2, 3)},
 )
 
+ENLARGED_BIASES = Universe(
+    family="images",
+    name="enlarged biases",
+    variables=((IMAGE,), (variable("t", (CHANNELS,)),)),
+    constants=(),
+    templates=(
+        unary("upsample", rows=R0, columns=R1, first=BATCH),
+        _BY_CHANNEL,
+        unary("expand", shape=(BATCH, CHANNELS, H * R0, WIDTH * R1), axes=(-3,)),
+        binary("add"),
+        binary("mul", beside="expand"),
+    ),
+    ranges=WINDOWS | {"f": ONE_OR_TWO, "r0": (2, 3), "r1": (2, 3)},
+)
+
 (BLOCK,) = symbols("o")
 _WIDE = (
     variable("x", (BATCH, D * BLOCK * BLOCK, H * BLOCK, WIDTH * BLOCK)),

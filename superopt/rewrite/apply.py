@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
-from superopt.graph import Term, subterms, variable
+from superopt.graph import Extent, Term, subterms, variable
 from superopt.match import Match
 from superopt.op import apply, rebuild
 from superopt.rewrite.ruleset import RuleSet
@@ -43,6 +43,12 @@ class Step:
         """What is exchanged for what, the first root's operands being variables."""
         program, replacement = self.programs
         return f"{show(program)}  {PARTLY}  {show(replacement)}"
+
+
+def parted(weight: Term, axis: int, first: Extent) -> Term:
+    """The weight, written as put together along the axis of its `first` positions and the others."""
+    bounds = (0, first), (first, weight.shape[axis])
+    return apply("concat", *(apply("slice", weight, axis=axis, start=start, stop=stop) for start, stop in bounds), axis=axis)
 
 
 def computed(state: State) -> list[Term]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from superopt.graph import Term
 from superopt.op import apply
-from superopt.rewrite.apply import MOVES
+from superopt.rewrite.apply import MOVES, parted
 from superopt.rewrite.ruleset import RuleSet
 
 LINEAR = MOVES | {"add", "matmul", "scale"}
@@ -58,9 +58,9 @@ class LinearForms:
         """The term after the rule that lowers the measure most; None if none lowers it."""
         if term.op not in LINEAR:
             return None
-        parted = _parted(term)
-        found = [match.replacements[0] for _, match in self._rules.matches(parted, _none)]
-        best = min(found, key=lambda t: (*self._rank(t), t.key), default=parted)
+        written = _parted(term)
+        found = [match.replacements[0] for _, match in self._rules.matches(written, _none)]
+        best = min(found, key=lambda t: (*self._rank(t), t.key), default=written)
         return best if self._rank(best) < self._rank(term) else None
 
     def _rank(self, term: Term) -> tuple[int, bool]:
@@ -95,10 +95,7 @@ def _parted(term: Term) -> Term:
     x, weight = term.args
     if x.op != "concat" or x.integer("axis") != -1:
         return term
-    first = x.args[0].shape[-1]
-    bounds = (0, first), (first, x.shape[-1])
-    parts = (apply("slice", weight, axis=-2, start=start, stop=stop) for start, stop in bounds)
-    return apply("matmul", x, apply("concat", *parts, axis=-2))
+    return apply("matmul", x, parted(weight, -2, x.args[0].shape[-1]))
 
 
 def _none(_: str) -> Sequence[Term]:

@@ -4,18 +4,20 @@ A kernel that takes sixteen channels at a time is slow with forty-four. A stored
 is as before; read from right to left it widens a term, if the padding can be moved up into weights, by rules: then it costs
 nothing at run time. The slice that is left moves down through the terms that use it, by rules, until one takes it into its
 weights. So a whole island is carried in wider form, in one walk from its inputs to its outputs; where a term has no rule for
-wide operands, the slice stays in front of it.
+wide operands, the slice stays in front of it. What is put together from slices is no slice of anything: a term of it is taken
+apart, by rules, into terms of its parts, each of which can take one slice.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, subterms
 from superopt.op import apply, rebuild
-from superopt.rewrite.apply import State, Step, computed
+from superopt.rewrite.apply import State, Step, computed, parted
 from superopt.rewrite.ruleset import RuleSet, Undoing
 
 LINE = 16
@@ -45,8 +47,8 @@ def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, .
 class _Walk:
     """What became of the terms met so far.
 
-    `plain` is what a term is in the new state, `wide` a term of which it is a slice, and `done` has both. `zero` has, for terms
-    of the new state, what they are if padded.
+    `plain` is what a term is in the new state, `wide` a term of which it is a slice, and `done` has both. `cut` has the
+    slices of wide terms, and `zero`, for terms of the new state, what they are if padded.
     """
 
     rules: RuleSet
@@ -54,6 +56,7 @@ class _Walk:
     plain: dict[Term, Term] = field(default_factory=dict)
     wide: dict[Term, Term] = field(default_factory=dict)
     done: set[Term] = field(default_factory=set)
+    cut: set[Term] = field(default_factory=set)
     zero: dict[Term, Term] = field(default_factory=dict)
     used: dict[str, None] = field(default_factory=dict)
 
@@ -65,9 +68,16 @@ class _Walk:
 
     def _meet(self, term: Term) -> None:
         """Decides what becomes of a term whose operands were met."""
-        own = apply(term.op, *map(self._narrow, term.args), **dict(term.attributes))
+        own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
+        if wider is None:
+            self.plain[term] = own
+        else:
+            self.wide[term] = wider
+
+    def _form(self, own: Term) -> tuple[Term, Term | None]:
+        """What becomes of a term whose operands are of the new state, and what that is a slice of, if it is made wider."""
         below: tuple[str, Term] | None = None
-        for name, match in self.rules.matches(own) if any(a in self.wide for a in term.args) else ():
+        for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
             (new,) = match.replacements
             if self._is_slice(new) and not self._slices(new.args[0]):
                 below = below or (name, new.args[0])
@@ -75,17 +85,69 @@ class _Walk:
                 own = new
                 self.used[name] = None
                 break
+        else:
+            own = self._apart(own)
         more = self._padding(own)
         wider = self._padded(own, more, DEPTH) if more else None
         if wider is not None:
-            self.wide[term] = wider
-            self.zero[self._narrow(term)] = wider
+            self.zero[self.undoing.sliced(wider, own)] = wider
         elif below is not None:
-            name, self.wide[term] = below
+            name, wider = below
             self.used[name] = None
-        else:
-            self.plain[term] = own
-        self.done.add(self.wide.get(term, own))
+        if wider is not None:
+            self.cut.add(self.undoing.sliced(wider, own))
+        self.done.add(own if wider is None else wider)
+        return own, wider
+
+    def _apart(self, term: Term) -> Term:
+        """The term made of what it makes of the parts of an operand, if that is put together from slices and rules say that it
+        can be; else as it is.
+        """
+        for operand in term.args:
+            if self._has_sliced_parts(operand):
+                ways = itertools.chain(self._made_of_parts(term, operand), self._with_parts_of_weights(term, operand))
+                for name, new in itertools.islice(ways, 1):
+                    self.used[name] = None
+                    return self._formed(new)
+        return term
+
+    def _has_sliced_parts(self, term: Term) -> bool:
+        """Whether the term is put together along the axis, of slices among others."""
+        if term.op != "concat" or term.rank != self.undoing.rank or term["axis"] != self.undoing.axis:
+            return False
+        return any(part in self.cut or self._has_sliced_parts(part) for part in term.args)
+
+    def _made_of_parts(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
+        """What the operator makes of each part, put together along the same axis or another."""
+        if term.args != (whole,):
+            return
+        for axis in range(-term.rank, 0):
+            try:
+                parts = (apply(term.op, part, **dict(term.attributes)) for part in whole.args)
+                new = apply("concat", *parts, axis=axis)
+            except ShapeError:
+                continue
+            yield from ((name, new) for name, match in self.rules.matches(new) if match.replacements == (term,))
+
+    def _with_parts_of_weights(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
+        """What rules make of the term with a weight that is written as put together where the parts of the operand are."""
+        first = whole.args[0].shape[self.undoing.axis]
+        extent = whole.shape[self.undoing.axis]
+        weights = ((a, axis) for a in term.args if a.constant for axis in range(-a.rank, 0) if a.shape[axis] == extent)
+        for weight, axis in weights:
+            pieces = parted(weight, axis, first)
+            operands = (pieces if operand == weight else operand for operand in term.args)
+            for name, match in self.rules.matches(apply(term.op, *operands, **dict(term.attributes))):
+                (new,) = match.replacements
+                if whole not in subterms(new):
+                    yield name, new
+
+    def _formed(self, term: Term) -> Term:
+        """The term in the new state, when what it is made of that is not there yet has become what it becomes."""
+        if term.is_variable or term.constant or term in self.done or term in self.cut:
+            return term
+        own, wider = self._form(apply(term.op, *map(self._formed, term.args), **dict(term.attributes)))
+        return own if wider is None else self.undoing.sliced(wider, own)
 
     def _narrow(self, term: Term) -> Term:
         """The term in the new state, sliced out of a wider one where there is one."""
@@ -109,19 +171,26 @@ class _Walk:
         if term in self.zero:
             return self.zero[term]
         padded = self.undoing.padded(term, more)
-        if padded.constant or not depth or term.is_variable:
-            return padded if padded.constant else None
+        alone = padded if padded.constant else None
+        if not depth or term.is_variable:
+            return alone
         for name, match in self.rules.matches(padded):
             (new,) = match.replacements
             if new.op == padded.op:
                 continue
-            inner = [t for t in subterms(new) if t.op == padded.op and not t.constant]
-            known = {t: self._padded(t.args[0], more, depth - 1) for t in inner}
+            inner = [t for t in subterms(new) if t.op == padded.op]
+            known = {t: self._moved(t, more, depth - 1) for t in inner}
             found = {t: k for t, k in known.items() if k is not None}
             if len(found) == len(known):
                 self.used[name] = None
                 return rebuild(new, found)
-        return None
+        return alone
+
+    def _moved(self, padded: Term, more: int, depth: int) -> Term | None:
+        """The padded term with the padding moved up further, if it is of the axis and amount; as it is, if it pads a weight."""
+        alike = padded.args[0].rank == self.undoing.rank and padded == self.undoing.padded(padded.args[0], more)
+        alone = padded if padded.constant else None
+        return self._padded(padded.args[0], more, depth) if alike else alone
 
     def _is_slice(self, term: Term) -> bool:
         return term.op == "slice" and term["axis"] == self.undoing.axis and term["start"] == 0
@@ -131,7 +200,7 @@ class _Walk:
         stack = [term]
         while stack:
             one = stack.pop()
-            if one not in self.done:
+            if one not in self.done and not one.constant:
                 if self._is_slice(one):
                     return True
                 stack += one.args

@@ -1,0 +1,54 @@
+"""The heads family: attention by heads, flattened into one axis with the batch, and sharing keys and values in groups.
+
+Exporters write products of heads as products of stacks of matrices, and repeat what several query heads share for each of them.
+"""
+
+from __future__ import annotations
+
+from superopt.find.matrix import SMALL, K, M, N
+from superopt.find.universe import Universe, binary, symbols, unary
+from superopt.graph import variable
+
+B, G, H, R = symbols("b g h r")
+SIZES = {"b": SMALL, "n": SMALL, "k": SMALL, "m": SMALL}
+
+FLATTENED = Universe(
+    family="heads",
+    name="flattened heads",
+    variables=((variable("x", (B, H, N, K)),), (variable("w", (B, H, K, M)),)),
+    constants=(),
+    templates=(
+        unary("reshape", shape=(B * H, N, K)),
+        unary("reshape", shape=(B * H, K, M)),
+        unary("reshape", shape=(B * H, M, K)),
+        unary("reshape", shape=(B, H, K, M)),
+        unary("reshape", shape=(B, H, M, K)),
+        unary("reshape", shape=(B, H, N, M)),
+        unary("transpose", perm=(-3, -1, -2)),
+        unary("transpose", perm=(-4, -3, -1, -2)),
+        binary("matmul"),
+    ),
+    ranges={**SIZES, "h": SMALL},
+)
+
+REPEATED = Universe(
+    family="heads",
+    name="repeated heads",
+    variables=((variable("x", (B, G * R, N, K)),), (variable("w", (B, G, K, M)),)),
+    constants=(),
+    templates=(
+        unary("expand", shape=(B, G, R, K, M), axes=(-5, -4, -2, -1)),
+        unary("expand", shape=(B, G, R, M, K), axes=(-5, -4, -2, -1)),
+        unary("reshape", shape=(B, G * R, K, M)),
+        unary("reshape", shape=(B, G * R, M, K)),
+        unary("reshape", shape=(B * G * R, K, M)),
+        unary("transpose", perm=(-3, -1, -2)),
+        unary("reshape", shape=(B, G, R * N, K)),
+        unary("reshape", shape=(B, G * R, N, M)),
+        unary("transpose", perm=(-4, -3, -1, -2)),
+        binary("matmul"),
+    ),
+    ranges={**SIZES, "g": SMALL, "r": SMALL},
+)
+
+UNIVERSES = (FLATTENED, REPEATED)
