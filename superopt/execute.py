@@ -32,6 +32,8 @@ ATTEMPTS = 6
 CHECKSUM = 32
 DAYS = 30
 CHUNK = 8
+PATIENCE = 5.0
+"""Seconds after which a pool of processes that has said nothing is asked whether it is broken."""
 COLLECTION = 100_000, 20, 100
 """How seldom cycles are looked for, as `gc.set_threshold` takes it: terms and sizes are many, live long, and have none."""
 
@@ -175,10 +177,7 @@ class Tasks:
     def __exit__(self, *_: object) -> None:
         """Nothing runs any more."""
         if isinstance(self._executor, ProcessPoolExecutor):
-            if self._running:
-                for process in list(self._executor._processes.values()):
-                    process.terminate()
-            self._executor.shutdown(wait=True, cancel_futures=True)
+            _end(self._executor, at_once=bool(self._running))
         elif self._executor is not None:
             self._executor.shutdown(wait=False)
         self._opened.close()
@@ -214,20 +213,21 @@ class Tasks:
                 yield call.name, result
 
     def _advance(self) -> None:
-        """At least one task more is done, or those whose process died wait again."""
+        """At least one task more is done, or those whose process died wait again, or nothing happened for `PATIENCE`."""
         if self._executor is None:
             call = heapq.heappop(self._waiting)[-1]
             self._done(call, call.function(*call.arguments))
             return
         self._submit(self._executor)
         lost: list[Call] = []
-        for future in wait(self._running, return_when=FIRST_COMPLETED).done:
+        done = wait(self._running, timeout=PATIENCE, return_when=FIRST_COMPLETED).done
+        for future in done:
             call = self._running.pop(future)
             try:
                 self._done(call, future.result())
             except BrokenExecutor:
                 lost.append(call)
-        if lost or not (self._running or self._ready):
+        if lost or not (self._running or self._ready) or (not done and _broken(self._executor)):
             self._again(lost)
 
     def _submit(self, executor: Executor) -> None:
@@ -246,8 +246,8 @@ class Tasks:
 
     def _again(self, lost: list[Call]) -> None:
         """Tasks that were running when a process died wait for new processes."""
-        assert self._executor is not None
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        assert isinstance(self._executor, ProcessPoolExecutor)
+        _end(self._executor, at_once=True)
         for future, call in self._running.items():
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._done(call, future.result())
@@ -282,6 +282,21 @@ class Tasks:
 
 def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_follow)
+
+
+def _broken(executor: Executor) -> bool:
+    """Whether one of its processes died: it then forgets a task that was submitted at that very moment, and never says so."""
+    return isinstance(executor, ProcessPoolExecutor) and bool(executor._broken)
+
+
+def _end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
+    """No process of the pool is left; at once, what they were doing is lost.
+
+    They are killed before the pool is shut down because one that was started while it broke is none that it would stop.
+    """
+    for process in list(pool._processes.values()) if at_once else ():
+        process.kill()
+    pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _follow() -> None:

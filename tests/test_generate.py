@@ -7,6 +7,9 @@ import itertools
 import multiprocessing
 import os
 import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -319,6 +322,26 @@ def test_the_files_are_the_same_wherever_tasks_run_though_a_worker_is_killed(
     assert run.processes == 2
     assert run.total_bytes > run.peak_bytes
     assert bytes_of(tmp_path) == bytes_of(serial)
+
+
+class Forgetful(ProcessPoolExecutor):
+    """A pool that broke while a task was submitted to it, as it does where a process dies at that moment."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        future = super().submit(time.sleep, 60)
+        self._broken = True
+        assert not future.done()
+        return Future()
+
+
+def test_a_task_that_a_broken_pool_forgot_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = iter([Forgetful(2, mp_context=multiprocessing.get_context("spawn")), execute._pool(2)])
+    monkeypatch.setattr(execute, "_pool", lambda _: next(pools))
+    monkeypatch.setattr(execute, "PATIENCE", 0.1)
+    with execute.Tasks(workers=2) as tasks:
+        tasks.start("power", "power", pow, 2, 10)
+        assert list(tasks.results()) == [("power", 1024)]
+    assert not multiprocessing.active_children()
 
 
 def test_a_stopped_run_goes_on_from_what_is_on_disk(serial: Path, tmp_path: Path) -> None:
