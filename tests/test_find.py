@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from superopt.errors import InstantiationError
-from superopt.find import convolution, matrix
+from superopt.find import convolution, images, matrix
 from superopt.find.effort import effort
 from superopt.find.enumerate import Candidate, enumerate_universe
 from superopt.find.families import FAMILIES, UNIVERSES
@@ -297,6 +297,36 @@ def test_a_climb_of_less_than_a_tenth_is_no_hill_whatever_extents_are_larger() -
     assert large is not None
     assert (small.args[0].sizes < small.sizes, large.args[0].sizes < large.sizes) == (True, False)
     assert kept.part(found) is None
+
+
+def test_steps_that_no_search_takes_lead_over_no_hill() -> None:
+    kept = Kept()
+    kept.add(parse_rule("r: x - y => scale(y, factor=-1) + x for x[2], y[2]"))
+    kept.add(parse_rule("r: scale(x @ w, factor=a) => scale(x, factor=a) @ w for x[2], w[2]"))
+    kept.add(parse_rule("r: x @ w + y @ w => (x + y) @ w for x[2], y[2], w[2]"))
+    assert kept.part(candidate(matrix.DIFFERENCES, "x @ w - y @ w", "(x - y) @ w")) == "search"
+
+
+def test_weights_are_left_alone_on_the_way_over_a_hill() -> None:
+    kept = Kept()
+    kept.add(
+        parse_rule(
+            "r: upsample(x, rows=a, columns=b) + upsample(y, rows=a, columns=b) => upsample(x + y, rows=a, columns=b) "
+            "for x[4], y[4]"
+        )
+    )
+    kept.add(
+        parse_rule(
+            "r: upsample(expand(t, shape=n, axes=(k,)), rows=a, columns=b) "
+            "=> expand(t, shape=(n0, n1, n2 * a, n3 * b), axes=(k,)) for t[1], n[4], k[-3]"
+        )
+    )
+    enlarged = "upsample(x, rows=r0, columns=r1)"
+    bias = "expand(t, shape={0}.shape, axes=(-3,))".format
+    found = candidate(
+        images.ENLARGED_BIASES, f"{enlarged} + {bias(f'({enlarged})')}", f"upsample(x + {bias('x')}, rows=r0, columns=r1)"
+    )
+    assert kept.part(found) == "search"
 
 
 @pytest.mark.parametrize(

@@ -262,8 +262,9 @@ class _Writer:
             if term.is_variable:
                 self.done[term] = variable(term.name, term.rank)
             else:
+                args = [self.written(a) for a in term.args]
                 attributes = {name: self._attribute(term, name, value) for name, value in term.attributes}
-                self.done[term] = apply(term.op, *(self.written(a) for a in term.args), **attributes)
+                self.done[term] = apply(term.op, *args, **attributes)
         return self.done[term]
 
     def _attribute(self, term: Term, name: str, value: Attribute) -> Attribute:
@@ -284,18 +285,32 @@ class _Writer:
         return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
 
     def _shape(self, value: Shape, *, whole: bool) -> Shape:
-        """A shape that no term has by itself. What nothing determines is free; a `whole` shape is then free as a whole."""
+        """A shape that no term has by itself. What nothing determines is free; a `whole` shape is then free as a whole.
+
+        The names of its extents say from then on what they are in other shapes.
+        """
+        stem = self.named.get(value)
+        if stem is not None:
+            return self._whole(value, stem)
         shape = tuple(self.reading.extent(e) for e in value)
         free = [e for e, general in zip(value, shape, strict=True) if not self._determined(general)]
         if not free:
             return shape
         if whole and len(value) > 1:
-            stem = self.named.setdefault(value, "n" if not self.named else f"n_{len(self.named)}_")
-            return tuple(size(Sym(f"{stem}{position}")) for position in range(len(value)))
+            stem = self.named[value] = "n" if not self.named else f"n_{len(self.named)}_"
+            shape = self._whole(value, stem)
+            names: dict[Extent, Extent] = {e: n for e, n in zip(value, shape, strict=True) if isinstance(e, Size)}
+            self.reading = replace(self.reading, extents={**names, **self.reading.extents})
+            self.anchors |= {a for n in shape for a in atoms(n) if isinstance(a, Sym)}
+            return shape
         return tuple(
             size(Sym(self.named.setdefault(e, f"m{len(self.named)}"))) if e in free else general
             for e, general in zip(value, shape, strict=True)
         )
+
+    @staticmethod
+    def _whole(value: Shape, stem: str) -> Shape:
+        return tuple(size(Sym(f"{stem}{position}")) for position in range(len(value)))
 
     def _determined(self, extent: Extent) -> bool:
         """Whether an extent is made of variables' extents and of attribute variables that other attributes bind."""

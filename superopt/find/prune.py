@@ -92,12 +92,6 @@ def _gains(dear: Term, cheap: Term) -> bool:
     return new.operators < old.operators or new.total < HILL * old.total
 
 
-def _local(dear: Term, cheap: Term) -> bool:
-    """Whether a graph of `LOCAL` operators or fewer becomes one that executes fewer, weights known."""
-    old, new = (effort([t], weights_known=True).operators for t in (dear, cheap))
-    return new < old and term_size(dear) <= LOCAL
-
-
 @dataclass
 class _Place:
     """What is known about the terms of one universe."""
@@ -162,9 +156,9 @@ class Kept:
     def part(self, candidate: Candidate) -> str | None:
         """CORE for an equality that those kept do not join, SEARCH for one they join only over a hill, None for any other.
 
-        A hill counts where the step saves an operator or a tenth of the cost, and where an operator is heavy or no more than
-        `LOCAL` operators become fewer: between larger graphs without a heavy one hills are low, and a search climbs them by
-        itself. Joining two outputs in one takes steps that no single output pays for, so such rules are for the search.
+        A hill counts where the step saves an operator or a tenth of the cost, and where an operator is heavy or there are no
+        more than `LOCAL`: between larger graphs without a heavy one hills are low, and a search climbs them by itself. Joining
+        two outputs in one takes steps that no single output pays for, so such rules are for the search.
         """
         numbered = self.sizings(candidate.universe)[0]
         if len(candidate.left) > 1:
@@ -181,7 +175,7 @@ class Kept:
         pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
         for turned in (1, -1):
             steps = [(d, c) for d, c in (pair[::turned] for pair in pairs) if d is not None and c is not None]
-            gains = len(steps) == len(pairs) and all(_gains(d, c) and (heavy(d) or _local(d, c)) for d, c in steps)
+            gains = len(steps) == len(pairs) and all(_gains(d, c) and (heavy(d) or term_size(d) <= LOCAL) for d, c in steps)
             if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
                 return True
         return False

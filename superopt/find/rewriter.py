@@ -18,9 +18,10 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from superopt.errors import ShapeError
-from superopt.find.effort import effort
+from superopt.find.effort import Effort, effort
 from superopt.find.enumerate import weight
-from superopt.graph import VARIABLE, Cond, Term, operators, subterms
+from superopt.find.universe import WEIGHTS
+from superopt.graph import VARIABLE, Cond, Term, operators, subterms, variables
 from superopt.linearity import degrees
 from superopt.match import Pattern
 from superopt.op import apply, operator, rebuild
@@ -213,7 +214,7 @@ class Rewriter:
         self.spread = Normal(self, Spread().of)
         self._rows: dict[tuple[str, int], Row] = {}
         self._steps: dict[Term, tuple[tuple[Term, ...], int]] = {}
-        self._efforts: dict[Term, float] = {}
+        self._efforts: dict[Term, tuple[Effort, Effort]] = {}
 
     def add(self, rule: Rule) -> None:
         """Uses the rule from now on, in both directions."""
@@ -243,10 +244,12 @@ class Rewriter:
         around_right = {normal(t) for t in self.neighbours(right)}
         return goal_left in around_right or bool(around_left & around_right)
 
-    def neighbours(self, term: Term) -> Iterator[Term]:
-        """Terms one step away, in either direction, anywhere in the term."""
+    def neighbours(self, term: Term, takes: Callable[[Term, Term], bool] = lambda *_: True) -> Iterator[Term]:
+        """Terms one step away, in either direction, anywhere in the term, by steps that `takes` says are taken."""
         for part in subterms(term):
             for after in self.steps(part):
+                if not takes(part, after):
+                    continue
                 try:
                     yield after if part is term else rebuild(term, {part: after})
                 except ShapeError:
@@ -265,7 +268,10 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Whether steps that cost at most `CLIMB` times the start lead to what costs no more than the goal, weights known."""
+        """Whether steps that cost at most `CLIMB` times the start lead to what costs no more than the goal, weights known.
+
+        The steps are those that a search takes.
+        """
         limit, enough = CLIMB * self.cost(start), self.cost(goal)
         if any(self.cost(after) <= enough for after in self.steps(start)):
             return True
@@ -274,7 +280,7 @@ class Rewriter:
         for _ in range(EXPANSIONS):
             if not waiting:
                 return False
-            for after in self.neighbours(heapq.heappop(waiting)[2]):
+            for after in self.neighbours(heapq.heappop(waiting)[2], self._serves):
                 cost = self.cost(after)
                 if cost <= enough:
                     return True
@@ -285,7 +291,19 @@ class Rewriter:
 
     def cost(self, term: Term) -> float:
         """The term's effort once weights are known."""
+        return self._effort(term)[0].total
+
+    def _effort(self, term: Term) -> tuple[Effort, Effort]:
+        """The term's effort with weights known, and without."""
         known = self._efforts.get(term)
         if known is None:
-            known = self._efforts[term] = effort([term], weights_known=True).total
+            known = self._efforts[term] = effort([term], weights_known=True), effort([term], weights_known=False)
         return known
+
+    def _serves(self, part: Term, after: Term) -> bool:
+        """Whether a search takes the step: what depends on weights alone it leaves alone, and no rule only adds operators."""
+        names = [v.name for v in variables(part)]
+        if names and WEIGHTS.issuperset(names):
+            return False
+        pairs = zip(self._effort(part), self._effort(after), strict=True)
+        return any(new.operators <= old.operators or new.work < old.work for old, new in pairs)

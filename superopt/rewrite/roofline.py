@@ -41,9 +41,9 @@ CUDA = Machine(operations=1e13, traffic=1e12, launch=5e-6)
 def seconds(state: tuple[Term, ...], machine: Machine) -> float:
     """The estimated time of one run of the state.
 
-    Weight-only terms cost nothing, nor does what ONNX broadcasts by itself. What one kernel does together is started once: a
-    bias and an activation with the product before them, all parts of an operand, a concatenation of concatenations, a lookup
-    and the shape of its positions.
+    Weight-only terms cost nothing, nor does what ONNX broadcasts by itself, unless that is reshaped. What one kernel does
+    together is started once: a bias and an activation with the product before them, all parts of an operand, a concatenation
+    of concatenations, a lookup and the shape of its positions.
     """
     live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
     return sum(_term(t, machine) for t in live) - _together(live, state) * machine.launch
@@ -76,9 +76,15 @@ def _term(term: Term, machine: Machine) -> float:
     if term.op == "expand":
         return 0.0
     if term.op == "reshape":
-        return machine.launch
+        return machine.launch + (_copied(term.args[0], machine) if term.args[0].op == "expand" else 0.0)
     counted = work(term, machine.element)
     unread = sum(math.prod(a.sizes) - math.prod(a.args[0].sizes) for a in term.args if a.op == "expand")
     starts = max(len(term.args) - 1, 1) if operator(term.op).commutative else 1
     bytes_moved = max(counted.bytes - unread * machine.element, 0)
     return max(counted.flops / machine.operations, bytes_moved / machine.traffic) + starts * machine.launch
+
+
+def _copied(term: Term, machine: Machine) -> float:
+    """The time for writing what is the same along some axes as often as that, by an operator of its own."""
+    elements = math.prod(term.sizes) + math.prod(term.args[0].sizes)
+    return machine.launch + elements * machine.element / machine.traffic

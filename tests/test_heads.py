@@ -1,0 +1,61 @@
+"""Products of attention heads, and biases of enlarged images: what is repeated is computed once, by rules that were found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from superopt.graph import Term, subterms, variable
+from superopt.op import apply
+from superopt.rewrite import roofline
+from superopt.rewrite.apply import State
+from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.search import search
+from superopt.store import load_rules
+from tests.operator_cases import evaluated
+
+GROUPS, SHARED, TOKENS, WIDTH, NEW = 2, 4, 256, 32, 1
+
+
+def estimate(state: State) -> float:
+    return roofline.seconds(state, roofline.CPU)
+
+
+@pytest.fixture(scope="module")
+def rules() -> RuleSet:
+    return RuleSet(load_rules())
+
+
+def found(start: Term, rules: RuleSet) -> Term:
+    """What a search finds, after a check that it has the values of what it began with."""
+    (after,) = search((start,), rules, estimate=estimate, measure=estimate).outputs
+    random = np.random.default_rng(7)
+    arrays = {t.name: random.standard_normal(t.sizes) for t in subterms(start) if t.is_variable}
+    one, other = evaluated(arrays, after, start)
+    np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+    return after
+
+
+def repeated(name: str) -> Term:
+    """Keys or values of a few heads, copied for each query head that shares them, as exporters write it."""
+    x = variable(name, (1, GROUPS, TOKENS, WIDTH))
+    copies = apply("expand", x, shape=(1, GROUPS, SHARED, TOKENS, WIDTH), axes=(-5, -4, -2, -1))
+    return apply("reshape", copies, shape=(1, GROUPS * SHARED, TOKENS, WIDTH))
+
+
+def test_values_are_multiplied_without_copies_of_them(rules: RuleSet) -> None:
+    scores = variable("x", (1, GROUPS * SHARED, NEW, TOKENS))
+    assert not {t.op for t in subterms(found(apply("matmul", scores, repeated("v")), rules))} & {"expand"}
+
+
+def test_keys_are_multiplied_without_copies_of_them(rules: RuleSet) -> None:
+    queries = variable("x", (1, GROUPS * SHARED, NEW, WIDTH))
+    keys = apply("transpose", repeated("k"), perm=(-4, -3, -1, -2))
+    assert not {t.op for t in subterms(found(apply("matmul", queries, keys), rules))} & {"expand"}
+
+
+def test_a_bias_is_added_before_an_image_is_enlarged(rules: RuleSet) -> None:
+    image, bias = variable("x", (1, 16, 24, 24)), variable("b", (16,), constant=True)
+    larger = apply("upsample", image, rows=2, columns=2)
+    start = apply("add", larger, apply("expand", bias, shape=larger.shape, axes=(-3,)))
+    assert found(start, rules).op == "upsample"
