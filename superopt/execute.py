@@ -131,8 +131,11 @@ def in_order(
 ) -> Iterator[Any]:
     """What a function that other processes can import makes of each tuple of arguments, in their order.
 
-    `workers` processes of this machine work on them, `chunk` at a time, and begin while later arguments are still computed;
-    this process does it where that is 1, or there is no more than one chunk.
+    `workers` processes of this machine work on them, `chunk` at a time; this process does it where that is 1, or there is no
+    more than one chunk.
+
+    Raises:
+        SchedulerError: as `Tasks.results`.
     """
     left = iter(arguments)
     chunks = iter(lambda: list(itertools.islice(left, chunk)), [])
@@ -140,10 +143,16 @@ def in_order(
     if workers == 1 or len(first) < chunk:
         yield from itertools.starmap(function, itertools.chain(first, left))
         return
-    with _pool(workers) as pool:
-        futures = [pool.submit(_each, function, some) for some in itertools.chain([first], chunks)]
-        for future in futures:
-            yield from future.result()
+    with Tasks(workers=workers) as tasks:
+        for number, some in enumerate(itertools.chain([first], chunks)):
+            tasks.start(str(number), str(number), _each, function, some)
+        found: dict[int, list[Any]] = {}
+        awaited = 0
+        for name, results in tasks.results():
+            found[int(name)] = results
+            while awaited in found:
+                yield from found.pop(awaited)
+                awaited += 1
 
 
 def _each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -41,8 +41,8 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
 
     Only what is stored, as a rule in one direction at least, may derive anything. The fewer laws there are, the further a
     search comes within its limits, so what is left is gone through again until nothing leaves it: first with narrow limits,
-    then, of that which egglog derives at numbers, with wide ones, and where these do not suffice with other few laws. A search
-    that would meet the laws that it met before is not made again. `version` says what results rest on.
+    then, of that which egglog derives at numbers, with wide ones, and where these do not suffice with other few laws, or all.
+    A search that would meet the laws that it met before is not made again. `version` says what results rest on.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     seconds = 0.0
@@ -106,7 +106,7 @@ def derived_widely(
 def derived_stubbornly(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Verdict, ...], float]:
-    """As `derived_widely`, with other few laws where those that come first do not suffice."""
+    """As `derived_widely`, with other few laws, and at last with all, where those that come first do not suffice."""
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without)))
 
 

@@ -86,13 +86,13 @@ def arrays_for(*terms: Term, seed: int = 0) -> dict[str, Array]:
     if any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*terms)):
         arrays = {name: np.asarray(np.abs(a) + 0.5, dtype=np.float32) for name, a in arrays.items()}
     for term in subterms(*terms):
-        indices, extent = _positions(term)
+        indices, extent = positions(term)
         if indices is not None and indices.is_variable:
             arrays[indices.name] = rng.integers(-extent, extent, indices.sizes).astype(np.float32)
     return arrays
 
 
-def _positions(term: Term) -> tuple[Term | None, int]:
+def positions(term: Term) -> tuple[Term | None, int]:
     """The operand that holds positions of an axis, and the axis's extent."""
     match term.op:
         case "gather":

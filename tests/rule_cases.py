@@ -17,6 +17,7 @@ from superopt.op import POSITIVE, operator
 from superopt.prove.instance import instantiations
 from superopt.rule import Rule
 from superopt.text import Equation
+from tests.operator_cases import positions
 
 TOLERANCE = 2e-5
 """What rounding to float32 explains, relative to the largest value."""
@@ -53,12 +54,12 @@ def cases(rules: Iterable[Rule], *, instances: int, choices: int = 0, seed: int 
 
 
 def _positions(terms: Sequence[Term], arrays: Mapping[str, Array], rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
-    """Whole numbers for the variables that say where lookups are, within all the tables that are looked up there."""
+    """Whole numbers for the variables that hold positions, within all that is looked up there."""
     rows: dict[str, int] = {}
     for term in subterms(*terms):
-        if term.op == "lookup":
-            for name in (v.name for v in variables(term.args[1])):
-                rows[name] = min(term.args[0].sizes[-2], rows.get(name, term.args[0].sizes[-2]))
+        indices, extent = positions(term)
+        for v in variables(indices) if indices is not None else ():
+            rows[v.name] = min(extent, rows.get(v.name, extent))
     for name, count in sorted(rows.items()):
         yield name, np.asarray(rng.integers(-count, count, arrays[name].shape), dtype=np.float32)
 

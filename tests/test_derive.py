@@ -13,6 +13,7 @@ import pytest
 
 from superopt import cli
 from superopt.op import substitutions_folder
+from superopt.prove import derive_audit
 from superopt.prove.derive import Laws, completed, derivable, derived
 from superopt.prove.derive_audit import Numbers, generic, least, opinion, opinions
 from superopt.prove.derive_core import minimal
@@ -54,6 +55,16 @@ lesser:    scale(x, factor=a) - scale(y, factor=a) => scale(x - y, factor=a) for
 maximum:   relu(scale(x, factor=a)) => scale(relu(x), factor=a) for x[1, 2] where a >= 0
 """
 
+ORDERED = """
+multiple:  maximum(scale((t1 := minimum(x, zeros(shape=x.shape))), factor=a), t1) => minimum(x, zeros(shape=x.shape))
+           for x[1] where a >= 1
+relu:      maximum(x, zeros(shape=x.shape)) => relu(x) for x[1]
+absorbs:   maximum(minimum(y, x), x) => x for x[1], y[1]
+below:     relu(scale(minimum(x, zeros(shape=x.shape)), factor=a)) => zeros(shape=x.shape) for x[1] where a >= 0
+shares:    minimum(maximum(x, z), maximum(y, z)) => maximum(minimum(y, x), z) for x[1], y[1], z[1]
+lesser:    minimum(x, scale(minimum(x, zeros(shape=x.shape)), factor=a)) => scale(minimum(x, zeros(shape=x.shape)), factor=a)
+           for x[1] where a >= 1
+"""
 LATTICE = """
 apart:   minimum(maximum(y, x), x) => x for x[1, 2], y[1, 2]
 absorbs: maximum(minimum(y, x), x) => x for x[1, 2], y[1, 2]
@@ -201,6 +212,16 @@ def test_the_few_laws_that_egglog_needs_are_searched_far_enough() -> None:
     assert said.outcome is Outcome.JOINED
     assert said.chains is not None
     assert {name for chain in said.chains for name in chain.rules} == {"absorbs", "shares", "chosen", "lesser", "greater"}
+
+
+def test_where_numbers_need_fewer_laws_than_symbols_all_laws_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derive_audit, "WIDE", derive_audit.WIDE[1:2])
+    laws = Laws(parse_rules(ORDERED))
+    assert opinion(laws, 0, orders=1).contested
+    monkeypatch.setattr(derive_audit, "ORDERS", derive_audit.ORDERS[:1])
+    said = opinion(laws, 0, orders=1)
+    assert said.chains is not None
+    assert "relu" in {name for chain in said.chains for name in chain.rules}
 
 
 def test_what_is_nothing_is_introduced_where_that_is_asked_for() -> None:

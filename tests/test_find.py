@@ -307,6 +307,23 @@ def test_steps_that_no_search_takes_lead_over_no_hill() -> None:
     assert kept.part(candidate(matrix.DIFFERENCES, "x @ w - y @ w", "(x - y) @ w")) == "search"
 
 
+def test_what_another_kind_of_operator_computes_is_kept_though_rules_join_it() -> None:
+    weighted, kernel = "x * expand(t, shape=x.shape, axes=(-3,))", "identity_kernel(shape=({0}, {0}, 1, 1), at=(0, 0))"
+    convolved = f"conv(x, {kernel} * expand(t, shape=({{0}}, {{0}}, 1, 1), axes=(-4,)))"
+    kept = Kept()
+    kept.add(parse_rule(f"r: conv(x, {kernel.format('x.shape[-3]')}) => x for x[4]"))
+    kept.add(
+        parse_rule(
+            "r: conv(x, w * expand(t, shape=w.shape, axes=(-4,))) "
+            "=> conv(x, w) * expand(t, shape=conv(x, w).shape, axes=(-3,)) for x[4], w[4], t[1]"
+        )
+    )
+    found = candidate(convolution.DENSE, convolved.format("(d * g)"), weighted)
+    assert kept.part(found) == "search"
+    kept.add(parse_rule(f"r: {weighted} => {convolved.format('t.shape[-1]')} for x[4], t[1]"))
+    assert kept.part(found) is None
+
+
 def test_weights_are_left_alone_on_the_way_over_a_hill() -> None:
     kept = Kept()
     kept.add(

@@ -344,6 +344,16 @@ def test_a_task_that_a_broken_pool_forgot_is_run_again(monkeypatch: pytest.Monke
     assert not multiprocessing.active_children()
 
 
+def test_results_come_in_order_though_a_worker_is_killed() -> None:
+    killed: list[int] = []
+    powers = execute.in_order(pow, [(2, n) for n in range(40)], workers=2, chunk=3)
+    for n, power in enumerate(powers):
+        kill_one(killed)
+        assert power == 2**n
+    assert n == 39
+    assert not multiprocessing.active_children()
+
+
 def test_a_stopped_run_goes_on_from_what_is_on_disk(serial: Path, tmp_path: Path) -> None:
     def stop(_: object) -> None:
         raise KeyboardInterrupt

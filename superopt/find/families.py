@@ -14,6 +14,7 @@ UNIVERSES: tuple[Universe, ...] = (
     matrix.PIECES,
     matrix.INTERVALS,
     matrix.BIASES,
+    matrix.FACTORED,
     matrix.MATRIX,
     matrix.LOW_RANK,
     matrix.DIFFERENCES,

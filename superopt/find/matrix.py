@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superopt.find.universe import FACTOR, FACTORS, OTHER_FACTOR, Constant, Universe, binary, parts, symbols, unary
+from superopt.find.universe import FACTOR, FACTORS, OTHER_FACTOR, Constant, Template, Universe, binary, parts, symbols, unary
 from superopt.graph import Extent, variable
 from superopt.op import apply
 
@@ -102,6 +102,19 @@ BIASES = Universe(
     ),
     ranges={"n": SMALL, "k": SMALL, "l": SMALL},
     limit=5,
+)
+
+FACTORED = Universe(
+    family="matrix",
+    name="factors side by side",
+    variables=((X,), (variable("y", (N, L)),)),
+    constants=tuple(Constant(apply("ones", shape=(N, extent)), ("scale", "concat")) for extent in (K, L)),
+    templates=(
+        Template("scale", 1, {"factor": FACTOR}, takes=(("x", "y", "ones"),)),
+        Template("mul", 2, takes=(("concat",), ("concat",))),
+        Template("concat", 2, {"axis": -1}, takes=(("x", "y", "ones", "scale"),) * 2),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "l": SMALL, "a": FACTORS},
 )
 
 W, V = variable("w", (K, M)), variable("v", (K, M))

@@ -157,8 +157,9 @@ class Kept:
         """CORE for an equality that those kept do not join, SEARCH for one they join only over a hill, None for any other.
 
         A hill counts where the step saves an operator or a tenth of the cost, and where an operator is heavy or there are no
-        more than `LOCAL`: between larger graphs without a heavy one hills are low, and a search climbs them by itself. Joining
-        two outputs in one takes steps that no single output pays for, so such rules are for the search.
+        more than `LOCAL`: between larger graphs without a heavy one hills are low, and a search climbs them by itself. What one
+        operator computes as another kind of operator does is a hill as well: no step leads up it through more operators.
+        Joining two outputs in one takes steps that no single output pays for, so such rules are for the search.
         """
         numbered = self.sizings(candidate.universe)[0]
         if len(candidate.left) > 1:
@@ -168,7 +169,7 @@ class Kept:
             return None
         if not self._equal(left, right, self._place(candidate.universe).classes):
             return CORE
-        return SEARCH if self._over_a_hill(candidate) else None
+        return SEARCH if self._over_a_hill(candidate) or self._of_another_kind(candidate) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
         """Whether one side gains on the other at both sizings, and at one only dearer terms lead from the other to it."""
@@ -179,6 +180,18 @@ class Kept:
             if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
                 return True
         return False
+
+    def _of_another_kind(self, candidate: Candidate) -> bool:
+        """Whether both sides execute one operator, weights known, not of one kind, and no step leads to the dear one."""
+        for sizing in self.sizings(candidate.universe):
+            sides = [n for t in candidate.left + candidate.right if (n := sizing(t)) is not None]
+            if len(sides) < 2 or any(effort([t], weights_known=True).operators != 1 for t in sides):
+                return False
+            cheap, dear = sorted(sides, key=self.rewriter.cost)
+            steep = cheap.op != dear.op and self.rewriter.cost(cheap) < self.rewriter.cost(dear)
+            if not steep or dear in self.rewriter.steps(cheap):
+                return False
+        return True
 
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Whether the terms are joined: by congruence and up to three steps at the root, or by one step and normal forms."""

@@ -2,7 +2,8 @@
 
 Where the sides saturate apart, that is decided. Where egglog joins them at several instances that have little in common, it
 is asked again with ever fewer laws, until none can be spared; the symbolic search is tried again with these few laws and wide
-limits. What it still does not derive is contested, and counted.
+limits, and at last with all laws: numbers have their own ways, and symbols may need another law. What it still does not derive
+is contested, and counted.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def _batch(stated: Stated, positions: Sequence[int]) -> list[Opinion]:
 
 def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders: int = len(ORDERS)) -> Opinion:
     """On the law at the position, given the others, but for those at `without`; one choice of ranks at which its sides stay
-    apart settles it. Few laws are looked for in so many orders, for a search may get there by some and not by others.
+    apart settles it. Few laws are looked for in so many orders, for a search may get there by some and not by others; with all
+    orders, all laws are tried as well.
     """
     rule, left_out = laws.rules[position], {position, *without}
     for order in ORDERS[:orders]:
@@ -86,7 +88,8 @@ def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders:
         chains = (derivable(rule, few, limits) for limits in WIDE for few in ways)
         if (found := next((c for c in chains if c is not None), None)) is not None:
             return Opinion(rule, Outcome.JOINED, found)
-    return Opinion(rule, Outcome.JOINED)
+    every = (derivable(rule, laws, limits, left_out) for limits in WIDE if orders == len(ORDERS))
+    return Opinion(rule, Outcome.JOINED, next((c for c in every if c is not None), None))
 
 
 def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Collection[str] | Outcome:

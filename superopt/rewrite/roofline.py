@@ -43,7 +43,7 @@ def seconds(state: tuple[Term, ...], machine: Machine) -> float:
 
     Weight-only terms cost nothing, nor does what ONNX broadcasts by itself, unless that is reshaped. What one kernel does
     together is started once: a bias and an activation with the product before them, all parts of an operand, a concatenation
-    of concatenations, a lookup and the shape of its positions.
+    of concatenations, a lookup and the shape of its positions; the constants of one sum or product.
     """
     live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
     return sum(_term(t, machine) for t in live) - _together(live, state) * machine.launch
@@ -79,9 +79,15 @@ def _term(term: Term, machine: Machine) -> float:
         return machine.launch + (_copied(term.args[0], machine) if term.args[0].op == "expand" else 0.0)
     counted = work(term, machine.element)
     unread = sum(math.prod(a.sizes) - math.prod(a.args[0].sizes) for a in term.args if a.op == "expand")
-    starts = max(len(term.args) - 1, 1) if operator(term.op).commutative else 1
+    starts = max(len(_combined(term)) - 1, 1) if operator(term.op).commutative else 1
     bytes_moved = max(counted.bytes - unread * machine.element, 0)
     return max(counted.flops / machine.operations, bytes_moved / machine.traffic) + starts * machine.launch
+
+
+def _combined(term: Term) -> list[Term]:
+    """The operands of a sum or product, of those that are constant one: they are combined beforehand."""
+    constant = [a for a in term.args if a.constant]
+    return [a for a in term.args if not a.constant] + constant[:1]
 
 
 def _copied(term: Term, machine: Machine) -> float:
