@@ -27,6 +27,14 @@ FUSIONS = """
                    heads=x.shape[-3], scale=a),
                shape=(x.shape[-4], x.shape[-2], x.shape[-3], z.shape[-1])), perm=(-4, -2, -3, -1))
             for x[4], y[4], z[4]
+    each:   softmax(scale(x, factor=a) @ scale(y, factor=b), axis=-1) @ z
+            => transpose(reshape(multi_head_attention(
+                   reshape(transpose(x, perm=(-4, -2, -3, -1)), shape=(x.shape[-4], x.shape[-2], x.shape[-3] * x.shape[-1])),
+                   reshape(transpose(y, perm=(-4, -1, -3, -2)), shape=(y.shape[-4], y.shape[-1], y.shape[-3] * y.shape[-2])),
+                   reshape(transpose(z, perm=(-4, -2, -3, -1)), shape=(z.shape[-4], z.shape[-2], z.shape[-3] * z.shape[-1])),
+                   heads=x.shape[-3], scale=a * b),
+               shape=(x.shape[-4], x.shape[-2], x.shape[-3], z.shape[-1])), perm=(-4, -2, -3, -1))
+            for x[4], y[4], z[4]
     plain:  softmax(x @ y, axis=-1) @ z
             => transpose(reshape(multi_head_attention(
                    reshape(transpose(x, perm=(-4, -2, -3, -1)), shape=(x.shape[-4], x.shape[-2], x.shape[-3] * x.shape[-1])),

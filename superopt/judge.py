@@ -72,13 +72,16 @@ class Judge:
         return second
 
     def is_promising(self, candidate: Loadable) -> bool:
-        """Whether the candidate is faster, or would be but for the noise, at a first glance and a second.
+        """Whether the candidate is faster, or would be but for the noise, at a second glance; and at a first one may be.
 
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
         """
-        looks = (self._compared(candidate, loads * GLANCING, loads=loads)[0] for loads in (1, 2))
-        return all(look.faster or look.promising for look in looks)
+        first, _ = self._compared(candidate, GLANCING, loads=1)
+        if not first.open:
+            return False
+        second, _ = self._compared(candidate, 2 * GLANCING, loads=2)
+        return second.faster or second.promising
 
     def _compared(
         self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False

@@ -189,7 +189,7 @@ def optimize(
             judge = run.judge(loaded.model, original)
             start = with_known_stored(loaded.model)
             with run.phase("forms"):
-                run.forms = run.written(start, judge, Path(folder))
+                run.forms = run.written(start, rules, judge, Path(folder))
             candidate = run.rewritten(start, rules, judge, Path(folder))
     report = run.report(loaded, candidate, rules)
     evidence = run.evidence(loaded.model, rules, accepted=report.accepted)
@@ -253,13 +253,15 @@ class _Run:
         how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster, "told": told}
         return Judge(original, self.device, self.sizings, self.cache, others, **how)
 
-    def written(self, model: Model, judge: Judge, folder: Path) -> tuple[Gain, ...]:
+    def written(self, model: Model, rules: list[Rule], judge: Judge, folder: Path) -> tuple[Gain, ...]:
         """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an
         exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there twice are left as they
         are, for their weights may have to be laid out anew.
         """
         small = 2 * sum(t.nbytes for t in tensors(model)) <= RESIDENT
-        forms = written(whole(Chart(model), self.runs)) if small and self.moves and self.forecaster is None else ()
+        if not (small and self.moves and self.forecaster is None):
+            return ()
+        forms = written(whole(Chart(model), self.runs), rules)
         try:
             return forms if forms and judge.is_promising(loadable(spliced(model, (forms,)), folder)) else ()
         except (InvalidModelError, ShapeError):
@@ -299,7 +301,7 @@ class _Run:
             self.passes, self.others = best.passes, [other.passes for other in others]
             model = best.model
             if self.forms:
-                self.passes = (*self.passes, written(whole(Chart(model), self.runs)))
+                self.passes = (*self.passes, written(whole(Chart(model), self.runs), rules))
                 model = spliced(model, self.passes[-1:])
             if not self.fused:
                 chart = Chart(model)

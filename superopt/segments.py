@@ -34,6 +34,7 @@ from superopt.rewrite.record import nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find, gains, search_all, states, untouched, weight_elements
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
+from superopt.rewrite.vanish import vanished
 from superopt.rule import Rule
 
 LARGE = 100
@@ -124,9 +125,15 @@ def running(chart: Chart, runs: Runs) -> list[Island]:
     return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
 
 
-def written(parts: Iterable[Segment]) -> tuple[Gain, ...]:
-    """What changes nothing but the nodes by which the segments are computed: those that lowering writes."""
-    return tuple(Gain((part,), Found(part.state, (), 0.0, 0.0, 0, ""), ()) for part in parts)
+def written(parts: Iterable[Segment], rules: Sequence[Rule]) -> tuple[Gain, ...]:
+    """What changes nothing but the nodes by which the segments are computed: those that lowering writes, without such as the
+    rules say compute what is there already.
+    """
+    known, found = RuleSet(rules), list[Gain]()
+    for part in parts:
+        state, steps = vanished(part.state, known)
+        found.append(Gain((part,), Found(state, steps, 0.0, 0.0, 0, ""), (0.0,) * len(steps)))
+    return tuple(found)
 
 
 def _segment(island: Island, runs: Runs) -> Segment:

@@ -71,7 +71,7 @@ def branches(blocks: int = 1) -> onnx.ModelProto:
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Short comparisons, none of the nodes alone, and no times kept between tests."""
     monkeypatch.setattr(FLOW, "COMPARING", 1.0)
-    monkeypatch.setattr(FLOW, "written", lambda _: ())
+    monkeypatch.setattr(FLOW, "written", lambda *_: ())
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
 
 

@@ -243,7 +243,7 @@ def test_what_strays_by_a_less_accurate_algorithm_is_searched_without_it(monkeyp
             raise CheckFailedError("it strays")
         return check_everywhere(original, candidate, *args, **how)
 
-    monkeypatch.setattr(FLOW, "written", lambda _: ())
+    monkeypatch.setattr(FLOW, "written", lambda *_: ())
     monkeypatch.setattr("superopt.model.everywhere.check_everywhere", checked)
     report = superopt.optimize(convolutions(), budget=10.0).report
     assert report.accepted, report.reason
@@ -261,7 +261,7 @@ def test_an_algorithm_is_taken_in_as_many_places_as_weights_may_grow_for(
 ) -> None:
     """In each of the two places weights become four times as large, which is one and a half times more of all of them."""
     monkeypatch.setattr(FLOW, "GROWTH_AT_LEAST", 0)
-    monkeypatch.setattr(FLOW, "written", lambda _: ())
+    monkeypatch.setattr(FLOW, "written", lambda *_: ())
     report = superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=growth).report
     assert sum(rule.times for rule in report.rules) == places
     assert report.accepted == (places > 0)

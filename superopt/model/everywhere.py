@@ -41,6 +41,11 @@ class Compared:
         """Whether the candidate would be faster but for the noise."""
         return not self.faster and any(c.ratio >= 1 + MARGIN for _, c in self.at)
 
+    @property
+    def open(self) -> bool:
+        """Whether what was measured does not rule out that the candidate is faster."""
+        return any(c.high >= 1 + MARGIN for _, c in self.at)
+
 
 def check_everywhere(
     original: Loadable,

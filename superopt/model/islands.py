@@ -22,8 +22,10 @@ from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.generic import lower_everywhere
 from superopt.model.lift import BITS, FLOATS
 from superopt.model.load import Model
+from superopt.model.numbers import Numbers, is_guard
 from superopt.model.positions import is_position
 from superopt.model.views import Views
+from superopt.op import apply
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,7 @@ class Chart:
         self._levels: dict[ir.Node, int] = {}
         self._reach: dict[ir.Value, int] = {}
         self._inland: set[ir.Value] = set()
+        self._numbers = Numbers(self.model)
         for node in nodes:
             self._place(node)
 
@@ -106,7 +109,13 @@ class Chart:
         return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope)
 
     def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
-        return value.is_graph_output() or any(use.node not in inside for use in value.uses())
+        return value.is_graph_output() or any(use.node not in inside and not self._is_idle(use.node) for use in value.uses())
+
+    def _is_idle(self, node: ir.Node) -> bool:
+        """Whether the node guards against nothing, and islands alone ask it."""
+        if not is_guard(node) or any(v.is_graph_output() for v in node.outputs):
+            return False
+        return node.outputs[0] in self._inlined and all(use.node in self._levels for use in node.outputs[0].uses())
 
     def _is_weight(self, value: ir.Value) -> bool:
         leaf = self._inlined.get(value) or self.views.leaf(value)
@@ -115,6 +124,7 @@ class Chart:
     def _place(self, node: ir.Node) -> None:
         """Notes the node's level if it lifts, its terms if it is in no island, and how far its results have come."""
         lifted = self._lifted(node, {})
+        self._numbers.tell(node, lifted)
         if lifted is not None and not self._lowers(lifted):
             lifted = None
         if lifted is not None and all(term.constant for term in lifted.values()):
@@ -149,12 +159,14 @@ class Chart:
         """The terms of the node's results over `terms` and variables, or None if it does not lift.
 
         A node lifts if a spec binds it, its results' shapes are known, and all its floating-point values are of one type; one
-        with boolean results, only where that is the type of the whole model.
+        with boolean results, only where that is the type of the whole model. One that asks what is no number, where all are.
         """
         results = [v for v in node.outputs if v.name]
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
             return None
         operands = [None if v is None else terms.get(v) or self._inlined.get(v) or self.views.leaf(v) for v in node.inputs]
+        if is_guard(node) and operands[0] is not None and self._numbers.certain(node.inputs[0]):
+            return {value: apply("zeros", shape=operands[0].shape) for value in results}
         lifted = self.views.lift(node, operands)
         if lifted is None:
             return None

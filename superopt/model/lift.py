@@ -25,6 +25,8 @@ FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT64: 64}
 SMALLEST_OPSET = 7
 STANDARD = ("", "ai.onnx")
+UNIFORM = {"zeros": 0.0, "ones": 1.0}
+"""Operators whose results hold one number, and that number."""
 
 
 def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple[Term, ...] | None:
@@ -39,6 +41,10 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
         return _lifted(_Node(node, inputs, opset), f"{node.domain}.{node.op_type}")
     if node.op_type == "Identity" or _is_inactive_dropout(node) or _is_number_of_condition(node):
         return None if inputs[0] is None else (inputs[0],)
+    if node.op_type == "Where" and inputs[0] is not None:
+        chosen = _chosen(_Node(node, inputs, opset))
+        if chosen is not None:
+            return (chosen,)
     return _lifted(_Node(node, admitted(node.op_type, inputs), opset), node.op_type)
 
 
@@ -105,6 +111,15 @@ def _is_number_of_condition(node: ir.Node) -> bool:
     """Whether the node makes numbers of booleans, 0 and 1, which the algebra does not tell apart."""
     source = node.inputs[0] if node.op_type == "Cast" else None
     return source is not None and source.dtype == ir.DataType.BOOL and node.outputs[0].dtype in FLOATS
+
+
+def _chosen(node: _Node) -> Term | None:
+    """The operand that a Where takes at every position; None where that is not known."""
+    always = UNIFORM.get(node.operand(0).op, node.uniform(0))
+    try:
+        return None if always is None else node.broadcast()[1 if always else 2]
+    except ShapeError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -196,6 +211,8 @@ class _Node:
             return x
         if x.rank > len(shape):
             raise ShapeError(f"{self.op_type}: rank {x.rank} does not broadcast to rank {len(shape)}")
+        if x.op in UNIFORM:
+            return apply(x.op, shape=shape)
         axes = tuple(a for a in range(-x.rank, 0) if x.sizes[a] != 1)
         kept = tuple(x.shape[a] for a in axes)
         while x.shape != kept and x.op == "reshape":

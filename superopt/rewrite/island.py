@@ -1,5 +1,5 @@
-"""The cheapest form of a whole island: by sweeps from it, from what it is with its unrolled recurrences as operators, and with
-operators computed by other algorithms.
+"""The cheapest form of a whole island, once nothing in it computes what is there already: by sweeps from it, from what it is
+with its unrolled recurrences as operators, and with operators computed by other algorithms.
 """
 
 from __future__ import annotations
@@ -13,14 +13,25 @@ from superopt.rewrite.reroll import rerolled
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Cost, Found, Limits
 from superopt.rewrite.sweep import SWEPT, sweep
+from superopt.rewrite.vanish import vanished
 
 FAR = 0.5
 """How much of its time is left of an island that recurrences make so fast that it is not swept unrolled as well."""
 
 
 def search_island(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
-    """The cheapest state met; `start` if nothing is cheaper. Algorithms are chosen for what sweeps make, and for the start too:
-    of a large island that alone may be what there is time for.
+    """The cheapest state met; `start` if nothing is cheaper."""
+    clean, steps = vanished(start, rules)
+    found = _searched(clean, rules, estimate=estimate, measure=measure, limits=limits)
+    before = measure(start) if steps else found.before
+    if not (steps or found.steps) or before <= found.after:
+        return replace(found, outputs=start, steps=(), before=before, after=before)
+    return replace(found, steps=(*steps, *found.steps), before=before)
+
+
+def _searched(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    """As `search_island`, of a state in which nothing vanishes. Algorithms are chosen for what sweeps make, and for the start
+    too: of a large island that alone may be what there is time for.
     """
     within = limits or Limits()
     cost = measure(start)

@@ -98,6 +98,12 @@ class RuleSet:
         """The fusions, by themselves."""
         return RuleSet(self._fusions)
 
+    @functools.cached_property
+    def vanishing(self) -> RuleSet:
+        """The rules of one output whose right side is a variable, by themselves."""
+        sides = ((rule, rule.statement.right) for rule in self._rules)
+        return RuleSet(rule for rule, right in sides if len(right) == 1 and not outlines(right)[0].op)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its rules."""

@@ -1,0 +1,35 @@
+"""Terms that compute nothing: by a rule, each is one of the variables that it is made of.
+
+A sum with zeros that is left of a mask saves so little that no measurement of an island shows it, and hides what stands around
+it from other rules. To take such rules wherever they match needs no measurement: an operator goes, and none comes.
+"""
+
+from __future__ import annotations
+
+from superopt.graph import Term
+from superopt.rewrite.apply import State, Step, computed
+from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.sweeper import rebuilt
+
+
+def vanished(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
+    """The state in which no vanishing rule of these has a place any more, and the steps that lead there."""
+    state, steps = start, list[Step]()
+    while found := _places(state, rules.vanishing):
+        name, wanted = found
+        done = rebuilt(state, wanted)
+        if done is None:
+            break
+        roots = tuple(root for root in wanted if root in done)
+        steps.append(Step(name, roots, tuple(done[root] for root in roots)))
+        state = tuple(done[root] for root in state)
+    return state, tuple(steps)
+
+
+def _places(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
+    """The first rule that has a place, and what it says of the terms at all of its places."""
+    found: dict[str, dict[Term, Term]] = {}
+    for term in computed(state):
+        for name, match in rules.matches(term):
+            found.setdefault(name, {}).setdefault(term, match.replacements[0])
+    return next(iter(found.items()), None)

@@ -1,0 +1,165 @@
+"""Where values are numbers by what computes them: guards against others go, and so does what computes nothing then."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import ModelProto
+
+from superopt.graph import Term, variable
+from superopt.model.islands import Chart
+from superopt.model.load import as_proto, load
+from superopt.op import apply
+from superopt.ranges import ANY, NONE, Range, range_of
+from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.vanish import vanished
+from superopt.segments import whole, written
+from superopt.selection import spliced
+from superopt.store import load_rules
+from tests.models import run
+
+X, Y = variable("x", (3, 4)), variable("y", (3, 4))
+ONES = apply("ones", shape=(3, 4))
+POSITIVE = Range(0.0, zero=False)
+
+
+@pytest.mark.parametrize(
+    ("term", "least"),
+    [
+        (apply("relu", X), Range(0.0)),
+        (apply("exp", X), POSITIVE),
+        (apply("mul", X, X), Range(0.0)),
+        (apply("power", X, exponent=2), Range(0.0)),
+        (apply("add", apply("power", X, exponent=2), apply("scale", ONES, factor=2)), Range(2.0, zero=False)),
+        (apply("reduce_sum", apply("exp", X), axes=(-1,)), POSITIVE),
+        (apply("reduce_mean", apply("mul", X, X), axes=(-1,)), Range(0.0)),
+        (apply("softmax", X, axis=-1), POSITIVE),
+        (apply("sub", apply("scale", ONES, factor=3), ONES), Range(2.0, 2.0, zero=False)),
+        (apply("layer_norm", X, epsilon=1e-5), ANY),
+        (apply("reciprocal", apply("sqrt", apply("add", apply("relu", X), ONES))), POSITIVE),
+        (apply("matmul", X, apply("transpose", Y, perm=(-1, -2))), ANY),
+        (apply("where", apply("less", X, Y), apply("relu", X), ONES), Range(0.0)),
+    ],
+    ids=str,
+)
+def test_where_the_values_of_a_term_lie(term: Term, least: Range) -> None:
+    found = range_of(term, {"x": ANY, "y": ANY})
+    assert found.number
+    assert (found.low, found.zero) == (least.low, least.zero)
+    assert found.high >= least.high or least.high == np.inf
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        apply("reciprocal", X),
+        apply("mul", X, apply("reciprocal", Y)),
+        apply("sqrt", X),
+        apply("log", apply("relu", X)),
+        apply("power", X, exponent=-1),
+        apply("reciprocal", apply("mul", X, X)),
+        apply("reciprocal", apply("sub", apply("exp", X), ONES)),
+    ],
+    ids=str,
+)
+def test_what_may_be_no_number(term: Term) -> None:
+    assert not range_of(term, {"x": ANY, "y": ANY}).number
+
+
+def test_what_is_not_known_of_a_variable_is_not_known_of_the_term() -> None:
+    assert range_of(apply("relu", X), {}) == NONE
+
+
+def test_ranges_hold_what_evaluation_gives() -> None:
+    numbers = np.random.default_rng(0).standard_normal((3, 4))
+    squares = range_of(apply("power", X, exponent=2), {"x": Range(float(numbers.min()), float(numbers.max()))})
+    assert squares.low <= (numbers**2).min()
+    assert (numbers**2).max() <= squares.high
+
+
+def guarded(mask: str, weights: str = "", *, before: str = "") -> ModelProto:
+    """Softmax of what is masked, guarded as exporters do, times values."""
+    text = f"""
+        <ir_version: 9, opset_import: ["" : 20]>
+        agraph (float[2, 3] x, float[3, 4] v, bool[2, 3] c) => (float[2, 4] out)
+        <float zero = {{0.0}}, float low = {{-3.4e38}} {weights}>
+        {{
+            {before}
+            m = {mask}
+            s = Add(x, m)
+            p = Softmax<axis = -1>(s)
+            n = IsNaN(p)
+            q = Where(n, zero, p)
+            out = MatMul(q, v)
+        }}
+    """
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize(
+    "mask", ["Where(c, zero, low)", "Where(w, zero, low)", "Identity(x)", "Cos(x)", "Cast<to = 1>(c)"], ids=str
+)
+def test_a_guard_against_nothing_is_none(mask: str) -> None:
+    model = guarded(mask, ", bool[2, 3] w = {1, 1, 0, 1, 0, 0}")
+    found = Chart(load(model).model).islands()
+    assert any({"Softmax", "Where", "MatMul"} <= {n.op_type for n in island.nodes} for island in found)
+    assert not any("p" in island.outputs for island in found)
+
+
+@pytest.mark.parametrize(
+    ("mask", "weights", "before"),
+    [
+        ("Where(c, zero, inf)", ", float inf = {-inf}", ""),
+        ("Identity(w)", ", float[2, 3] w = {0, 0, 0, -inf, -inf, -inf}", ""),
+        ("Div(zero, x)", "", ""),
+        ("Log(x)", "", ""),
+        ("Sqrt(x)", "", ""),
+        ("Mul(r, x)", "", "r = Reciprocal(x)"),
+    ],
+)
+def test_a_guard_that_may_be_needed_stays(mask: str, weights: str, before: str) -> None:
+    model = guarded(mask, weights, before=before)
+    islands = Chart(load(model).model).islands()
+    assert not any({"Softmax", "MatMul"} <= {n.op_type for n in island.nodes} for island in islands)
+
+
+def test_a_guard_that_somebody_else_asks_keeps_what_it_is_of() -> None:
+    model = guarded("Where(c, zero, low)")
+    model.graph.output.append(onnx.helper.make_tensor_value_info("n", onnx.TensorProto.BOOL, [2, 3]))
+    (island,) = Chart(load(model).model).islands()
+    assert "p" in island.outputs
+
+
+@pytest.mark.parametrize("infinite", [False, True])
+def test_what_is_written_without_guards_computes_the_same(infinite: bool) -> None:
+    low = ", float inf = {-inf}" if infinite else ""
+    proto = guarded(f"Where(c, zero, {'inf' if infinite else 'low'})", low)
+    model = load(proto).model
+    after = spliced(model, (written(whole(Chart(model), {}), load_rules()),))
+    assert ("IsNaN" in {node.op_type for node in after.graph}) == infinite
+    np.testing.assert_allclose(run(as_proto(after))[0], run(proto)[0], rtol=1e-6)
+
+
+def test_where_a_condition_is_known_one_operand_is_taken() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 20]>
+        agraph (float[3] x, float[2, 3] y) => (float[2, 3] out)
+        <bool[2, 3] never = {0, 0, 0, 0, 0, 0}, bool[1, 3] always = {1, 1, 1}>
+        {
+            a = Where(never, x, y)
+            b = Where(always, a, x)
+            out = Relu(b)
+        }
+    """)
+    (island,) = Chart(load(model).model).islands()
+    assert island.outputs["out"] is apply("relu", variable("y", (2, 3)))
+
+
+def test_what_computes_nothing_vanishes_step_by_step() -> None:
+    zeros = apply("zeros", shape=(3, 4))
+    start = (apply("relu", apply("add", apply("add", X, zeros), zeros)),)
+    state, steps = vanished(start, RuleSet(load_rules()))
+    assert state == (apply("relu", X),)
+    assert {step.rule for step in steps} == {"add-zeros-to-x"}
+    assert vanished(state, RuleSet(load_rules())) == (state, ())
