@@ -98,6 +98,11 @@ def _alone(position: int, operands: int) -> Callable[..., Monomials]:
     return lambda *_: value
 
 
+def is_product(term: Term) -> bool:
+    """Whether the term is linear in each of its operands while the others are held."""
+    return all(set(monomial) == {1} for monomial in degrees(term))
+
+
 def linear_in(term: Term, operands: Collection[int]) -> bool:
     """Whether the term is linear in these operands together, while the others are held."""
     return all(sum(monomial[position] for position in operands) == 1 for monomial in degrees(term))

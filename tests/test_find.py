@@ -19,7 +19,7 @@ from superopt.find.generalise import general_rules
 from superopt.find.names import named
 from superopt.find.numbers import Numbered, distinct_numbers
 from superopt.find.phrase import backwards
-from superopt.find.prune import Kept, crosses, useful
+from superopt.find.prune import Kept, crosses, shortens, useful
 from superopt.find.rewriter import Classes, Rewriter
 from superopt.find.universe import FACTOR, Universe
 from superopt.graph import Attribute, Extent, Term, variables
@@ -322,6 +322,34 @@ def test_what_another_kind_of_operator_computes_is_kept_though_rules_join_it() -
     assert kept.part(found) == "search"
     kept.add(parse_rule(f"r: {weighted} => {convolved.format('t.shape[-1]')} for x[4], t[1]"))
     assert kept.part(found) is None
+
+
+def test_a_constant_factor_taken_out_is_kept_though_rules_join_it() -> None:
+    scaled, ones = "concat(scale(x, factor=a), y, axis=-1)", "scale(ones(shape=x.shape), factor=a)"
+    factored = f"concat({ones}, ones(shape=y.shape), axis=-1) * concat(x, y, axis=-1)"
+    known = (
+        "r: concat(x * y, q * z, axis=-1) => concat(x, q, axis=-1) * concat(y, z, axis=-1) for x[2], y[2], z[2], q[2]",
+        f"r: scale(x, factor=a) => x * {ones} for x[2]",
+        "r: ones(shape=x.shape) * x => x for x[2]",
+    )
+    kept = Kept()
+    for text in known:
+        kept.add(parse_rule(text))
+    left, right = (parse(t, {v.name: v for row in matrix.FACTORED.variables for v in row}) for t in (scaled, factored))
+    found, turned = Candidate(matrix.FACTORED, left, right), Candidate(matrix.FACTORED, right, left)
+    assert kept.part(found) == kept.part(turned) == "search"
+    for sizing in kept.sizings(matrix.FACTORED):
+        assert useful(found, sizing)
+        assert (shortens(found, sizing), shortens(turned, sizing)) == (True, False)
+    kept.add(parse_rule(f"r: {scaled} => {factored} for x[2], y[2]"))
+    assert kept.part(found) is None
+
+
+def test_a_constant_factor_that_steps_take_out_is_nothing_new() -> None:
+    kept = Kept()
+    kept.add(parse_rule("r: scale(x, factor=a) => x @ scale(eye(n=x.shape[-1]), factor=a) for x[2]"))
+    kept.add(parse_rule("r: relu(relu(x)) => relu(x) for x[2]"))
+    assert kept.part(candidate(matrix.SQUARE, "scale(x, factor=a)", "x @ scale(eye(n=x.shape[-1]), factor=a)")) is None
 
 
 def test_weights_are_left_alone_on_the_way_over_a_hill() -> None:

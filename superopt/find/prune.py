@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ from superopt.find.numbers import Numbered, distinct_numbers
 from superopt.find.rewriter import Classes, Rewriter
 from superopt.find.universe import Universe
 from superopt.graph import Term, subterms, variables
+from superopt.linearity import is_product
 from superopt.match import Pattern
 from superopt.op import rebuild
 from superopt.rule import NEUTRAL, Rule
@@ -60,17 +61,36 @@ def crosses(candidate: Candidate, numbered: Sizing) -> bool:
 def shortens(candidate: Candidate, numbered: Sizing) -> bool:
     """Whether a search gains by the step from left to right although other rules lead there, if by more steps than a few.
 
-    It does where the step crosses or climbs a hill and has a heavy operator, and where a graph of `LOCAL` operators or fewer
-    becomes one that has or executes fewer: what a rule leaves behind is tidied by single steps.
+    It does where the step crosses or climbs a hill and has a heavy operator, where it takes out a constant factor, and where a
+    graph of `LOCAL` operators or fewer becomes one that has or executes fewer: what a rule leaves behind is tidied by single
+    steps.
     """
     if not crosses(candidate, numbered):
         return False
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
-    if any(map(heavy, (*before, *after))):
+    if any(map(heavy, (*before, *after))) or factored(before, after):
         return True
     executed = effort(after, weights_known=True).operators < effort(before, weights_known=True).operators
     fewer = executed or term_size(*candidate.right) < term_size(*candidate.left)
     return fewer and term_size(*candidate.left) <= LOCAL
+
+
+def factored(left: Sequence[Term], right: Sequence[Term]) -> bool:
+    """Whether a constant factor is taken out: right is a product by a constant, left is none, by no more operators.
+
+    Weights are known, and a constant is what no variable reaches. Products by constants in a row become one, since what is
+    computed of constants alone is computed beforehand.
+    """
+    if len(left) != 1 or len(right) != 1 or _by_a_constant(left[0]) or not _by_a_constant(right[0]):
+        return False
+    old, new = (effort(side, weights_known=True) for side in (left, right))
+    return new.operators <= old.operators
+
+
+def _by_a_constant(term: Term) -> bool:
+    """Whether the term is linear in each of two operands, one of which is constant."""
+    constant = [not variables(a) for a in term.args]
+    return sorted(constant) == [False, True] and is_product(term)
 
 
 def _renamed(candidate: Candidate) -> bool:
@@ -159,6 +179,7 @@ class Kept:
         A hill counts where the step saves an operator or a tenth of the cost, and where an operator is heavy or there are no
         more than `LOCAL`: between larger graphs without a heavy one hills are low, and a search climbs them by itself. What one
         operator computes as another kind of operator does is a hill as well: no step leads up it through more operators.
+        So is taking out a constant factor, where no sequence of steps takes out any: to multiply the rest by ones is no step.
         Joining two outputs in one takes steps that no single output pays for, so such rules are for the search.
         """
         numbered = self.sizings(candidate.universe)[0]
@@ -169,17 +190,36 @@ class Kept:
             return None
         if not self._equal(left, right, self._place(candidate.universe).classes):
             return CORE
-        return SEARCH if self._over_a_hill(candidate) or self._of_another_kind(candidate) else None
+        hill = self._over_a_hill(candidate) or self._of_another_kind(candidate) or self._takes_out_a_factor(candidate)
+        return SEARCH if hill else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
         """Whether one side gains on the other at both sizings, and at one only dearer terms lead from the other to it."""
-        pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
-        for turned in (1, -1):
-            steps = [(d, c) for d, c in (pair[::turned] for pair in pairs) if d is not None and c is not None]
-            gains = len(steps) == len(pairs) and all(_gains(d, c) and (heavy(d) or term_size(d) <= LOCAL) for d, c in steps)
+        for steps in self._directions(candidate):
+            gains = all(_gains(d, c) and (heavy(d) or term_size(d) <= LOCAL) for d, c in steps)
             if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
                 return True
         return False
+
+    def _takes_out_a_factor(self, candidate: Candidate) -> bool:
+        """Whether one side is the other with a constant factor taken out, and at one sizing no steps take any out."""
+        return any(
+            all(factored([old], [new]) for old, new in steps) and not all(self._factors(old, new) for old, new in steps)
+            for steps in self._directions(candidate)
+        )
+
+    def _factors(self, old: Term, new: Term) -> bool:
+        """Whether steps through what is not much dearer than both take a constant factor out of the old term."""
+        dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
+        return self.rewriter.leads(old, dearest, lambda term: factored([old], [term]))
+
+    def _directions(self, candidate: Candidate) -> Iterator[list[tuple[Term, Term]]]:
+        """The candidate's sides at both sizings, from left to right and from right to left, where both are typed."""
+        pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
+        for turned in (1, -1):
+            steps = [(one, other) for one, other in (pair[::turned] for pair in pairs) if one is not None and other is not None]
+            if len(steps) == len(pairs):
+                yield steps
 
     def _of_another_kind(self, candidate: Candidate) -> bool:
         """Whether both sides execute one operator, weights known, not of one kind, and no step leads to the dear one."""

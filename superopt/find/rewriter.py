@@ -22,7 +22,7 @@ from superopt.find.effort import Effort, effort
 from superopt.find.enumerate import weight
 from superopt.find.universe import WEIGHTS
 from superopt.graph import VARIABLE, Cond, Term, operators, subterms, variables
-from superopt.linearity import degrees
+from superopt.linearity import is_product
 from superopt.match import Pattern
 from superopt.op import apply, operator, rebuild
 from superopt.rule import Rule
@@ -173,7 +173,7 @@ class Spread:
 
     def _multiplies(self, term: Term) -> bool:
         if term.op not in self._products:
-            self._products[term.op] = all(set(monomial) == {1} for monomial in degrees(term))
+            self._products[term.op] = is_product(term)
         return self._products[term.op]
 
 
@@ -268,12 +268,17 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Whether steps that cost at most `CLIMB` times the start lead to what costs no more than the goal, weights known.
+        """Whether steps that cost at most `CLIMB` times the start lead to what costs no more than the goal, weights known."""
+        enough = self.cost(goal)
+        return self.leads(start, self.cost(start), lambda term: self.cost(term) <= enough)
 
-        The steps are those that a search takes.
+    def leads(self, start: Term, dearest: float, arrived: Callable[[Term], bool]) -> bool:
+        """Whether steps through terms that cost at most `CLIMB` times the dearest lead to one at which they have arrived.
+
+        The steps are those that a search takes, and at the root of the start all.
         """
-        limit, enough = CLIMB * self.cost(start), self.cost(goal)
-        if any(self.cost(after) <= enough for after in self.steps(start)):
+        limit = CLIMB * dearest
+        if any(map(arrived, self.steps(start))):
             return True
         waiting = [(limit, start.key, start)]
         seen = {start}
@@ -281,9 +286,9 @@ class Rewriter:
             if not waiting:
                 return False
             for after in self.neighbours(heapq.heappop(waiting)[2], self._serves):
-                cost = self.cost(after)
-                if cost <= enough:
+                if arrived(after):
                     return True
+                cost = self.cost(after)
                 if after not in seen and cost <= limit:
                     seen.add(after)
                     heapq.heappush(waiting, (cost, after.key, after))
