@@ -119,3 +119,9 @@ class ProfileError(SuperoptError):
     """A device profile that cannot be read, is no such file, or is of another provider than was asked for."""
 
     exit_code = 29
+
+
+class OpsetError(SuperoptError):
+    """An opset that a model cannot be brought to."""
+
+    exit_code = 30

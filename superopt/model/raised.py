@@ -1,0 +1,83 @@
+"""A model brought to a newer opset by ONNX's version converter, so that newer operators can be written for it."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+from onnx import version_converter
+
+from superopt.errors import OpsetError
+from superopt.model.load import Model, as_proto, first_line, nodes_of, opset_of
+
+SMALL = 2**12
+"""Bytes of a weight that the converter is shown: it may be a shape, or axes. Larger ones it need not copy."""
+
+
+def raised(model: Model, opset: int) -> Model:
+    """The model with the standard operators of that opset, which computes the same; the model itself where it has it already.
+
+    Names, metadata and operators of other domains are as they were, weights the same tensors. Of IR versions it has the oldest
+    that goes with the opset, unless its own is newer.
+
+    Raises:
+        OpsetError: the opset is older than the model's, is not known, or has no place for what the model does.
+    """
+    before = opset_of(model)
+    if opset == before:
+        return model
+    newest = onnx.defs.onnx_opset_version()
+    if not before < opset <= newest:
+        reason = f"the model has opset {before} already" if opset < before else f"the newest that is known is {newest}"
+        raise OpsetError(f"a model of opset {opset} is asked for, but {reason}")
+    if model.functions:
+        raise OpsetError(f"the model has local functions, which cannot be brought to opset {opset}")
+    hollow, weights = _without_weights(model)
+    try:
+        converted = version_converter.convert_version(as_proto(hollow), opset)
+        result = ir.from_proto(converted)
+    except Exception as error:
+        raise OpsetError(f"the model cannot be brought from opset {before} to {opset} ({first_line(error)})") from error
+    _restore(result, weights)
+    result.ir_version = max(model.ir_version, _least_ir_version(opset))
+    for name, version in model.opset_imports.items():
+        result.opset_imports.setdefault(name, version)
+    _require_same_interface(model, result)
+    return result
+
+
+def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]:
+    """A copy in which large weights are inputs, and these weights."""
+    copy = model.clone()
+    graph = copy.graph
+    weights: dict[str, ir.TensorProtocol] = {}
+    for name, value in list(graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is not None and tensor.nbytes > SMALL and not value.is_graph_input():
+            weights[name] = tensor
+            del graph.initializers[name]
+            value.const_value = None
+            value.shape, value.dtype = ir.Shape(tensor.shape.numpy()), tensor.dtype
+            graph.inputs.append(value)
+    return copy, weights
+
+
+def _restore(model: Model, weights: dict[str, ir.TensorProtocol]) -> None:
+    """The inputs that stand for weights are these weights again."""
+    graph = model.graph
+    values = [value for value in graph.inputs if value.name in weights]
+    for value in values:
+        graph.inputs.remove(value)
+    for value in values:
+        value.const_value = weights[value.name or ""]
+        graph.register_initializer(value)
+
+
+def _least_ir_version(opset: int) -> int:
+    return onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)], ignore_unknown=True)
+
+
+def _require_same_interface(before: Model, after: Model) -> None:
+    """Raises OpsetError unless inputs and outputs have the names that they had."""
+    for one, other in ((before.graph.inputs, after.graph.inputs), (before.graph.outputs, after.graph.outputs)):
+        if [v.name for v in one] != [v.name for v in other]:
+            raise OpsetError("the converter lost names of inputs or outputs")
