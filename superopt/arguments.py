@@ -12,6 +12,7 @@ from superopt.optimize import MOVES
 from superopt.quantities import choices, extents, factor, positive, seconds, share
 from superopt.store import CORE, SEARCH
 
+WHERE = "cpu (default), cuda or tensorrt"
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -35,7 +36,7 @@ def _add_optimize(commands: Commands) -> None:
     command = commands.add_parser("optimize", help="make a model faster", description=about)
     command.add_argument("source", type=Path, metavar="in.onnx", help="the model to optimize")
     command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
-    command.add_argument("--provider", default="cpu", help="where it will run: cpu (default) or cuda")
+    command.add_argument("--provider", default="cpu", help=f"where it will run: {WHERE}")
     command.add_argument(
         "--budget", type=seconds, metavar="TIME", help="time for the search: 90, 60s, 2m (12s to 30s, by size and speed)"
     )
@@ -67,7 +68,7 @@ def _add_profile(commands: Commands) -> None:
     about = "Measure how fast this device is, and the nodes of models, and show what is known of it."
     command = commands.add_parser("profile", help="measure a device, and describe it to other machines", description=about)
     command.add_argument("model", type=Path, nargs="*", metavar="MODEL", help="models whose nodes are timed")
-    command.add_argument("--provider", default="cpu", help="what is measured: cpu (default) or cuda")
+    command.add_argument("--provider", default="cpu", help=f"what is measured: {WHERE}")
     command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
     about = "sizes of an open dimension of the models, given once for each"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
@@ -88,7 +89,7 @@ def _add_verify(commands: Commands) -> None:
     command.add_argument("target", type=Path, metavar="out.onnx", help="the optimized model")
     about = "what `superopt optimize --certificate` wrote"
     command.add_argument("--certificate", type=Path, required=True, metavar="FILE", help=about)
-    command.add_argument("--provider", default="cpu", help="where both are run: cpu (default) or cuda")
+    command.add_argument("--provider", default="cpu", help=f"where both are run: {WHERE}")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
     command.set_defaults(run="verify")

@@ -129,11 +129,11 @@ def optimize(
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
-    given is left unchanged. `provider` is "cpu" or "cuda", `threads` the CPU threads of its sessions, `budget` the seconds that
-    the search may take (checking and comparing come on top; by default 12, and up to 30 for a model of several hundred nodes or
-    one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times, in the user's
-    cache folder by default. With `tune`, sessions of the model are first measured without each of ONNX Runtime's own optimizers
-    that has an effect on it, and what is better off without some is optimized for such sessions.
+    given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `budget` the
+    seconds that the search may take (checking and comparing come on top; by default 12, and up to 30 for a model of several
+    hundred nodes or one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times,
+    in the user's cache folder by default. With `tune`, sessions of the model are first measured without each of ONNX Runtime's
+    own optimizers that has an effect on it, and what is better off without some is optimized for such sessions.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate. `growth` is the share of what they are by which the weights may become
     larger (by default 3, but no more than 256 MiB, or 0.5 if that is more). `moves` are what the search may do, of `MOVES`;
