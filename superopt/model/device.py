@@ -19,6 +19,8 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "te
 QUIET = 4
 WITHOUT = "optimization.disable_specified_optimizers"
 """The session configuration entry that names optimizers to leave out, with semicolons between them."""
+LOAD_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
+"""The environment variable with which, at 1, sessions have the options that stand in the model, and no others."""
 
 
 @functools.cache
@@ -41,19 +43,25 @@ def runtime() -> Any:
 class Device:
     """Where sessions run: a provider, its number of CPU threads and, on CUDA, whether runs are replayed as a CUDA graph.
 
-    On `tensorrt`, CUDA takes what TensorRT does not. `without` names ONNX Runtime's own optimizers that a session does without.
+    On `tensorrt`, CUDA takes what TensorRT does not. `without` names ONNX Runtime's own optimizers that a session does without;
+    with `portable`, it does without the last level of them, where the layouts are that one machine's processor prefers. With
+    `nhwc`, CUDA's operators work on images whose channels stand last.
     """
 
     provider: str = "cpu"
     threads: int = 1
     cuda_graph: bool = False
     without: tuple[str, ...] = ()
+    portable: bool = False
+    nhwc: bool = False
 
     def __post_init__(self) -> None:
         if self.provider not in PROVIDERS:
             raise ProviderError(f"unknown provider {self.provider!r}: it is one of {', '.join(PROVIDERS)}")
         if self.cuda_graph and self.provider != "cuda":
             raise ProviderError("CUDA graphs need the provider cuda")
+        if self.nhwc and self.provider != "cuda":
+            raise ProviderError("the layout NHWC needs the provider cuda")
         available = runtime().get_available_providers()
         if PROVIDERS[self.provider] not in available:
             raise ProviderError(f"the installed ONNX Runtime has no provider {self.provider}; it has {', '.join(available)}")
@@ -73,7 +81,8 @@ class Device:
         """Everything about the device and the runtime that a measured time depends on."""
         graph = "graph" if self.cuda_graph else "stream"
         rounding = ("no TF32",) if self.provider != "cpu" and _is_without_tf32() else ()
-        settings = (*rounding, *self.without)
+        layout = (*(("portable",) if self.portable else ()), *(("nhwc",) if self.nhwc else ()))
+        settings = (*rounding, *layout, *self.without)
         return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__, *settings))
 
 
@@ -97,6 +106,8 @@ def providers(device: Device, *, exact: bool = False, shown: bool = False) -> li
     Runs are replayed as a CUDA graph only where values are not `exact`: what is compared is not bound to one place.
     """
     cuda = {"use_tf32": "0" if exact else "1", "enable_cuda_graph": "1" if device.cuda_graph and not exact else "0"}
+    if device.nhwc:
+        cuda["prefer_nhwc"] = "1"
     order = ("tensorrt", "cuda", "cpu")
     first = order.index(begins_with(device, exact=exact, shown=shown))
     return [(PROVIDERS[name], cuda) if name == "cuda" else PROVIDERS[name] for name in order[first:]]
@@ -105,6 +116,17 @@ def providers(device: Device, *, exact: bool = False, shown: bool = False) -> li
 def _is_without_tf32() -> bool:
     """Whether the process has no TF32 at all: the CUDA libraries read this once, when they are loaded."""
     return os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
+
+
+@contextlib.contextmanager
+def taken_from_the_program() -> Iterator[None]:
+    """Sessions have the options that they are given: with `LOAD_CONFIG`, ONNX Runtime would take those of the model alone."""
+    before = os.environ.pop(LOAD_CONFIG, None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[LOAD_CONFIG] = before
 
 
 @contextlib.contextmanager

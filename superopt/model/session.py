@@ -17,7 +17,17 @@ from numpy.typing import DTypeLike
 from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, ProviderError
-from superopt.model.device import PROVIDERS, QUIET, WITHOUT, Device, begins_with, providers, runtime, silenced
+from superopt.model.device import (
+    PROVIDERS,
+    QUIET,
+    WITHOUT,
+    Device,
+    begins_with,
+    providers,
+    runtime,
+    silenced,
+    taken_from_the_program,
+)
 from superopt.model.load import first_line
 from superopt.model.placed import Placed
 from superopt.model.values import BFLOAT16, array_of, value_of
@@ -100,7 +110,7 @@ class Session:
         ort = runtime()
         self.device = device
         options = _options(device, optimize, saved)
-        if portable and optimize:
+        if (portable or device.portable) and optimize:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         if saved is not None and optimize and device.provider == "tensorrt":
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -110,7 +120,7 @@ class Session:
             options.enable_profiling, options.profile_file_prefix = True, str(traced)
         source, shown = _source(model, options), saved is not None or traced is not None
         try:
-            with silenced(device):
+            with silenced(device), taken_from_the_program():
                 offered = providers(device, exact=exact, shown=shown)
                 self._session = ort.InferenceSession(
                     source if isinstance(source, bytes) else os.fspath(source), options, providers=offered
@@ -167,16 +177,18 @@ class Session:
         """A file of all nodes that have run so far, as ONNX Runtime's profiler writes it; the session notes no more."""
         return Path(self._session.end_profiling())
 
-    def bind(self, feeds: Mapping[str, Array]) -> Bound:
-        """The session with its inputs on the device and its outputs' places fixed, run once and ready to be timed."""
-        return Bound(self._session, self.device, self.outputs, feeds)
+    def bind(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound:
+        """The session with its inputs on the device and its outputs' places fixed, run once and ready to be timed; by the time
+        that passes if `wall`, see `Bound.seconds`.
+        """
+        return Bound(self._session, self.device, self.outputs, feeds, wall=wall)
 
-    def ready(self, feeds: Mapping[str, Array]) -> Bound | Unbound:
+    def ready(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound | Unbound:
         """The session run once and ready to be timed, bound where all its inputs and outputs are tensors of numbers. What is
-        fed to inputs that it does not have is left out.
+        fed to inputs that it does not have is left out; `wall` is as in `bind`.
         """
         own = {port.name: feeds[port.name] for port in self.inputs if port.name in feeds}
-        return Unbound(self, own) if self._plain else self.bind(own)
+        return Unbound(self, own) if self._plain else self.bind(own, wall=wall)
 
 
 @contextlib.contextmanager
@@ -210,9 +222,12 @@ class Unbound:
 class Bound:
     """A session whose inputs and outputs lie on the device, so that a run is the model's own work."""
 
-    def __init__(self, session: Any, device: Device, outputs: Sequence[str], feeds: Mapping[str, Array]) -> None:
+    def __init__(
+        self, session: Any, device: Device, outputs: Sequence[str], feeds: Mapping[str, Array], *, wall: bool = False
+    ) -> None:
         self._session, self._device = session, device
-        self._now = time.thread_time if device.provider == "cpu" and device.threads == 1 else time.perf_counter
+        alone = device.provider == "cpu" and device.threads == 1 and not wall
+        self._now = time.thread_time if alone else time.perf_counter
         self._binding = session.io_binding()
         for name, array in feeds.items():
             self._binding.bind_ortvalue_input(name, self._placed(array))
