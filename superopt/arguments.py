@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ from superopt.optimize import MOVES
 from superopt.quantities import choices, extents, factor, positive, seconds, share
 from superopt.store import CORE, SEARCH
 
+WHERE = "cpu (default), cuda or tensorrt"
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -30,12 +32,21 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options that the arguments stand for; the process ends with 2 and a line where they are not understood."""
+    top = parser()
+    options = top.parse_args(arguments)
+    if options.run == "optimize" and options.ort_config and not options.tune:
+        top.error("argument --ort-config: writes what tuning finds, so it needs --tune")
+    return options
+
+
 def _add_optimize(commands: Commands) -> None:
     about = "Write a model that computes the same and runs faster, or the same model where none is found."
     command = commands.add_parser("optimize", help="make a model faster", description=about)
     command.add_argument("source", type=Path, metavar="in.onnx", help="the model to optimize")
     command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
-    command.add_argument("--provider", default="cpu", help="where it will run: cpu (default) or cuda")
+    command.add_argument("--provider", default="cpu", help=f"where it will run: {WHERE}")
     command.add_argument(
         "--budget", type=seconds, metavar="TIME", help="time for the search: 90, 60s, 2m (12s to 30s, by size and speed)"
     )
@@ -43,9 +54,18 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
     about = "sizes of an open dimension of the inputs at which to be fast, given once for each; it stays open"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
-    about = "measure, first, which of ONNX Runtime's own optimizers sessions should do without, and optimize for those"
+    about = (
+        "measure, first, how sessions should be made (without which of ONNX Runtime's own optimizers, in what layout, with "
+        "fewer threads, as a CUDA graph), and optimize for those"
+    )
     measuring = command.add_mutually_exclusive_group()
     measuring.add_argument("--tune", action="store_true", help=about)
+    written = (
+        "write what --tune finds into the model's metadata: the number of threads and the level of optimization under "
+        "ort_config, which ONNX Runtime reads where ORT_LOAD_CONFIG_FROM_MODEL=1 is set; optimizers to leave out and options "
+        "of a provider, which it cannot read there, under superopt.session_entries and superopt.provider_options"
+    )
+    command.add_argument("--ort-config", action="store_true", help=written)
     about = "optimize for the device that `superopt profile --export` described there: nothing is measured, times are predicted"
     measuring.add_argument("--device-profile", type=Path, metavar="FILE", help=about)
     about = f"what the search may do: {', '.join(MOVES)}, or {','.join(MOVES)} (default)"
@@ -67,7 +87,7 @@ def _add_profile(commands: Commands) -> None:
     about = "Measure how fast this device is, and the nodes of models, and show what is known of it."
     command = commands.add_parser("profile", help="measure a device, and describe it to other machines", description=about)
     command.add_argument("model", type=Path, nargs="*", metavar="MODEL", help="models whose nodes are timed")
-    command.add_argument("--provider", default="cpu", help="what is measured: cpu (default) or cuda")
+    command.add_argument("--provider", default="cpu", help=f"what is measured: {WHERE}")
     command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
     about = "sizes of an open dimension of the models, given once for each"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
@@ -88,7 +108,7 @@ def _add_verify(commands: Commands) -> None:
     command.add_argument("target", type=Path, metavar="out.onnx", help="the optimized model")
     about = "what `superopt optimize --certificate` wrote"
     command.add_argument("--certificate", type=Path, required=True, metavar="FILE", help=about)
-    command.add_argument("--provider", default="cpu", help="where both are run: cpu (default) or cuda")
+    command.add_argument("--provider", default="cpu", help=f"where both are run: {WHERE}")
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
     command.set_defaults(run="verify")

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import superopt
-from superopt.arguments import parser
+from superopt.arguments import parsed
 from superopt.errors import StoreError, SuperoptError, UnprovedError, UnreadableRulesError
 from superopt.execute import collecting_rarely
 from superopt.model.dimensions import combinations
@@ -32,8 +32,7 @@ from superopt.report.verification import verified
 from superopt.store import load, named, selected, write_axioms
 
 INTERRUPTED, INTERNAL, CLOSED = 130, 70, 141
-QUIET_SECONDS = 5.0
-PIPED_WIDTH = 128
+QUIET_SECONDS, PIPED_WIDTH = 5.0, 128
 
 
 class Output(Console):
@@ -50,7 +49,7 @@ err = Console(stderr=True, highlight=False)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code (docs/exit-codes.md)."""
-    options = parser().parse_args(arguments)
+    options = parsed(arguments)
     try:
         with collecting_rarely():
             code = COMMANDS[options.run](options)
@@ -91,6 +90,7 @@ def run_optimize(options: argparse.Namespace) -> int:
             shapes=combinations(dict(options.shape)),
             cache=options.cache,
             tune=options.tune,
+            ort_config=options.ort_config,
             tolerance=options.tolerance,
             growth=options.growth,
             moves=options.moves,

@@ -62,7 +62,9 @@ def tuned(tuning: Tuning | None) -> SessionTuning | None:
     if tuning is None:
         return None
     tried = {name: timing(comparison) for name, comparison in tuning.tried.items()}
-    return SessionTuning(tuning.entries, None if tuning.comparison is None else timing(tuning.comparison), tried)
+    found = None if tuning.comparison is None else timing(tuning.comparison)
+    told = tuning.settings
+    return SessionTuning(told.entries, found, tried, told.options, told.provider_options, tuning.choices, str(told))
 
 
 def environment(device: Device) -> Environment:

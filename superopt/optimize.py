@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, overload
@@ -23,19 +23,21 @@ from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check, index_bounds
 from superopt.model.compare import RESIDENT
 from superopt.model.dimensions import Sizing, other_sizings, representative
+from superopt.model.embedded import config_of
 from superopt.model.everywhere import Compared
 from superopt.model.first import first_once
 from superopt.model.forecast import ForecastClock, Forecasts, unpriced
 from superopt.model.islands import Chart
 from superopt.model.known import with_known_stored
-from superopt.model.load import Loaded, Model, ModelProto, as_proto, count, load, opset_of, tensors
+from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, tensors
 from superopt.model.measure import Clock
 from superopt.model.prices import target
 from superopt.model.save import loadable, parsed
 from superopt.model.session import Device, Loadable
+from superopt.model.settings import chosen
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
-from superopt.optimized import Optimized
+from superopt.optimized import Optimized, result
 from superopt.partial.library import library
 from superopt.passes import improvements
 from superopt.report.optimization import Report
@@ -80,6 +82,7 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    ort_config: bool = False,
     tolerance: float = FACTOR,
     growth: float | None = None,
     moves: Sequence[str] = MOVES,
@@ -100,6 +103,7 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    ort_config: bool = False,
     tolerance: float = FACTOR,
     growth: float | None = None,
     moves: Sequence[str] = MOVES,
@@ -119,6 +123,7 @@ def optimize(
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
+    ort_config: bool = False,
     tolerance: float = FACTOR,
     growth: float | None = None,
     moves: Sequence[str] = MOVES,
@@ -129,11 +134,12 @@ def optimize(
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
-    given is left unchanged. `provider` is "cpu" or "cuda", `threads` the CPU threads of its sessions, `budget` the seconds that
-    the search may take (checking and comparing come on top; by default 12, and up to 30 for a model of several hundred nodes or
-    one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times, in the user's
-    cache folder by default. With `tune`, sessions of the model are first measured without each of ONNX Runtime's own optimizers
-    that has an effect on it, and what is better off without some is optimized for such sessions.
+    given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `budget` the
+    seconds that the search may take (checking and comparing come on top; by default 12, and up to 30 for a model of several
+    hundred nodes or one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times,
+    in the user's cache folder by default. With `tune`, sessions of the model are first measured with other settings than the
+    defaults (`model.tuning`), and the model is optimized for the best; with `ort_config` too, what of these ONNX Runtime can
+    read there is in the result's metadata (`model.embedded`), also where the model itself stays as it is.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate. `growth` is the share of what they are by which the weights may become
     larger (by default 3, but no more than 256 MiB, or 0.5 if that is more). `moves` are what the search may do, of `MOVES`;
@@ -155,12 +161,14 @@ def optimize(
         ProfileError: the device profile is none, or is of another provider.
         StoreError: the stored rules are not proved as they stand.
         CheckFailedError: what was found cannot be put into the model, for it would have a cycle.
-        ValueError: there is no such move, or sessions are to be tuned for a device that is not here.
+        ValueError: there is no such move, sessions are to be tuned for a device that is not here, or `ort_config` alone.
     """
     if unknown := set(moves) - {*MOVES}:
         raise ValueError(f"no move {min(unknown)!r}: they are {' and '.join(MOVES)}")
     if tune and device_profile is not None:
         raise ValueError("tuning measures sessions, and the device of a profile is not here")
+    if ort_config and not tune:
+        raise ValueError("ort_config is what tuning finds, and nothing is to be tuned")
     path = Path(cache) if cache is not None else default_path()
     prices = target(device_profile, provider) if device_profile is not None else None
     device = Device(provider if prices is None else "cpu", threads)
@@ -170,6 +178,8 @@ def optimize(
         with run.phase("load"):
             rules = load_rules()
             loaded = load(model)
+            if ort_config:
+                config_of(loaded.model)
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
             first = first_once(original, loaded, run.device, run.sizings, path)
@@ -192,11 +202,7 @@ def optimize(
                 run.forms = run.written(start, rules, judge, Path(folder))
             candidate = run.rewritten(start, rules, judge, Path(folder))
     report = run.report(loaded, candidate, rules)
-    evidence = run.evidence(loaded.model, rules, accepted=report.accepted)
-    if isinstance(model, ModelProto):
-        return Optimized(as_proto(candidate) if report.accepted else model, report, evidence, external=loaded.external)
-    unchanged = None if report.accepted or loaded.external else loaded.path
-    return Optimized(candidate if report.accepted else loaded.model, report, evidence, unchanged, loaded.external)
+    return result(model, loaded, candidate, report, run.evidence(loaded.model, rules, report), embed=ort_config)
 
 
 @dataclass
@@ -348,22 +354,22 @@ class _Run:
         """From here on, sessions are made as is best for the original, at the first of the sizes that matter."""
         high = index_bounds(parsed(original, external=False))
         self.tuned = tune(original, self.device, seconds=COMPARING, seed=self.seed, sizes=self.sizings[0].numbers, high=high)
-        self.device = replace(self.device, without=self.tuned.disabled)
+        self.device = chosen(self.device, self.tuned.choices)
 
     def _details(self) -> str:
         """In what sessions both models were measured, where that is not the default; how many of the rewritten segments are in
         what was taken, where some are not.
         """
-        sessions = ", both in tuned sessions" if self.tuned is not None and self.tuned.disabled else ""
+        sessions = ", both in tuned sessions" if self.tuned is not None and self.tuned.choices else ""
         found, taken = (sum(len(gains) for gains in passes) for passes in (self.passes, self.taken))
         left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if taken < found else ""
         large = f", with {self.too_large} improved segments left out for the growth of weights" if self.too_large else ""
         return sessions + left_out + large
 
-    def evidence(self, original: Model, rules: list[Rule], *, accepted: bool) -> Evidence:
+    def evidence(self, original: Model, rules: list[Rule], report: Report) -> Evidence:
         """What a certificate is made of."""
         sizes = [sizing.numbers for sizing in self.sizings if sizing.numbers]
-        return Evidence(original, accepted, self.taken if accepted else (), rules, sizes)
+        return Evidence(original, report.accepted, self.taken if report.accepted else (), rules, sizes)
 
     def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
         """What there is to say when all is done."""

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from superopt.certificate import Evidence
-from superopt.model.load import Model, ModelProto, as_model
+from superopt.model.embedded import with_settings
+from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto
 from superopt.model.save import copy, save
+from superopt.model.settings import Settings
 from superopt.report.optimization import Report
 
 M = TypeVar("M", Model, ModelProto)
@@ -20,9 +22,10 @@ M = TypeVar("M", Model, ModelProto)
 class Optimized(Generic[M]):
     """A model and the report on it.
 
-    `session_entries` are configuration entries with which ONNX Runtime's sessions of it should be made, where that was asked
-    for: the model was measured in such sessions. `source` is the file that already holds exactly this model, if one does;
-    `external` whether the model that was given kept tensors in other files. `evidence` is what its certificate is made of.
+    `session_entries`, `session_options` and `provider_options` are what ONNX Runtime's sessions of it should be made with,
+    where that was asked for: it was measured in such sessions. `source` is the file that already holds exactly this model, if
+    one does; `external` whether the model that was given kept tensors in other files. `evidence` is what its certificate is
+    made of.
     """
 
     model: M
@@ -34,7 +37,17 @@ class Optimized(Generic[M]):
     @property
     def session_entries(self) -> dict[str, str]:
         """For `onnxruntime.SessionOptions.add_session_config_entry`; empty where nothing beats the defaults."""
-        return dict(self.report.tuning.entries) if self.report.tuning is not None else {}
+        return dict(_told(self.report).entries)
+
+    @property
+    def session_options(self) -> dict[str, int]:
+        """By attribute of `onnxruntime.SessionOptions`, levels by their numbers; empty where the defaults are best."""
+        return dict(_told(self.report).options)
+
+    @property
+    def provider_options(self) -> dict[str, str]:
+        """For the CUDA provider; empty where the defaults are best."""
+        return dict(_told(self.report).provider_options)
 
     @functools.cached_property
     def certificate(self) -> str:
@@ -53,3 +66,28 @@ class Optimized(Generic[M]):
             copy(self.source, path)
         else:
             save(as_model(self.model), path, external=self.external)
+
+
+def result(
+    given: object, loaded: Loaded, candidate: Model, report: Report, evidence: Evidence, *, embed: bool
+) -> Optimized[Model] | Optimized[ModelProto]:
+    """The candidate where the report accepts it, and else what was given; a message for a message.
+
+    With `embed`, what sessions should be made with is in its metadata.
+
+    Raises:
+        InvalidModelError: the model's own settings of sessions are not what ONNX Runtime reads.
+    """
+    kept = candidate if report.accepted else loaded.model
+    settled = with_settings(kept, _told(report), report.environment.threads) if embed else kept
+    changed = settled is not loaded.model
+    if isinstance(given, ModelProto):
+        return Optimized(as_proto(settled) if changed else given, report, evidence, external=loaded.external)
+    unchanged = None if changed or loaded.external else loaded.path
+    return Optimized(settled, report, evidence, unchanged, loaded.external)
+
+
+def _told(report: Report) -> Settings:
+    """What tuning found that sessions should be told."""
+    found = report.tuning
+    return Settings() if found is None else Settings(found.entries, found.options, found.provider_options)

@@ -41,7 +41,7 @@ LARGE = 100
 """Terms beyond which steps are not measured one by one."""
 SHORTEST = 1e-9
 """Seconds that anything takes."""
-MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA}
+MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
 """What is taken for a device of the provider that was not calibrated."""
 
 Runs: TypeAlias = "Mapping[Scope, float]"

@@ -17,6 +17,7 @@ from superopt.model.bodies import Scope
 from superopt.model.check import Check
 from superopt.model.content import content_digest, require_same
 from superopt.model.dimensions import other_sizings, representative
+from superopt.model.embedded import with_settings_of
 from superopt.model.everywhere import check_everywhere
 from superopt.model.islands import Chart, Island
 from superopt.model.known import with_known_stored
@@ -65,7 +66,7 @@ def verify(
     for number, taken in enumerate(given.passes, 1):
         progress(Progress(f"replay, pass {number}", 0, len(taken)))
         model = _spliced(model, taken, replay, shown)
-    rounded = require_same(model, after.model)
+    rounded = require_same(with_settings_of(model, after.model), after.model)
     progress(Progress("check"))
     checked = _checked(before, after, given.sizes, device, seed) if given.rewritten else None
     return Verification(

@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from superopt import cli, errors
 from superopt.discovery import Counts
 from superopt.generate import Generation
+from superopt.model.session import runtime
 from superopt.prove.ledger import Row
 from superopt.quantities import seconds
 from superopt.report.progress import Progress
@@ -114,6 +115,24 @@ def test_targets_that_cannot_be_written(capsys: pytest.CaptureFixture[str], sour
 def test_an_unknown_provider(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
     line = fails(capsys, errors.ProviderError, "optimize", source, target, "--provider", "abacus")
     assert "unknown provider 'abacus'" in line
+    assert target.read_bytes() == BEFORE
+
+
+def test_what_tuning_finds_is_written_only_where_there_is_tuning(source: Path, target: Path) -> None:
+    finished = command("optimize", source, target, "--ort-config")
+    assert finished.returncode == 2
+    assert finished.stderr.splitlines()[-1].endswith("argument --ort-config: writes what tuning finds, so it needs --tune")
+    assert target.read_bytes() == BEFORE
+
+
+@pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+def test_an_absent_provider(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path, provider: str
+) -> None:
+    monkeypatch.setattr(runtime(), "get_available_providers", lambda: ["CPUExecutionProvider"])
+    for arguments in (("optimize", source, target), ("profile", source)):
+        line = fails(capsys, errors.ProviderError, *arguments, "--provider", provider)
+        assert f"has no provider {provider}" in line
     assert target.read_bytes() == BEFORE
 
 

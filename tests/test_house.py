@@ -121,8 +121,10 @@ def test_optimizing_needs_no_z3(module: str) -> None:
 
 
 def script(name: str) -> types.ModuleType:
-    """The Python script scripts/<name> as a module."""
+    """The Python script scripts/<name> as a module; those that scripts import lie beside it."""
     path = str(ROOT / "scripts" / name)
+    if str(ROOT / "scripts") not in sys.path:
+        sys.path.insert(0, str(ROOT / "scripts"))
     loader = importlib.machinery.SourceFileLoader(name, path)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,10 +12,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
+from superopt.errors import InvalidModelError
+from superopt.model import device as devices
 from superopt.model import tuning
-from superopt.model.compare import Comparison, Setting
-from superopt.model.session import WITHOUT, Device, Session
-from superopt.model.tuning import acting, tune
+from superopt.model.compare import Comparison, Setting, compare_settings
+from superopt.model.device import PROVIDERS, providers
+from superopt.model.session import WITHOUT, Bound, Device, Session
+from superopt.model.settings import chosen
+from superopt.model.tuning import acting, candidates, tune
 
 CPU = Device()
 
@@ -68,21 +74,21 @@ def test_a_session_does_without_an_optimizer() -> None:
 def test_what_makes_it_slower_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     ratios(monkeypatch, [0.9, 1.2], [1.15])
     found = tune(model(), CPU)
-    assert found.entries == {WITHOUT: "SkipLayerNormFusion"}
+    assert found.settings.entries == {WITHOUT: "SkipLayerNormFusion"}
     assert found.comparison is not None
     assert found.comparison.ratio == 1.15
 
 
 def test_two_are_left_out_only_where_that_is_better_still(monkeypatch: pytest.MonkeyPatch) -> None:
     ratios(monkeypatch, [1.1, 1.2], [1.2, 1.3])
-    assert tune(model(), CPU).entries == {WITHOUT: "SkipLayerNormFusion;MatMulAddFusion"}
+    assert tune(model(), CPU).settings.entries == {WITHOUT: "SkipLayerNormFusion;MatMulAddFusion"}
     ratios(monkeypatch, [1.1, 1.2], [1.2, 1.1])
-    assert tune(model(), CPU).disabled == ("SkipLayerNormFusion",)
+    assert tune(model(), CPU).choices == ("SkipLayerNormFusion",)
 
 
 def test_what_is_not_there_again_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     ratios(monkeypatch, [0.9, 1.2], [1.0])
-    assert tune(model(), CPU).entries == {}
+    assert not tune(model(), CPU).settings
 
 
 def test_the_library_gives_the_session_entries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,3 +97,92 @@ def test_the_library_gives_the_session_entries(monkeypatch: pytest.MonkeyPatch) 
     assert optimized.session_entries == {WITHOUT: "SkipLayerNormFusion"}
     assert '"SkipLayerNormFusion"' in optimized.report.json()
     assert superopt.optimize(model(), budget=0.1).session_entries == {}
+
+
+def test_fewer_threads_are_tried_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert candidates((), Device(threads=6)) == ["intra_op_num_threads=3", "intra_op_num_threads=1"]
+    assert candidates(("GeluFusionL2",), CPU) == ["GeluFusionL2"]
+    ratios(monkeypatch, [0.9, 0.9, 1.1, 1.3], [1.3])
+    found = tune(model(), Device(threads=4))
+    assert list(found.tried) == ["MatMulAddFusion", "SkipLayerNormFusion", "intra_op_num_threads=2", "intra_op_num_threads=1"]
+    assert found.settings.options == {"intra_op_num_threads": 1}
+    assert chosen(Device(threads=4), found.choices) == CPU
+
+
+def test_numbers_of_threads_are_compared_by_the_time_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+
+    class Timed(Bound):
+        def __init__(self, session: Any, device: Device, outputs: Sequence[str], feeds: Any, *, wall: bool = False) -> None:
+            made.append(wall)
+            super().__init__(session, device, outputs, feeds, wall=wall)
+
+    monkeypatch.setattr("superopt.model.session.Bound", Timed)
+    compare_settings((model(), CPU), [(model(), CPU)], seconds=0.1, loads=1)
+    assert not any(made)
+    compare_settings((model(), CPU), [(model(), Device(threads=2))], seconds=0.1, loads=1)
+    assert made[-3:] == [True, True, True]
+
+
+def test_a_session_without_the_last_level_needs_no_optimizer_of_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "acting", lambda *_: ["NchwcTransformer"])
+    ratios(monkeypatch, [1.3, 1.2], [1.2])
+    found = tune(model(), CPU)
+    assert found.choices == ("graph_optimization_level=2",)
+    assert chosen(CPU, found.choices).identity != CPU.identity
+    portable = Session(model(), chosen(CPU, found.choices))._session.get_session_options()
+    assert int(portable.graph_optimization_level) == 2
+
+
+def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """A device of a machine with CUDA, of whose sessions only the devices are looked at."""
+    runtime = SimpleNamespace(get_available_providers=lambda: [*PROVIDERS.values()], __version__="1.0")
+    monkeypatch.setattr(devices, "runtime", lambda: runtime)
+    monkeypatch.setattr(tuning, "acting", lambda *_: ["GeluFusionL2"])
+    return Device("cuda")
+
+
+def test_the_layout_and_a_graph_are_tried_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = on_cuda(monkeypatch)
+    asked: list[list[Device]] = []
+    gains = iter(([0.9, 1.1, 1.5], [1.5, 1.6]))
+
+    def compare_settings(original: Setting, others: Sequence[Setting], **_: object) -> list[list[Comparison]]:
+        asked.append([device for _, device in others])
+        return [[Comparison(1.0, 1 / r, r, r, r, 1.0, 0.001, 10) for r in next(gains)]]
+
+    monkeypatch.setattr(tuning, "compare_settings", compare_settings)
+    monkeypatch.setattr(tuning, "_is_possible", lambda *_, **__: True)
+    found = tune(model(), device)
+    alone, together = asked
+    assert [(d.without, d.nhwc, d.cuda_graph) for d in alone] == [
+        (("GeluFusionL2",), False, False),
+        ((), True, False),
+        ((), False, True),
+    ]
+    assert [(d.nhwc, d.cuda_graph) for d in together] == [(False, True), (True, True)]
+    assert found.settings.provider_options == {"enable_cuda_graph": "1", "prefer_nhwc": "1"}
+    assert str(found.settings) == "enable_cuda_graph=1, prefer_nhwc=1"
+    told = dict(providers(chosen(device, found.choices))[0][1])
+    assert (told["prefer_nhwc"], told["enable_cuda_graph"], told["use_tf32"]) == ("1", "1", "1")
+
+
+@pytest.mark.parametrize(("extents", "graph"), [([1, 8, 32], True), (["batch", 8, 32], False)])
+def test_what_cannot_be_run_is_not_tried(monkeypatch: pytest.MonkeyPatch, extents: list[int | str], graph: bool) -> None:
+    device = on_cuda(monkeypatch)
+    tried: list[list[Device]] = []
+
+    def session(given: onnx.ModelProto, device: Device) -> Any:
+        if device.nhwc:
+            raise InvalidModelError("no such layout")
+        return SimpleNamespace(inputs=[SimpleNamespace(shape=extents)], ready=lambda _: Bound.__new__(Bound))
+
+    def compare_settings(original: Setting, others: Sequence[Setting], **_: object) -> list[list[Comparison]]:
+        tried.append([device for _, device in others])
+        return [[Comparison(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.001, 10) for _ in others]]
+
+    monkeypatch.setattr(tuning, "compare_settings", compare_settings)
+    monkeypatch.setattr(tuning, "Session", session)
+    monkeypatch.setattr(tuning, "random_inputs", lambda *_, **__: {})
+    assert not tune(model(), device).choices
+    assert [device.cuda_graph for device in tried[0]] == ([False, True] if graph else [False])

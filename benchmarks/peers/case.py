@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from superopt.model.dimensions import Sizing, combinations, open_dimensions, rep
 from superopt.model.everywhere import Compared
 from superopt.model.load import load
 from superopt.model.save import parsed
-from superopt.model.session import WITHOUT, Array, Device, Session, random_inputs
+from superopt.model.session import Array, Device, Session, random_inputs
+from superopt.model.settings import chosen, settings
 from superopt.optimize import GROWTH
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
@@ -156,7 +157,7 @@ def superoptimized(case: Case, target: Path, *, again: bool = False, tune: bool 
 
 
 def tuned(case: Case, target: Path) -> Row:
-    """What `--tune` finds: entries that sessions should have, what these do for the original alone, and how much faster than
+    """What `--tune` finds: what sessions should be told, what these do for the original alone, and how much faster than
     the original in a plain session the model is that superopt then makes, in such a session, and what remains of it.
 
     Raises:
@@ -164,11 +165,13 @@ def tuned(case: Case, target: Path) -> Row:
     """
     target.parent.mkdir()
     ours, report = superoptimized(case, target, tune=True)
-    entries: dict[str, str] = report["tuning"]["entries"]
+    choices: list[str] = report["tuning"]["chosen"]
+    told = settings(choices)
+    entries = {**told.entries, **{name: f"{name}={value}" for name, value in {**told.options, **told.provider_options}.items()}}
     tried = {name: round(one["speedup"], 4) for name, one in report["tuning"]["tried"].items()}
     if not entries:
         return {"entries": {}, "tried": tried, "alone": None, "speed": None}
-    device = replace(case.device, without=tuple(entries[WITHOUT].split(";")))
+    device = chosen(case.device, choices)
     found = compare_settings(
         (case.path, case.device),
         [(case.path, device), (target, device)],

@@ -181,7 +181,8 @@ def compare_settings(
     `at` each of the sizes there is one comparison for each candidate, all from the same rounds, see `in_turns`. Models that are
     too large to be in memory at the same time are loaded by turns, see `in_blocks`. `high` is as in `random_inputs`; with
     `cold`, nothing of a model is in the processor's caches when a run begins that counts. `loads` and `until` are as in
-    `in_turns`; `progress` is told the share of the time that has passed.
+    `in_turns`; `progress` is told the share of the time that has passed. Where numbers of threads differ, all of them are timed
+    by the time that passes.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
@@ -189,11 +190,12 @@ def compare_settings(
     """
     first, *others = [(_message(model), device) for model, device in (original, *candidates)]
     settings = [first, *others, first]
+    wall = len({device.threads for _, device in settings}) > 1
     if sum(stored_bytes(model) for model, _ in settings) > RESIDENT:
 
         def ready(setting: Setting, sizes: Sizes) -> Timed:
             session = Session(*setting)
-            return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high))
+            return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high), wall=wall)
 
         def told(place: int, done: float) -> None:
             if progress is not None:
@@ -207,7 +209,7 @@ def compare_settings(
     def opened(load: int) -> Iterator[list[list[Timed]]]:
         sessions = {which: Session(*settings[which]) for which in loading(len(settings), load)}
         feeds = [random_inputs(sessions[0].inputs, seed, sizes=sizes, high=high) for sizes in at]
-        ready: list[list[Timed]] = [[sessions[which].ready(fed) for which in range(len(settings))] for fed in feeds]
+        ready: list[list[Timed]] = [[sessions[which].ready(fed, wall=wall) for which in range(len(settings))] for fed in feeds]
         yield [[*map(Cold, models)] for models in ready] if cold else ready
 
     return in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from superopt.errors import InvalidModelError
+from superopt.errors import InvalidModelError, ProviderError
 from superopt.model.cache import Cache, digest_of
 from superopt.model.compare import Comparison, compare
 from superopt.model.kernel import (
@@ -152,7 +152,10 @@ class Clock:
     def _compared(self, before: ModelProto, after: ModelProto) -> Comparison:
         with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
             models = [with_weights(model, Path(folder)) for model, folder in ((before, one), (after, other))]
-            return compare(models[0], models[1], self.device, seconds=_COMPARING, cold=self.cold, loads=_LOADS)
+            try:
+                return compare(models[0], models[1], self.device, seconds=_COMPARING, cold=self.cold, loads=_LOADS)
+            except ProviderError as error:
+                raise InvalidModelError(str(error)) from error
 
     def warm(self) -> Clock:
         """The clock for weights that are in the processor's caches."""

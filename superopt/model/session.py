@@ -1,10 +1,9 @@
-"""ONNX Runtime sessions: a device, a model loaded on it, and runs that measure the model and not the machinery around it."""
+"""ONNX Runtime sessions: a model loaded on a device, and runs that measure the model and not the machinery around it."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import os
 import time
 from collections import Counter
@@ -17,19 +16,40 @@ import numpy as np
 from numpy.typing import DTypeLike
 from onnx import ModelProto
 
-from superopt.errors import InvalidModelError, ProviderError, RuntimeMissingError
-from superopt.model.hardware import cpu_name, gpu_name
+from superopt.errors import InvalidModelError, ProviderError
+from superopt.model.device import (
+    PROVIDERS,
+    QUIET,
+    WITHOUT,
+    Device,
+    begins_with,
+    providers,
+    runtime,
+    silenced,
+    taken_from_the_program,
+)
 from superopt.model.load import first_line
 from superopt.model.placed import Placed
 from superopt.model.values import BFLOAT16, array_of, value_of
 
+__all__ = [
+    "PROVIDERS",
+    "WITHOUT",
+    "Array",
+    "Bound",
+    "Device",
+    "Loadable",
+    "Port",
+    "Session",
+    "Unbound",
+    "is_floating",
+    "random_inputs",
+    "runtime",
+]
+
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Placed"
 
-PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-QUIET = 4
-WITHOUT = "optimization.disable_specified_optimizers"
-"""The session configuration entry that names optimizers to leave out, with semicolons between them."""
 _DTYPES: dict[str, Any] = {
     "float": np.float32,
     "double": np.float64,
@@ -39,60 +59,6 @@ _DTYPES: dict[str, Any] = {
     **{name: np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
 }
 _OBJECT = np.dtype(object)
-
-
-@functools.cache
-def runtime() -> Any:
-    """The onnxruntime module.
-
-    Raises:
-        RuntimeMissingError: it is not installed.
-    """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise RuntimeMissingError(
-            "ONNX Runtime is not installed: pip install 'superopt[gpu]' (or 'superopt[cpu]', for the CPU alone)"
-        ) from error
-    return onnxruntime
-
-
-@dataclass(frozen=True)
-class Device:
-    """Where sessions run: a provider, its number of CPU threads and, on CUDA, whether runs are replayed as a CUDA graph.
-
-    `without` names ONNX Runtime's own optimizers that a session does without.
-    """
-
-    provider: str = "cpu"
-    threads: int = 1
-    cuda_graph: bool = False
-    without: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.provider not in PROVIDERS:
-            raise ProviderError(f"unknown provider {self.provider!r}: it is one of {', '.join(PROVIDERS)}")
-        if self.cuda_graph and self.provider != "cuda":
-            raise ProviderError("CUDA graphs need the provider cuda")
-        available = runtime().get_available_providers()
-        if PROVIDERS[self.provider] not in available:
-            raise ProviderError(f"the installed ONNX Runtime has no provider {self.provider}; it has {', '.join(available)}")
-
-    @property
-    def memory(self) -> str:
-        """What ONNX Runtime calls the device in a binding."""
-        return self.provider
-
-    @property
-    def name(self) -> str:
-        """The hardware's name."""
-        return gpu_name() if self.provider == "cuda" else cpu_name()
-
-    @property
-    def identity(self) -> str:
-        """Everything about the device and the runtime that a measured time depends on."""
-        graph = "graph" if self.cuda_graph else "stream"
-        return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__, *self.without))
 
 
 @dataclass(frozen=True)
@@ -115,12 +81,13 @@ class Port:
 class Session:
     """A model loaded in ONNX Runtime on a device, one thread unless the device says otherwise, with no spinning.
 
-    `optimize` is whether graph optimizations run (all of them) or none. `exact` turns TF32 off, for comparing values.
+    `optimize` is whether graph optimizations run (all of them) or none. `exact` turns TF32 off, for comparing values, as
+    `begins_with` says.
     `saved` is where ONNX Runtime's optimized graph is written, its initializers in the files where the model has them, or else
-    in it; such a session packs no weights, so that its runs tell nothing of time.
-    `traced` begins the name of the file that `trace` gives. With `anywhere`, no node need be placed on the provider; with
-    `portable`, the graph is optimized without the layouts that this machine's processor alone prefers. `sizes` are numbers for
-    open dimensions that the session is to take for fixed.
+    in it; such a session packs no weights, so that its runs tell nothing of time. TensorRT's is the graph that it is given.
+    `traced` begins the name of the file that `trace` gives, for TensorRT of a run on the CPU. With `anywhere`, no node need be
+    placed on the provider; with `portable`, the graph is optimized without the layouts that this machine's processor alone
+    prefers. `sizes` are numbers for open dimensions that the session is to take for fixed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -143,31 +110,45 @@ class Session:
         ort = runtime()
         self.device = device
         options = _options(device, optimize, saved)
-        if portable and optimize:
+        if (portable or device.portable) and optimize:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        if saved is not None and optimize and device.provider == "tensorrt":
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         for name, extent in (sizes or {}).items():
             options.add_free_dimension_override_by_name(name, extent)
         if traced is not None:
             options.enable_profiling, options.profile_file_prefix = True, str(traced)
-        source = _source(model, options)
+        source, shown = _source(model, options), saved is not None or traced is not None
         try:
-            with _silenced(device):
+            with silenced(device), taken_from_the_program():
+                offered = providers(device, exact=exact, shown=shown)
                 self._session = ort.InferenceSession(
-                    source if isinstance(source, bytes) else os.fspath(source), options, providers=_providers(device, exact)
+                    source if isinstance(source, bytes) else os.fspath(source), options, providers=offered
                 )
         except Exception as error:
             raise InvalidModelError(f"ONNX Runtime cannot load the model: {first_line(error)}") from error
-        if self._session.get_providers()[0] != PROVIDERS[device.provider]:
-            raise ProviderError(
-                f"the provider {device.provider} could not be used, ONNX Runtime fell back to "
-                f"{self._session.get_providers()[0]} (a missing or mismatched CUDA or cuDNN library, or no device)"
-            )
-        if not anywhere and device.provider == "cuda" and self.placement and not self.placement.get("cuda"):
-            raise ProviderError("ONNX Runtime placed none of the model's nodes on the provider cuda")
+        self._session.disable_fallback()
+        self._require(begins_with(device, exact=exact, shown=shown), anywhere=anywhere)
         self.inputs = tuple(_port(p) for p in self._session.get_inputs())
         self.outputs = tuple(p.name for p in self._session.get_outputs())
         kinds = {_dtype(port.type) for port in (*self._session.get_inputs(), *self._session.get_outputs())}
         self._plain, self._narrow = _OBJECT in kinds, BFLOAT16 in kinds
+
+    def _require(self, provider: str, *, anywhere: bool) -> None:
+        """Nothing, where the session has the provider, and nodes on it unless they may be `anywhere`.
+
+        Raises:
+            ProviderError: it has not.
+        """
+        taken = self._session.get_providers()[0]
+        if taken != PROVIDERS[provider]:
+            libraries = "CUDA, cuDNN or TensorRT library" if provider == "tensorrt" else "CUDA or cuDNN library"
+            raise ProviderError(
+                f"the provider {provider} could not be used, ONNX Runtime fell back to {taken} "
+                f"(a missing or mismatched {libraries}, or no device)"
+            )
+        if not anywhere and provider != "cpu" and self.placement and not self.placement.get(provider):
+            raise ProviderError(f"ONNX Runtime placed none of the model's nodes on the provider {provider}")
 
     @functools.cached_property
     def placement(self) -> Mapping[str, int]:
@@ -196,16 +177,18 @@ class Session:
         """A file of all nodes that have run so far, as ONNX Runtime's profiler writes it; the session notes no more."""
         return Path(self._session.end_profiling())
 
-    def bind(self, feeds: Mapping[str, Array]) -> Bound:
-        """The session with its inputs on the device and its outputs' places fixed, run once and ready to be timed."""
-        return Bound(self._session, self.device, self.outputs, feeds)
+    def bind(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound:
+        """The session with its inputs on the device and its outputs' places fixed, run once and ready to be timed; by the time
+        that passes if `wall`, see `Bound.seconds`.
+        """
+        return Bound(self._session, self.device, self.outputs, feeds, wall=wall)
 
-    def ready(self, feeds: Mapping[str, Array]) -> Bound | Unbound:
+    def ready(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound | Unbound:
         """The session run once and ready to be timed, bound where all its inputs and outputs are tensors of numbers. What is
-        fed to inputs that it does not have is left out.
+        fed to inputs that it does not have is left out; `wall` is as in `bind`.
         """
         own = {port.name: feeds[port.name] for port in self.inputs if port.name in feeds}
-        return Unbound(self, own) if self._plain else self.bind(own)
+        return Unbound(self, own) if self._plain else self.bind(own, wall=wall)
 
 
 @contextlib.contextmanager
@@ -239,9 +222,12 @@ class Unbound:
 class Bound:
     """A session whose inputs and outputs lie on the device, so that a run is the model's own work."""
 
-    def __init__(self, session: Any, device: Device, outputs: Sequence[str], feeds: Mapping[str, Array]) -> None:
+    def __init__(
+        self, session: Any, device: Device, outputs: Sequence[str], feeds: Mapping[str, Array], *, wall: bool = False
+    ) -> None:
         self._session, self._device = session, device
-        self._now = time.thread_time if device.provider == "cpu" and device.threads == 1 else time.perf_counter
+        alone = device.provider == "cpu" and device.threads == 1 and not wall
+        self._now = time.thread_time if alone else time.perf_counter
         self._binding = session.io_binding()
         for name, array in feeds.items():
             self._binding.bind_ortvalue_input(name, self._placed(array))
@@ -359,40 +345,9 @@ def _options(device: Device, optimize: bool, saved: Path | None) -> Any:
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     if device.without:
         options.add_session_config_entry(WITHOUT, ";".join(device.without))
-    if device.provider == "cuda":
+    if device.provider != "cpu":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if saved is not None:
         options.optimized_model_filepath = str(saved)
         options.add_session_config_entry("session.disable_prepacking", "1")
     return options
-
-
-def _providers(device: Device, exact: bool) -> list[Any]:
-    if device.provider == "cpu":
-        return [PROVIDERS["cpu"]]
-    cuda = {"use_tf32": "0" if exact else "1", "enable_cuda_graph": "1" if device.cuda_graph else "0"}
-    return [(PROVIDERS["cuda"], cuda), PROVIDERS["cpu"]]
-
-
-@contextlib.contextmanager
-def _silenced(device: Device) -> Iterator[None]:
-    """No output from loading the CUDA libraries: whether they could be loaded is asked afterwards."""
-    if device.provider == "cpu":
-        yield
-        return
-    ort = runtime()
-    _preload_cuda()
-    ort.set_default_logger_severity(QUIET)
-    try:
-        yield
-    finally:
-        ort.set_default_logger_severity(2)
-
-
-@functools.cache
-def _preload_cuda() -> None:
-    """Loads the CUDA and cuDNN libraries that pip installed, where this version of ONNX Runtime can."""
-    preload = getattr(runtime(), "preload_dlls", None)
-    if preload is not None:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
-            preload()

@@ -1,8 +1,9 @@
-"""Session tuning: which of ONNX Runtime's own optimizers make a model slower on a device, so that a session should do without.
+"""Session tuning: in what sessions a model is fastest on a device.
 
 An optimizer that fuses operators into one of ONNX Runtime's own is not always faster on every device: the fused kernel may be
 the slower one. Those that have an effect on a model are read off the graph that a session makes of it; each is then left out in
-turn, measured beside the session that has them all.
+turn, measured beside the session that has them all. So are, on a CPU, fewer threads, and all operators without the layout that
+the processor prefers; with CUDA, the layout NHWC, and runs replayed as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 
+from superopt.errors import InvalidModelError, ProviderError
 from superopt.model.compare import Comparison, compare_settings
 from superopt.model.save import parsed
-from superopt.model.session import WITHOUT, Device, Loadable, Session
+from superopt.model.session import Bound, Device, Loadable, Session, random_inputs
+from superopt.model.settings import EXTENDED, GRAPH, LEVEL, NHWC, THREADS, Settings, chosen, settings
 
 LEAVES: Mapping[str, tuple[str, ...]] = {
     "Attention": ("AttentionFusion",),
@@ -37,24 +41,27 @@ LEAVES: Mapping[str, tuple[str, ...]] = {
     "SkipLayerNormalization": ("SkipLayerNormFusion",),
 }
 """The operators that ONNX Runtime's optimizers put into a graph, each with the names of those that do."""
+LAST_LEVEL = {"NchwcTransformer", "ConvAddActivationFusion"}
+"""Those of the last level of optimization, without which a session is if it stops at the level before."""
+_LAYOUT = "NchwcTransformer"
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What leaving out optimizers does for a model: `tried` has a comparison with the plain session for each one alone.
+    """What choices for its sessions do for a model: `tried` has a comparison with the plain session for each one alone.
 
-    `disabled` are those that a session should do without, and `comparison` measures it beside the plain one; where it should
-    have all of them, there are none, and no comparison.
+    `choices` are those that a session should have, see `settings`, and `comparison` measures it beside the plain one; where the
+    defaults are best, there are none, and no comparison.
     """
 
     tried: Mapping[str, Comparison]
-    disabled: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     comparison: Comparison | None = None
 
     @property
-    def entries(self) -> dict[str, str]:
-        """Session configuration entries, as `onnxruntime.SessionOptions.add_session_config_entry` takes them."""
-        return {WITHOUT: ";".join(self.disabled)} if self.disabled else {}
+    def settings(self) -> Settings:
+        """What a session should be told."""
+        return settings(self.choices)
 
 
 def tune(
@@ -66,7 +73,7 @@ def tune(
     sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
 ) -> Tuning:
-    """Which optimizers a session of the model should do without on the device, measured for about `seconds`.
+    """In what sessions on the device the model is fastest, measured for about `seconds`.
 
     `sizes` and `high` are as in `random_inputs`.
 
@@ -74,23 +81,64 @@ def tune(
         InvalidModelError: ONNX Runtime cannot load or run the model.
         ProviderError: a session fell back to another provider.
     """
-    names = acting(model, device)
-    if not names:
-        return Tuning({})
+    inputs: dict[str, Any] = {"seed": seed, "sizes": sizes, "high": high}
 
-    def compared(choices: Sequence[tuple[str, ...]], share: float) -> list[Comparison]:
-        others = [(model, replace(device, without=choice)) for choice in choices]
+    def possible(several: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        return [choices for choices in several if _is_possible(model, device, choices, **inputs)]
+
+    def compared(several: Sequence[tuple[str, ...]], share: float) -> list[Comparison]:
+        others = [(model, chosen(device, choices)) for choices in several]
         (found,) = compare_settings((model, device), others, at=[sizes], seconds=seconds * share, seed=seed, high=high)
         return found
 
-    tried = dict(zip(names, compared([(name,) for name in names], 0.6), strict=True))
-    helpful = tuple(sorted((name for name in names if tried[name].faster()), key=lambda name: -tried[name].ratio))
-    choices = [helpful[:count] for count in range(1, len(helpful) + 1)]
-    found = list(zip(choices, compared(choices, 0.4), strict=True)) if choices else []
+    names = possible([(name,) for name in candidates(acting(model, device), device)])
+    if not names:
+        return Tuning({})
+    tried = {name: found for (name,), found in zip(names, compared(names, 0.6), strict=True)}
+    helpful = _joined(sorted((name for name in tried if tried[name].faster()), key=lambda name: -tried[name].ratio))
+    several = possible([tuple(helpful[:count]) for count in range(1, len(helpful) + 1)])
+    found = list(zip(several, compared(several, 0.4), strict=True)) if several else []
     best, comparison = max(found, key=lambda one: one[1].ratio, default=((), None))
     if comparison is None or not comparison.faster():
         return Tuning(tried)
     return Tuning(tried, best, comparison)
+
+
+def candidates(optimizers: Sequence[str], device: Device) -> list[str]:
+    """The choices that are worth trying on the device, for a model on which these optimizers act."""
+    names = [*optimizers]
+    if device.provider == "cpu":
+        names += [f"{LEVEL}={EXTENDED}"] if _LAYOUT in optimizers and not device.portable else []
+        names += [f"{THREADS}={device.threads >> halved}" for halved in range(1, device.threads.bit_length())]
+    if device.provider == "cuda":
+        names += [f"{NHWC}=1"] if not device.nhwc else []
+        names += [f"{GRAPH}=1"] if not device.cuda_graph else []
+    return names
+
+
+def _joined(names: Sequence[str]) -> list[str]:
+    """Those of the choices, which stand in the order of their gains, that say different things: the best number of threads, and
+    no optimizer of the last level if there is none of that level.
+    """
+    threads = [name for name in names if name.startswith(f"{THREADS}=")]
+    idle = {*threads[1:], *(LAST_LEVEL if f"{LEVEL}={EXTENDED}" in names else ())}
+    return [name for name in names if name not in idle]
+
+
+def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inputs: Any) -> bool:
+    """Whether the model runs in such a session; asked only where options of a provider are chosen, for not every operator has
+    every layout, and a CUDA graph takes no nodes on the CPU, no sequences and no open dimensions.
+    """
+    wanted = settings(choices).provider_options
+    if not wanted:
+        return True
+    try:
+        session = Session(model, chosen(device, choices))
+        if GRAPH in wanted and any(isinstance(extent, str) for port in session.inputs for extent in port.shape):
+            return False
+        return isinstance(session.ready(random_inputs(session.inputs, **inputs)), Bound)
+    except (InvalidModelError, ProviderError):
+        return False
 
 
 def acting(model: Loadable, device: Device) -> list[str]:

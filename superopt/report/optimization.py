@@ -106,14 +106,20 @@ class Prediction:
 
 @dataclass(frozen=True)
 class SessionTuning:
-    """Configuration entries that a session should have, what they gain, and what leaving out each optimizer alone does.
+    """Configuration entries, options and options of the CUDA provider that a session should have, what they gain, and what each
+    choice that was tried does alone: to leave out the optimizer of that name, or to set an option.
 
-    Timings are of the original in the plain session and, as optimized, in that with the entries or without the optimizer.
+    Timings are of the original in the plain session and, as optimized, in that with the choices. `chosen` names those that were
+    taken, and `told` is all that they come to, as `name=value`.
     """
 
     entries: Mapping[str, str]
     timing: Timing | None
     tried: Mapping[str, Timing]
+    options: Mapping[str, int] = field(default_factory=dict)
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
+    told: str = ""
 
 
 @dataclass(frozen=True)
@@ -236,10 +242,9 @@ def _predicted(table: Table, p: Prediction) -> None:
 def _session(tuning: SessionTuning) -> str:
     tried = ", ".join(f"{name} {timing.speedup:.3f}x" for name, timing in tuning.tried.items()) or "none"
     if tuning.timing is None:
-        return f"its defaults are best (optimizers that act, each left out: {tried})"
-    entries = ", ".join(f"{name}={value}" for name, value in tuning.entries.items())
+        return f"its defaults are best (each choice alone: {tried})"
     interval = f"({tuning.timing.low:.3f} to {tuning.timing.high:.3f})"
-    return f"{escape(entries)}: {tuning.timing.speedup:.3f}x for the original alone {interval}"
+    return f"{escape(tuning.told)}: {tuning.timing.speedup:.3f}x for the original alone {interval}"
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,93 @@
+"""Scripts on a machine that has nothing installed: what they need is installed once, and they begin anew where it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.test_house import ROOT, script
+
+ON_THEIR_OWN = {"timed", "zoo"}
+"""The scripts that need nothing that Python does not have: the zoo has an environment of its own for what it writes."""
+PYTHON_SCRIPTS = sorted(
+    path
+    for path in (ROOT / "scripts").iterdir()
+    if path.is_file() and path.read_text(encoding="utf-8").startswith("#!/usr/bin/env python3")
+)
+
+
+class Begun(Exception):  # noqa: N818
+    """The process is another one from here on."""
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module on a machine that has nothing; `ran` and `begun` are the commands that it ran, and that it became."""
+    provision: Any = script("provision.py")
+    ran: list[Sequence[str]] = []
+    begun: list[Sequence[str]] = []
+
+    def run(command: Sequence[str], **_: object) -> SimpleNamespace:
+        ran.append(command)
+        return SimpleNamespace(returncode=provision.code)
+
+    def execv(path: str, command: Sequence[str]) -> None:
+        begun.append([path, *command])
+        raise Begun
+
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", ["scripts/made", "DIR"])
+    monkeypatch.setattr(provision, "find_spec", lambda name: None)
+    monkeypatch.setattr(provision.subprocess, "run", run)
+    monkeypatch.setattr(provision.os, "execv", execv)
+    provision.code, provision.ran, provision.begun = 0, ran, begun
+    return provision
+
+
+def test_what_is_there_is_not_installed(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bare, "find_spec", find_spec)
+    assert bare.checkout() == ROOT
+    assert sys.path[0] == str(ROOT)
+    assert not bare.ran
+
+
+def test_what_is_missing_is_installed_and_the_script_begins_anew(bare: Any) -> None:
+    with pytest.raises(Begun):
+        bare.checkout("egglog")
+    assert bare.ran[0][-3:] == ["made", str(ROOT / "scripts" / "environment"), "generate"]
+    python = str(ROOT / ".venv" / "bin" / "python")
+    assert bare.begun == [[python, python, "scripts/made", "DIR"]]
+
+
+def test_a_script_does_not_begin_anew_for_ever(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(ROOT / ".venv"))
+    assert bare.checkout() == ROOT
+    assert len(bare.ran) == 1
+    assert not bare.begun
+
+
+def test_an_installation_that_fails_ends_the_script(bare: Any) -> None:
+    bare.code = 1
+    with pytest.raises(SystemExit) as ended:
+        bare.checkout()
+    assert ended.value.code == 1
+    assert not bare.begun
+
+
+def test_every_python_script_says_what_it_needs() -> None:
+    silent = {path.name for path in PYTHON_SCRIPTS if "\nimport provision\n" not in path.read_text(encoding="utf-8")}
+    assert silent == ON_THEIR_OWN
+
+
+def test_scripts_on_their_own_need_nothing(tmp_path: Path) -> None:
+    for arguments in (["zoo", "--list"], ["timed", "true"]):
+        command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / arguments[0]), *arguments[1:]]
+        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert finished.returncode == 0, finished.stderr
