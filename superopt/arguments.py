@@ -41,6 +41,13 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def _add_limits(command: argparse.ArgumentParser) -> None:
+    about = "error of rounding allowed, as a multiple of the original's (4)"
+    command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
+    about = "how much larger the weights may become, as a share of what they are (3, up to 256 MiB, or 0.5 if more)"
+    command.add_argument("--growth", type=share, metavar="SHARE", help=about)
+
+
 def _add_optimize(commands: Commands) -> None:
     about = "Write a model that computes the same and runs faster, or the same model where none is found."
     command = commands.add_parser("optimize", help="make a model faster", description=about)
@@ -72,10 +79,9 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--moves", type=choices(*MOVES), default=MOVES, metavar="M,M", help=about)
     about = "let the result have operators that ONNX Runtime alone knows (com.microsoft), where they measure faster"
     command.add_argument("--allow-contrib", action="store_true", help=about)
-    about = "error of rounding allowed, as a multiple of the original's (4)"
-    command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
-    about = "how much larger the weights may become, as a share of what they are (3, up to 256 MiB, or 0.5 if more)"
-    command.add_argument("--growth", type=share, metavar="SHARE", help=about)
+    about = "let the result have this opset, newer than the model's, and the operators that are new in it"
+    command.add_argument("--opset", type=positive, metavar="N", help=about)
+    _add_limits(command)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
     about = "write there what was done step by step, as JSON, for `superopt verify`"
     command.add_argument("--certificate", type=Path, metavar="FILE", help=about)

@@ -49,7 +49,8 @@ class Certificate:
     """What leads from one model to another.
 
     `original` and `optimized` are the digests of what the models hold. `rewritten` says whether the second is another model
-    than the first: then known values were stored as weights, and each of the `passes` rewrote segments. `rules` has the digest
+    than the first: then it was brought to the `opset`, if there is one, known values were stored as weights, and each of the
+    `passes` rewrote segments. `rules` has the digest
     of every stored rule that a step names; `sizes` are the numbers for open dimensions at which the models were run; `version`
     is superopt's.
     """
@@ -61,17 +62,21 @@ class Certificate:
     rules: Mapping[str, str]
     sizes: tuple[Mapping[str, int], ...]
     passes: tuple[tuple[Rewrite, ...], ...]
+    opset: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a certificate is made of: the original, the gains taken in each pass, the rules that were there, and the sizes."""
+    """What a certificate is made of: the original, the gains taken in each pass, the rules that were there, the sizes, and the
+    opset that was asked for.
+    """
 
     original: Model
     rewritten: bool
     passes: Passes
     rules: Sequence[Rule]
     sizes: Sequence[Mapping[str, int]] = ()
+    opset: int | None = None
 
     def certificate(self, optimized: Model) -> str:
         """The certificate as a JSON object, with a final newline."""
@@ -82,6 +87,7 @@ class Evidence:
             "original": content_digest(self.original),
             "optimized": content_digest(optimized),
             "rewritten": self.rewritten,
+            "opset": self.opset,
             "rules": {rule.name: digest(rule) for rule in self.rules if rule.name in used},
             "sizes": list(map(dict, self.sizes)),
             "judged": _judged(gain.found.steps for taken in self.passes for gain in taken),
@@ -152,6 +158,7 @@ def read(text: str) -> Certificate:
             optimized=str(record["optimized"]),
             version=str(record["superopt"]),
             rewritten=bool(record["rewritten"]),
+            opset=None if record.get("opset") is None else int(record["opset"]),
             rules={str(name): str(value) for name, value in record["rules"].items()},
             sizes=tuple({str(name): int(n) for name, n in numbers.items()} for numbers in record["sizes"]),
             passes=tuple(tuple(map(_read_rewrite, taken)) for taken in record["passes"]),

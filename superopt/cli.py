@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,6 +22,7 @@ from superopt.errors import StoreError, SuperoptError, UnprovedError, Unreadable
 from superopt.execute import collecting_rarely
 from superopt.model.dimensions import combinations
 from superopt.model.save import save_text, writable
+from superopt.optimize import Options
 from superopt.profile import profile
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
@@ -80,24 +82,11 @@ def run_optimize(options: argparse.Namespace) -> int:
     """`superopt optimize`: the target holds the result, the report is on the terminal and, if wanted, in a JSON file."""
     for path in filter(None, (options.target, options.json, options.certificate)):
         writable(path)
+    asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
+    asked["shapes"] = combinations(dict(options.shape))
     with shown_progress() as listener:
-        optimized = superopt.optimize(
-            options.source,
-            provider=options.provider,
-            budget=options.budget,
-            seed=options.seed,
-            threads=options.threads,
-            shapes=combinations(dict(options.shape)),
-            cache=options.cache,
-            tune=options.tune,
-            ort_config=options.ort_config,
-            tolerance=options.tolerance,
-            growth=options.growth,
-            moves=options.moves,
-            device_profile=options.device_profile,
-            allow_contrib=options.allow_contrib,
-            progress=listener,
-        )
+        asked["progress"] = listener
+        optimized = superopt.optimize(options.source, **asked)
     optimized.save(options.target)
     if options.json is not None:
         save_text(optimized.report.json(), options.json)

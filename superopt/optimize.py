@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from superopt.accuracy import admitted
 from superopt.certificate import Evidence
@@ -32,6 +32,7 @@ from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, tensors
 from superopt.model.measure import Clock
 from superopt.model.prices import target
+from superopt.model.raised import raised
 from superopt.model.save import loadable, parsed
 from superopt.model.session import Device, Loadable
 from superopt.model.settings import chosen
@@ -71,46 +72,32 @@ after how many seconds of checking and comparing none is.
 """
 
 
-@overload
-def optimize(
-    model: ModelProto,
-    *,
-    provider: str = "cpu",
-    budget: float | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    shapes: Sequence[Mapping[str, int]] = (),
-    cache: str | os.PathLike[str] | None = None,
-    tune: bool = False,
-    ort_config: bool = False,
-    tolerance: float = FACTOR,
-    growth: float | None = None,
-    moves: Sequence[str] = MOVES,
-    device_profile: str | os.PathLike[str] | None = None,
-    allow_contrib: bool = False,
-    progress: Listener | None = None,
-) -> Optimized[ModelProto]: ...
+class Options(TypedDict, total=False):
+    """The arguments of `optimize` but for the model, each as it says."""
+
+    provider: str
+    budget: float | None
+    seed: int
+    threads: int
+    shapes: Sequence[Mapping[str, int]]
+    cache: str | os.PathLike[str] | None
+    tune: bool
+    ort_config: bool
+    tolerance: float
+    growth: float | None
+    moves: Sequence[str]
+    device_profile: str | os.PathLike[str] | None
+    allow_contrib: bool
+    opset: int | None
+    progress: Listener | None
 
 
 @overload
-def optimize(
-    model: str | os.PathLike[str] | Model,
-    *,
-    provider: str = "cpu",
-    budget: float | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    shapes: Sequence[Mapping[str, int]] = (),
-    cache: str | os.PathLike[str] | None = None,
-    tune: bool = False,
-    ort_config: bool = False,
-    tolerance: float = FACTOR,
-    growth: float | None = None,
-    moves: Sequence[str] = MOVES,
-    device_profile: str | os.PathLike[str] | None = None,
-    allow_contrib: bool = False,
-    progress: Listener | None = None,
-) -> Optimized[Model]: ...
+def optimize(model: ModelProto, **options: Unpack[Options]) -> Optimized[ModelProto]: ...
+
+
+@overload
+def optimize(model: str | os.PathLike[str] | Model, **options: Unpack[Options]) -> Optimized[Model]: ...
 
 
 def optimize(
@@ -129,6 +116,7 @@ def optimize(
     moves: Sequence[str] = MOVES,
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
+    opset: int | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -146,7 +134,8 @@ def optimize(
     with none of them the model stays as it is. `device_profile` is the file in which `superopt profile` described a device that
     is not here: the model is optimized for it by predicted times, nothing is measured, and what is given back gains more than
     the predictions may err by. With `allow_contrib`, the result may have operators that ONNX Runtime alone knows
-    (docs/contrib.md). `progress` is told where the work stands.
+    (docs/contrib.md); with an `opset`, it has that one's, and what they offer: it is newer than the model's, and what stays as
+    it is keeps its own. `progress` is told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
@@ -159,6 +148,7 @@ def optimize(
         ModelNotFoundError, InvalidModelError: the model cannot be loaded, see `model.load` and `model.session`.
         ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
         ProfileError: the device profile is none, or is of another provider.
+        OpsetError: the model cannot be brought to the opset.
         StoreError: the stored rules are not proved as they stand.
         CheckFailedError: what was found cannot be put into the model, for it would have a cycle.
         ValueError: there is no such move, sessions are to be tuned for a device that is not here, or `ort_config` alone.
@@ -180,6 +170,7 @@ def optimize(
             loaded = load(model)
             if ort_config:
                 config_of(loaded.model)
+            start = with_known_stored(loaded.model if opset is None else raised(loaded.model, opset))
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
             first = first_once(original, loaded, run.device, run.sizings, path)
@@ -197,12 +188,11 @@ def optimize(
                 with run.phase("tune"):
                     run.tune(original)
             judge = run.judge(loaded.model, original)
-            start = with_known_stored(loaded.model)
             with run.phase("forms"):
                 run.forms = run.written(start, rules, judge, Path(folder))
             candidate = run.rewritten(start, rules, judge, Path(folder))
     report = run.report(loaded, candidate, rules)
-    return result(model, loaded, candidate, report, run.evidence(loaded.model, rules, report), embed=ort_config)
+    return result(model, loaded, candidate, report, run.evidence(loaded.model, rules, report, opset), embed=ort_config)
 
 
 @dataclass
@@ -366,10 +356,10 @@ class _Run:
         large = f", with {self.too_large} improved segments left out for the growth of weights" if self.too_large else ""
         return sessions + left_out + large
 
-    def evidence(self, original: Model, rules: list[Rule], report: Report) -> Evidence:
+    def evidence(self, original: Model, rules: list[Rule], report: Report, opset: int | None) -> Evidence:
         """What a certificate is made of."""
         sizes = [sizing.numbers for sizing in self.sizings if sizing.numbers]
-        return Evidence(original, report.accepted, self.taken if report.accepted else (), rules, sizes)
+        return Evidence(original, report.accepted, self.taken if report.accepted else (), rules, sizes, opset)
 
     def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
         """What there is to say when all is done."""

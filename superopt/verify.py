@@ -22,6 +22,7 @@ from superopt.model.everywhere import check_everywhere
 from superopt.model.islands import Chart, Island
 from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, load
+from superopt.model.raised import raised
 from superopt.model.save import loadable
 from superopt.model.session import Device
 from superopt.model.splice import Replacement, splice
@@ -48,7 +49,8 @@ def verify(
     Raises:
         CertificateError: it is of other models, a step is not shown to be right, or the steps make another model.
         CheckFailedError: the models differ on inputs that are drawn.
-        ModelNotFoundError, InvalidModelError, ProviderError, RuntimeMissingError, StoreError: as `superopt.optimize`.
+        ModelNotFoundError, InvalidModelError, OpsetError, ProviderError, RuntimeMissingError, StoreError: as
+            `superopt.optimize`.
     """
     device = Device(provider, threads)
     given = read(certificate)
@@ -62,7 +64,7 @@ def verify(
     if given.passes and not given.rewritten:
         raise CertificateError("the certificate has steps, but says that nothing was rewritten")
     if given.rewritten:
-        model = with_known_stored(model)
+        model = with_known_stored(model if given.opset is None else raised(model, given.opset))
     for number, taken in enumerate(given.passes, 1):
         progress(Progress(f"replay, pass {number}", 0, len(taken)))
         model = _spliced(model, taken, replay, shown)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from onnx import version_converter
 
 from superopt.errors import OpsetError
-from superopt.model.load import Model, as_proto, first_line, nodes_of, opset_of
+from superopt.model.load import Model, as_proto, first_line, opset_of
 
 SMALL = 2**12
 """Bytes of a weight that the converter is shown: it may be a shape, or axes. Larger ones it need not copy."""
