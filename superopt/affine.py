@@ -15,10 +15,21 @@ def positive(number: Real) -> Cond:
     return conjunction(at_least(number, 0), negation(same(number, 0)))
 
 
-def rows(node: Node) -> tuple[Term | None, Term | None]:
-    """The factor and the bias that inputs 1 and 2 of a normalization are, None where they change nothing."""
-    factor = None if node.uniform(1) == 1 else node.operand(1)
-    return factor, None if node.absent(2) or node.uniform(2) == 0 else node.operand(2)
+def rows(node: Node, first: int = 1) -> tuple[Term | None, Term | None]:
+    """The factor and the bias that two inputs of a normalization are, from the `first` on, None where they change nothing."""
+    factor = None if node.uniform(first) == 1 else node.operand(first)
+    return factor, _unless_zero(node, first + 1)
+
+
+def _unless_zero(node: Node, position: int) -> Term | None:
+    """The input, or None where it is left out or changes nothing in a sum."""
+    return None if node.absent(position) or node.uniform(position) == 0 else node.operand(position)
+
+
+def residual(node: Node, bias: int) -> Term:
+    """The sum of inputs 0 and 1, broadcast, and of the vector along the last axis that the input `bias` may be."""
+    x = node.operand(0)
+    return affine(apply("add", x, node.expanded(node.operand(1), x.sizes)), None, _unless_zero(node, bias), -1)
 
 
 def affine(x: Term, factor: Term | None, bias: Term | None, axis: int) -> Term:

@@ -88,7 +88,8 @@ def arrays_for(*terms: Term, seed: int = 0) -> dict[str, Array]:
     for term in subterms(*terms):
         indices, extent = positions(term)
         if indices is not None and indices.is_variable:
-            arrays[indices.name] = rng.integers(-extent, extent, indices.sizes).astype(np.float32)
+            least = 0 if term.op == "rotary_embedding" else -extent
+            arrays[indices.name] = rng.integers(least, extent, indices.sizes).astype(np.float32)
     return arrays
 
 
@@ -99,6 +100,8 @@ def positions(term: Term) -> tuple[Term | None, int]:
             return term.args[1], term.args[0].sizes[term.integer("axis")]
         case "lookup":
             return term.args[1], term.args[0].sizes[-2]
+        case "rotary_embedding":
+            return term.args[1], term.args[2].sizes[0]
         case "one_hot":
             return term.args[0], term.integer("depth")
         case _:

@@ -109,6 +109,38 @@ def test_queries_of_another_sequence_are_no_self_attention() -> None:
     require_same((found,), after)
 
 
+MASKS = [((2, 1, 1, 5), (-4, -1)), ((1, 1, 5, 5), (-2, -1)), ((2, 1, 5, 5), (-4, -2, -1)), ((1, 2, 5, 5), (-3, -2, -1))]
+
+
+def masked(x: Term, m: Term, scale: float) -> Term:
+    """Attention of x[2, 5, ...] to itself with a mask of the scores."""
+    scores = apply("matmul", heads_of(linear(x, "q")), heads_of(linear(x, "k"), (0, 2, 3, 1)))
+    scores = apply("add", apply("scale", scores, factor=scale) if scale != 1 else scores, m)
+    found = apply("matmul", apply("softmax", scores, axis=-1), heads_of(linear(x, "v")))
+    return apply("reshape", apply("transpose", found, perm=(0, 2, 1, 3)), shape=(*x.shape[:2], WIDTH))
+
+
+@pytest.mark.parametrize("scale", [1, 0.5])
+@pytest.mark.parametrize(("shape", "axes"), [*MASKS, ((2, HEADS, 5, 5), None)])
+def test_a_mask_goes_into_the_operator_as_narrow_as_it_is(
+    shape: tuple[int, ...], axes: tuple[int, ...] | None, scale: float
+) -> None:
+    scores = (2, HEADS, 5, 5)
+    narrow = variable("m", shape if axes is None else tuple(shape[a] for a in axes))
+    start = masked(
+        variable("x", (2, 5, 6)), narrow if axes is None else apply("expand", narrow, shape=scores, axes=axes), scale
+    )
+    ((after, _),) = fused((start,), RULES)
+    assert operators(after).count("masked_attention") == 1
+    assert not {"softmax", "transpose"} & {*operators(after)}
+    require_same((start,), after)
+    lowered = lower({"y": after[0]}, 17)
+    (node,) = (node for node in lowered.nodes if node.op_type == "com.microsoft.MultiHeadAttention")
+    assert lowered.shapes.get(node.inputs[5], shape) == (*shape[:2], 5, 5)
+    arrays = arrays_for(start)
+    np.testing.assert_allclose(ran(lowered, {"y": start}, arrays, 17)[0], evaluated(arrays, start)[0], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("axis", [-2, -3])
 def test_softmax_along_another_axis_is_no_attention(axis: int) -> None:
     x = variable("x", (1, 5, 6))

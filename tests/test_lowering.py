@@ -254,13 +254,16 @@ def _comes_back(term: Term) -> bool:
         return False
     if term.op in ("expand", "slice", "reshape", "pad", "stride", "tile", "repeat"):
         return term.shape != term.args[0].shape and all(n > 1 for x in (term, *term.args) for n in x.sizes)
+    if term.op == "rotary_embedding":
+        return term.args[2].sizes[0] >= term.sizes[-2]
     return term.op != "lookup" or term.args[1].rank == term.args[0].rank - 1
 
 
 def _as_stored(term: Term) -> Term:
     """The term with conditions for those of its variables that ONNX would make booleans of, positions for those of integers."""
-    if term.op == "lookup":
-        return apply("lookup", term.args[0], variable("y", term.args[1].shape, position=64))
+    if term.op in ("lookup", "rotary_embedding"):
+        operands = [x if x.name != "y" else variable("y", x.shape, position=64) for x in term.args]
+        return apply(term.op, *operands, **dict(term.attributes))
     cast = {node.inputs[0] for node in lower({"out": term}, NEWEST).nodes if node.op_type == "Cast"}
     operands = [variable(x.name, x.shape, condition=x.name in cast) for x in term.args]
     return apply(term.op, *operands, **dict(term.attributes))

@@ -366,6 +366,8 @@ def _agree_exactly(what: str, arrays: Sequence[Array], factor: float) -> tuple[f
     return before, after
 
 
+_PICKS = {"Gather": (0, 1), "GatherElements": (0, 1), "com.microsoft.RotaryEmbedding": (2, 1)}
+"""Where operators that pick rows of a table have the table, and which rows."""
 _CARRIES_INDICES = {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Concat", "Slice", "Transpose", "Expand"}
 
 
@@ -378,10 +380,11 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
         source = origin.get(node.input[0]) if node.input else None
         if source is not None and node.op_type in _CARRIES_INDICES:
             origin.update(dict.fromkeys(node.output, source))
-        if node.op_type in ("Gather", "GatherElements") and node.input[0] in tables and node.input[1] in origin:
+        places = _PICKS.get(f"{node.domain}.{node.op_type}".removeprefix("ai.onnx").removeprefix("."))
+        table, rows = (node.input[place] for place in places) if places is not None else ("", "")
+        if table in tables and rows in origin:
             axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-            name = origin[node.input[1]]
-            bounds[name] = min(bounds.get(name, 1 << 31), tables[node.input[0]][axis])
+            bounds[origin[rows]] = min(bounds.get(origin[rows], 1 << 31), tables[table][axis])
     return bounds
 
 

@@ -7,17 +7,22 @@ from the end of a Slice.
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from superopt.composite import unfolded, without
 from superopt.errors import ShapeError
-from superopt.graph import Term
+from superopt.graph import Term, subterms, variable
 from superopt.model.dimensions import Sizing
 from superopt.model.lower import Array, Constants, lower
 from superopt.model.nodes import Hollow, Lowered, NodeText
+from superopt.op import apply, operator
 
 LAST = np.iinfo(np.int64).max
 """A bound of a slice beyond any end."""
@@ -39,11 +44,46 @@ def lower_everywhere(
     Raises:
         ShapeError: the opset cannot express a term, or not one for all sizes.
     """
+    how: dict[str, Any] = {"constant": constant, "dtype": dtype, "prefix": prefix, "conditions": conditions}
+    try:
+        return _everywhere(outputs, opset, sizings, **how)
+    except ShapeError:
+        names = dict.fromkeys(t.op for t in subterms(*outputs.values()) if _is_unfit(_alone(t), opset, tuple(sizings)))
+        if not names:
+            raise
+    terms = tuple(outputs.values())
+    for name in names:
+        terms = tuple(without(name, terms))
+    return _everywhere(dict(zip(outputs, terms, strict=True)), opset, sizings, **how)
+
+
+def _alone(term: Term) -> Term:
+    """The term's root on variables in the place of its operands."""
+    operands = (variable(f"x{position}", a.shape, constant=a.constant) for position, a in enumerate(term.args))
+    return apply(term.op, *operands, **dict(term.attributes)) if term.args else term
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_unfit(term: Term, opset: int, sizings: tuple[Sizing, ...]) -> bool:
+    """Whether an operator that is composed is to be written out before numbers are put in, for either it has no node at the
+    opset or the nodes that it has are not the same at all sizings.
+    """
+    definition = unfolded(term) if term.args and operator(term.op).composite else None
+    if definition is None or len(sizings) == 1:
+        return False
+    try:
+        own, written = (_everywhere({"y": t}, opset, sizings).nodes for t in (term, definition))
+    except ShapeError:
+        return True
+    return Counter(node.op_type for node in own) == Counter(node.op_type for node in written)
+
+
+def _everywhere(outputs: Mapping[str, Term], opset: int, sizings: Sequence[Sizing], **how: Any) -> Lowered:
+    """`lower_everywhere` without writing out what has no nodes."""
 
     def at(sizing: Sizing) -> Lowered:
         terms = {name: sizing.in_order(term) for name, term in outputs.items()}
-        by_size = len(sizings) == 1
-        return lower(terms, opset, constant=constant, dtype=dtype, prefix=prefix, conditions=conditions, by_size=by_size)
+        return lower(terms, opset, by_size=len(sizings) == 1, **how)
 
     found = [at(sizing) for sizing in sizings]
     return found[0] if len(found) == 1 else _common(found)

@@ -62,6 +62,16 @@ def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
     return None
 
 
+def is_standard(node: ir.Node, opset: int) -> bool:
+    """Whether the standard has the node's operator at this opset: of those in its domain that it has not, ONNX Runtime runs
+    some.
+    """
+    try:
+        return node.domain in STANDARD and bool(onnx.defs.get_schema(node.op_type, opset))
+    except onnx.defs.SchemaError:
+        return False
+
+
 def leaf_of(value: ir.Value) -> Term | None:
     """The variable named after a value of known, nonempty shape: constant if it is a weight, a condition if it is boolean, a
     position if it holds integers that are not known beforehand; None for a value of another type.
@@ -154,7 +164,7 @@ class _Node:
         if name in self.node.attributes:
             value = self.node.attributes[name].value
             return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-        schema = onnx.defs.get_schema(self.op_type, self.opset) if self.node.domain in STANDARD else None
+        schema = onnx.defs.get_schema(self.op_type, self.opset) if is_standard(self.node, self.opset) else None
         for position, formal in enumerate(schema.inputs if schema is not None else ()):
             given = self.node.inputs[position] if position < len(self.node.inputs) else None
             if formal.name == name and given is not None:

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_node_outputs
 from onnx_ir.passes.common import ShapeInferencePass
 
-from superopt.model.lift import STANDARD, leaf_of, lift_node
+from superopt.model.lift import is_standard, leaf_of, lift_node
 
 Array = npt.NDArray[Any]
 SMALL = 256
@@ -142,12 +142,14 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
 
 def _learn_contrib(node: ir.Node, opset: int) -> bool:
     """Whether the shapes of the results are new: of an operator that is not the standard's, a spec knows them."""
-    if node.domain in STANDARD or all(_is_fixed(v) for v in node.outputs if v.name):
+    results = [v for v in node.outputs if v.name]
+    if all(map(_is_fixed, results)) or is_standard(node, opset):
         return False
     inputs = [None if v is None else leaf_of(v) for v in node.inputs]
-    for value, term in zip((v for v in node.outputs if v.name), lift_node(node, inputs, opset) or (), strict=False):
+    lifted = lift_node(node, inputs, opset) or ()
+    for value, term in zip(results, lifted, strict=False):
         value.shape, value.type = ir.Shape(term.sizes), value.type or node.inputs[0].type  # type: ignore[union-attr]
-    return any(_is_fixed(v) for v in node.outputs)
+    return bool(lifted)
 
 
 def _type(value: ir.Value) -> TypeProto:

@@ -15,7 +15,7 @@ from typing import Any
 
 from superopt import index
 from superopt.errors import ShapeError
-from superopt.graph import Attribute, Cond, Extent, Term
+from superopt.graph import Attribute, Cond, Extent, Term, intern_term
 from superopt.op import apply, defined, operator
 
 
@@ -42,7 +42,9 @@ def sunk(term: Term, alone: Callable[[Term], bool]) -> Term | None:
 
 
 def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Term | None:
-    """x in this shape, its reductions keeping their axes; None where one cannot, or where x is needed as it is too."""
+    """x in this shape, its reductions keeping their axes and operands their order; None where one cannot, or where x is needed
+    as it is too.
+    """
     if x.constant:
         return _constant(x, shape)
     if not alone(x):
@@ -53,8 +55,11 @@ def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Ter
         return apply("reshape", x, shape=shape) if kept == shape else None
     if not is_elementwise(x):
         return None
-    operands = [_kept(a, shape, alone) for a in x.args]
-    return None if None in operands else apply(x.op, *(o for o in operands if o), **dict(x.attributes))
+    operands = tuple(o for o in (_kept(a, shape, alone) for a in x.args) if o is not None)
+    if len(operands) < len(x.args):
+        return None
+    moved = apply(x.op, *operands, **dict(x.attributes))
+    return moved if moved.args == operands else intern_term(moved.op, operands, moved.attributes, moved.shape)
 
 
 def _constant(x: Term, shape: tuple[int, ...]) -> Term:

@@ -1,0 +1,19 @@
+"""The Gaussian error linear unit of x, or of x plus a bias along the last axis (ONNX Runtime's contrib Gelu and BiasGelu).
+
+They are lifted to `gelu` and a sum, of which ONNX Runtime makes one node again when it loads a model.
+"""
+
+from __future__ import annotations
+
+from superopt.affine import affine
+from superopt.graph import Term
+from superopt.op import Node, apply
+
+ONNX = ("com.microsoft.BiasGelu", "com.microsoft.Gelu")
+
+COMPOSITE = "gelu(x + expand(b, shape=x.shape, axes=(-1,)))"
+
+
+def lift(node: Node) -> Term:
+    bias = None if node.op_type == "Gelu" else node.operand(1)
+    return apply("gelu", affine(node.operand(0), None, bias, -1))

@@ -1,0 +1,17 @@
+"""x / (1 + exp(-alpha * x)), elementwise (ONNX Runtime's contrib QuickGelu).
+
+It is lifted to `silu`, of whose nodes ONNX Runtime makes one again when it loads a model.
+"""
+
+from __future__ import annotations
+
+from superopt.graph import Term
+from superopt.op import Node, apply, fraction_of
+
+ONNX = "com.microsoft.QuickGelu"
+
+COMPOSITE = "silu(x, alpha=alpha)"
+
+
+def lift(node: Node) -> Term:
+    return apply("silu", node.operand(0), alpha=fraction_of(node.attribute("alpha", 1.702)))

@@ -1,0 +1,19 @@
+"""x divided by the root of its mean square along the last axes, times a factor (ONNX Runtime's SimplifiedLayerNormalization).
+
+ONNX Runtime has it in the standard's domain, where no opset of the standard does. It is lifted to `rms_norm`, of whose nodes
+ONNX Runtime makes one again when it loads a model.
+"""
+
+from __future__ import annotations
+
+from superopt.graph import Term
+from superopt.op import Node, operator
+
+ONNX = "SimplifiedLayerNormalization"
+
+COMPOSITE = "rms_norm(x, epsilon=epsilon) * expand(s, shape=x.shape, axes=(-1,))"
+
+
+def lift(node: Node) -> Term | None:
+    found: Term | None = operator("rms_norm").module.lift(node)
+    return found

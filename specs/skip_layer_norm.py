@@ -1,0 +1,27 @@
+"""The `layer_norm` of a sum of x, y and a bias, times a factor plus a bias; and that sum (contrib SkipLayerNormalization).
+
+It is lifted to its parts, and written in them: on a CPU ONNX Runtime takes less time for these, and where the sum is used
+nowhere else it makes one node of them again when it loads a model. Means and deviations are outside the binding.
+"""
+
+from __future__ import annotations
+
+from superopt.affine import affine, residual, rows
+from superopt.graph import Term
+from superopt.op import Node, apply, fraction_of
+
+ONNX = "com.microsoft.SkipLayerNormalization"
+
+COMPOSITE = """
+    layer_norm(x + y + expand(c, shape=x.shape, axes=(-1,)), epsilon=epsilon)
+    * expand(s, shape=x.shape, axes=(-1,)) + expand(b, shape=x.shape, axes=(-1,))
+"""
+
+
+def lift(node: Node) -> Term | tuple[Term, ...] | None:
+    if node.wanted(1) or node.wanted(2):
+        return None
+    total = residual(node, 4)
+    normalized = apply("layer_norm", total, epsilon=fraction_of(node.attribute("epsilon", 1e-12)))
+    found = affine(normalized, *rows(node, 2), -1)
+    return (found, total) if node.wanted(3) else found
