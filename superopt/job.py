@@ -14,6 +14,7 @@ from superopt.discovery import Counts, Equality
 from superopt.execute import Tasks, digest_of
 from superopt.explore import Findings, Slice, defined, examined, explored
 from superopt.find.definitions import algorithms, definitions
+from superopt.find.join import THREE
 from superopt.find.order import foundations
 from superopt.find.prune import Kept
 from superopt.find.universe import Universe
@@ -104,7 +105,7 @@ def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equali
     counts: list[Counts] = []
     for name, parts in found.items():
         total = together([findings.counts for findings in parts])
-        own = [e for e in equalities if e.candidate.universe.name == name]
+        own = [e for e in equalities if e.candidate.universe.name.partition(THREE)[0] == name]
         said = total.proved - sum(len(findings.equalities) for findings in parts)
         proved = said + len(own)
         redundant = total.redundant + total.proved - proved

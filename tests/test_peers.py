@@ -348,11 +348,24 @@ def test_the_page_has_contenders_beside_one_another(tmp_path: Path) -> None:
     assert "| onnxsim | 3 | **1.100** | 1 | 0 | 1 | 1 times | 0.5 s |  |" in text
     assert "| one | **2.00** | 1.25 → 1.20 | 1.21 | failed | failed | failed | failed | 10 s | 2 s | 300 MiB |" in text
     assert "| geometric mean | **1.000** |  | **1.100** |" in text
-    page = "".join(f"<!-- {part}:begin -->\nold\n<!-- {part}:end -->\n" for part in ("results", "peers", "rules", "generation"))
+    page = "".join(f"<!-- {part}:begin -->\nold\n<!-- {part}:end -->\n" for part in ("results", "peers"))
     (tmp_path / "alone.json").write_text(json.dumps(result("alone", 1.0)))
     assert "Beside" not in tables.rendered(page, tmp_path, tmp_path)
     (tmp_path / "one.json").write_text(json.dumps(ROWS[0]))
     assert "Beside" in tables.rendered(page, tmp_path, tmp_path)
+    with pytest.raises(SystemExit):
+        tables.rendered("a page", tmp_path, tmp_path)
+
+
+def test_the_summary_has_what_gains_most() -> None:
+    tables = script("readme_tables")
+    text = tables.summary([*ROWS, {**result("three", 3.0), "options": ["--allow-contrib"]}])
+    assert text.startswith(
+        "A processor, 1 thread, ONNX Runtime 1.2: 2 models, geometric mean **1.000**; of 0 the original was kept."
+    )
+    assert "| one | 2.00 | 1.21 | 10 s |\n| two | 0.50 |  | 10 s |" in text
+    assert "three" not in text
+    assert tables.summary([]) == ""
 
 
 def test_the_page_says_what_sessions_should_do_without() -> None:

@@ -19,6 +19,8 @@ from superopt.op import apply, operator, rebuild, requirements
 
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand", "pad"})
 NAMES = ("xyzq", "wvubctr")
+THREE = ", three of "
+"""What follows the name of a universe in that of one with another variable like one of its own."""
 
 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
@@ -126,9 +128,7 @@ def _triples(pair: Candidate) -> Iterator[Candidate]:
         universe, shapes = _widened(pair.universe, one, axis)
         second, third = variable(other.name, shapes[0]), variable(name, shapes[1])
         rows = tuple(tuple(second if v is other else v for v in row) for row in pair.universe.variables)
-        universe = replace(
-            universe, name=f"{pair.universe.name}, three of {one.name} along {axis}", variables=(*rows, (third,))
-        )
+        universe = replace(universe, name=f"{pair.universe.name}{THREE}{one.name} along {axis}", variables=(*rows, (third,)))
         try:
             joined = _joined(pair, one, other, second, third, universe)
         except ShapeError:
