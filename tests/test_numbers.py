@@ -141,6 +141,15 @@ def test_what_is_written_without_guards_computes_the_same(infinite: bool) -> Non
     np.testing.assert_allclose(run(as_proto(after))[0], run(proto)[0], rtol=1e-6)
 
 
+def test_what_a_guard_reads_is_there_as_long_as_somebody_asks_the_guard() -> None:
+    model = guarded("Where(c, zero, low)")
+    chart = Chart(load(model).model)
+    (island,) = chart.islands()
+    before = [node for node in island.nodes if node.op_type not in ("Where", "MatMul") or node.outputs[0].name == "m"]
+    assert "p" in chart.island(before).outputs
+    assert "p" not in island.outputs
+
+
 def test_where_a_condition_is_known_one_operand_is_taken() -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 20]>

@@ -109,13 +109,15 @@ class Chart:
         return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope)
 
     def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
-        return value.is_graph_output() or any(use.node not in inside and not self._is_idle(use.node) for use in value.uses())
+        if value.is_graph_output():
+            return True
+        return any(use.node not in inside and not self._is_idle(use.node, inside) for use in value.uses())
 
-    def _is_idle(self, node: ir.Node) -> bool:
-        """Whether the node guards against nothing, and islands alone ask it."""
+    def _is_idle(self, node: ir.Node, inside: set[ir.Node]) -> bool:
+        """Whether the node guards against nothing, and nobody but the nodes inside asks it."""
         if not is_guard(node) or any(v.is_graph_output() for v in node.outputs):
             return False
-        return node.outputs[0] in self._inlined and all(use.node in self._levels for use in node.outputs[0].uses())
+        return node.outputs[0] in self._inlined and all(use.node in inside for use in node.outputs[0].uses())
 
     def _is_weight(self, value: ir.Value) -> bool:
         leaf = self._inlined.get(value) or self.views.leaf(value)
