@@ -19,7 +19,9 @@ from superopt.attention import LEAST
 from superopt.fusion import fusions
 from superopt.graph import variable
 from superopt.model.check import index_bounds
+from superopt.model.demand import PRODUCT, demand
 from superopt.model.islands import Chart
+from superopt.model.kernel import Operand
 from superopt.model.load import load
 from superopt.model.lower import lower
 from superopt.model.offered import contributed, offered
@@ -156,6 +158,14 @@ def test_positions_stay_in_the_table() -> None:
     assert index_bounds(one_node("RotaryEmbedding", [*given], given, 23, ("c", "s"))) == {"i": 9}
     tables = {"x": Q, "c": floats(RNG, 2, LENGTH, 2), "s": floats(RNG, 2, LENGTH, 2)}
     assert index_bounds(one_node("RotaryEmbedding", [*tables], tables, 23, ("c", "s"))) == {}
+
+
+@pytest.mark.parametrize("shape", [(2, 12, 5, 64), (2, 5, 12 * 64)])
+def test_operations_are_those_of_both_products(shape: tuple[int, ...]) -> None:
+    keys = (*shape[:-2], 7, shape[-1])
+    operands = [[place, 1, [*dims], False] for place, dims in enumerate((shape, keys, keys))]
+    found = demand(["", "Attention", 23, [], operands, [True]], (Operand(1, shape),))
+    assert (found.kind, found.operations) == (PRODUCT, 2 * 2 * 2 * 12 * 5 * 7 * 64)
 
 
 # ---------------------------------------------------------------- fusions

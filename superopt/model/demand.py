@@ -132,7 +132,7 @@ def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
 
 
 def _attention(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
-    """ONNX Runtime's operator of a sequence and weights, or ONNX's of queries and keys."""
+    """Of ONNX Runtime's operator, a sequence and weights, or of ONNX's, queries and keys."""
     x, weight = _of(shapes, 0), _of(shapes, 1)
     if len(weight) > 2:
         return _heads(attributes, shapes, made)
