@@ -2,7 +2,7 @@
 
 Of every head, softmax(scale x y^T + m) z over the keys that c allows, where c[b, h, s, t] is not 0; if causal, none that comes
 after the query. What allows no key at all has the weight 0 for each. Where there are fewer heads of keys than of queries, h / k
-neighbours share one. What has a past, a cap, valid lengths or several outputs is outside the binding.
+neighbours share one. What has a past, a cap, a window, valid lengths or several outputs is outside the binding.
 
 ONNX's operator has one mask, which is added or allows (`superopt.attention`).
 """

@@ -18,12 +18,15 @@ MASK, PAST = 3, (4, 5, 6)
 """Where the operator's mask stands, and what comes before the keys or says how many there are."""
 FLOAT = 1
 """ONNX's number for float32."""
+WINDOWS = ("left_window_size", "right_window_size")
+"""How far from its query a key may be, -1 however far."""
 
 
 def bound(node: Node) -> bool:
-    """Whether the node has nothing that the specs do not say: no past, no cap, one output."""
+    """Whether the node has nothing that the specs do not say: no past, no cap, no window, one output."""
     plain = not node.attribute("softcap", 0.0) and node.attribute("softmax_precision", FLOAT) == FLOAT
-    return plain and node.outputs == 1 and all(map(node.absent, PAST))
+    whole = all(node.attribute(name, -1) == -1 for name in WINDOWS)
+    return plain and whole and node.outputs == 1 and all(map(node.absent, PAST))
 
 
 def scale_of(node: Node, size: int) -> Attribute:

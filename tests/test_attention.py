@@ -138,12 +138,13 @@ OUTSIDE: list[tuple[Inputs, list[str], dict[str, Any]]] = [
     ({"q": Q, "k": Q, "v": Q, "n": np.array([3, 4])}, ["q", "k", "v", "", "", "", "n"], {}),
     ({"q": Q, "k": Q, "v": Q, "m": floats(RNG, LENGTH, 3)}, ["q", "k", "v", "m"], {}),
     ({"q": Q, "k": Q, "v": Q}, ["q", "k", "v"], {"scale": -1.0}),
+    ({"q": Q, "k": Q, "v": Q}, ["q", "k", "v"], {"left_window_size": 1}),
 ]
 
 
-@pytest.mark.parametrize(("given", "names", "numbers"), OUTSIDE, ids=["cap", "lengths", "short mask", "scale"])
+@pytest.mark.parametrize(("given", "names", "numbers"), OUTSIDE, ids=["cap", "lengths", "short mask", "scale", "window"])
 def test_attention_outside_the_binding_stays_opaque(given: Inputs, names: list[str], numbers: dict[str, Any]) -> None:
-    assert lifted(ir.from_proto(one_node("Attention", names, given, 24, **numbers)).graph, 24) == {}
+    assert lifted(ir.from_proto(one_node("Attention", names, given, 26, **numbers)).graph, 26) == {}
 
 
 def test_attention_with_a_past_or_several_outputs_stays_opaque() -> None:
