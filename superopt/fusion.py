@@ -1,8 +1,9 @@
-"""Fusions: what operators of other domains than the standard's are equal to, read from what is computed to the operator.
+"""Fusions: what operators are equal to that are defined by smaller ones, read from what is computed to the operator.
 
 A spec states in `FUSIONS` what its definition says, brought to the form in which models write it: moves that can be undone
-stand on the side of the operator. A fusion is a rule, but no stored one: results with such operators run in ONNX Runtime alone,
-so they are asked for. Tests compare both sides of each.
+stand on the side of the operator. A fusion is a rule, but no stored one: an operator of the standard may be newer than a
+model's opset, and one of another domain runs in ONNX Runtime alone, so that it is asked for (`model.offered`). Tests compare
+both sides of each.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
-from superopt.op import registry
+from superopt.op import operator, registry
 from superopt.rule import Rule, stated_rules
 
 
@@ -23,3 +24,10 @@ def fusions() -> Mapping[str, Rule]:
         for spec in registry().values()
         for rule in stated_rules(getattr(spec.module, "FUSIONS", ""))
     }
+
+
+def written_as(fusion: Rule) -> tuple[str, ...]:
+    """The ONNX operators that what the fusion puts in is written as, each with its domain before it where that is not the
+    standard's.
+    """
+    return operator(fusion.name.partition(".")[0]).onnx

@@ -59,6 +59,9 @@ class Node(Protocol):
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute as int, float, str or a tuple of those; or the constant input of that name, where the opset has one."""
 
+    def boolean(self, position: int) -> bool:
+        """Whether the input is of booleans, and not of numbers."""
+
     def scalar(self, position: int) -> float | None:
         """The number that a constant input of one element holds; None for any other input."""
 

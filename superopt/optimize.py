@@ -16,7 +16,6 @@ from superopt.accuracy import admitted
 from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
 from superopt.figures import environment, prediction, reason, rounding, timing, tuned
-from superopt.fusion import fusions
 from superopt.judge import COMPARING, Judge
 from superopt.model.bodies import runs
 from superopt.model.cache import Cache, default_path
@@ -162,8 +161,8 @@ def optimize(
     path = Path(cache) if cache is not None else default_path()
     prices = target(device_profile, provider) if device_profile is not None else None
     device = Device(provider if prices is None else "cpu", threads)
-    fused = tuple(fusions().values()) if allow_contrib else ()
-    run = _Run(device, BUDGET[0] if budget is None else budget, seed, path, progress or silent, tolerance, growth, moves, fused)
+    most = BUDGET[0] if budget is None else budget
+    run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
             rules = load_rules()
@@ -207,7 +206,7 @@ class _Run:
     tolerance: float
     growth: float | None
     moves: Sequence[str] = MOVES
-    fused: Sequence[Rule] = ()
+    contrib: bool = False
     forecaster: ForecastClock | None = None
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
@@ -283,13 +282,13 @@ class _Run:
             weights = sum(t.nbytes for t in tensors(model))
             times = Cache(self.cache)
             clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
-            search = Search(rules, clock, opset_of(model), self.sizings, budget, library(), self.fused)
+            search = Search(rules, clock, opset_of(model), self.sizings, budget, library(), contrib=self.contrib)
             islands = Chart(model).islands()
             self.islands = len(islands), sum(len(i.nodes) for i in islands)
             share = min(GROWTH_OF_SMALL * weights, SMALL)
             self.room = GROWTH_AT_LEAST + (max(GROWTH * weights, share) if self.growth is None else self.growth * weights)
             end = time.monotonic() + budget
-            spent = budget if self.fused else (1 - FORGONE) * budget
+            spent = budget if self.contrib else (1 - FORGONE) * budget
             how: dict[str, Any] = {"budget": spent, "room": self.room, "runs": self.runs, "listener": self.listener}
             best, *others = improvements(model, search, self.moves, **how)
             self.searched, self.too_large = best.searched, best.too_large
@@ -299,7 +298,7 @@ class _Run:
             if self.forms:
                 self.passes = (*self.passes, written(whole(Chart(model), self.runs), rules))
                 model = spliced(model, self.passes[-1:])
-            if not self.fused:
+            if not self.contrib:
                 chart = Chart(model)
                 self.forgone = search.forgone(whole(chart, self.runs), end)
             times.close()

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from superopt.accuracy import is_algorithm
 from superopt.errors import InvalidModelError, ShapeError
-from superopt.fusion import fusions
 from superopt.graph import subterms
 from superopt.model.bodies import Scope
 from superopt.model.cache import Cache, Json, digest_of
@@ -20,6 +19,7 @@ from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
 from superopt.model.measure import Clock
+from superopt.model.offered import contributed, offered
 from superopt.model.once import digest_of_files
 from superopt.model.splice import Replacement
 from superopt.mutation import Tally, search_mutants
@@ -155,7 +155,8 @@ def code_version() -> str:
 class Search:
     """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
 
-    The `partial` rules are what searches for mutants begin with. `fused` are fusions that the result may have.
+    The `partial` rules are what searches for mutants begin with. The result may have operators that the opset offers in the
+    place of what they are defined as and, with `contrib`, those of ONNX Runtime's own.
     What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
     `tally` says what searches for mutants did.
     """
@@ -168,16 +169,19 @@ class Search:
         sizings: Sequence[Sizing],
         budget: float,
         partial: Sequence[Partial] = (),
-        fused: Sequence[Rule] = (),
+        *,
+        contrib: bool = False,
     ) -> None:
         apart = [rule for rule in rules if is_algorithm(rule)]
-        self.rules = RuleSet([rule for rule in rules if rule not in apart], apart, fused)
+        self.rules = RuleSet([rule for rule in rules if rule not in apart], apart)
+        standard, own = offered(opset), contributed() if contrib else ()
+        self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
         self.clock = clock
         self.opset = opset
         self.sizings = sizings
         self.machine = machine(clock)
         self.partial = partial
-        texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *fused)]
+        texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *standard, *own)]
         calibration = [*astuple(self.machine)] if clock.roofline is not None else []
         self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget, *calibration]
         self.tally = Tally()
@@ -240,8 +244,8 @@ class Search:
         return found
 
     def forgone(self, parts: Sequence[Segment], deadline: float) -> float:
-        """The seconds that fusions would save in a run of the segments, as far as it is known by the deadline."""
-        rules = RuleSet((), (), fusions().values())
+        """The seconds that ONNX Runtime's own operators would save in a run, as far as it is known by the deadline."""
+        rules = RuleSet(contributed())
         saved: dict[State, float] = {}
         for part in parts:
             if part.state not in saved:
@@ -263,12 +267,13 @@ class Search:
         return cost - with_fusions(Found(part.state, (), cost, cost, 0, ""), rules, faster=faster).after
 
     def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:
-        """What finds as `find` does, and then looks for fusions."""
+        """What finds as `find` does, and then looks for fusions: to all that is offered, and to ONNX Runtime's own alone."""
 
         @functools.wraps(find)
         def fusing(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
             found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
-            return with_fusions(found, rules, faster=functools.partial(self._faster, measured, everywhere))
+            faster = functools.partial(self._faster, measured, everywhere)
+            return min((found, *(with_fusions(found, some, faster=faster) for some in self.fusions)), key=lambda f: f.after)
 
         return fusing
 

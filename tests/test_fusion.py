@@ -21,6 +21,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.model.lower import lower
 from superopt.model.nodes import domains
+from superopt.model.offered import contributed
 from superopt.model.splice import Replacement, splice
 from superopt.op import apply
 from superopt.partial.oracle import agreement
@@ -34,7 +35,7 @@ from superopt.verify import verify
 from tests.operator_cases import Array, arrays_for, evaluated, ran
 
 RNG = np.random.default_rng(0)
-RULES = RuleSet((), (), fusions().values())
+RULES = RuleSet(contributed())
 HEADS, SIZE = 2, 4
 WIDTH = HEADS * SIZE
 

@@ -31,6 +31,7 @@ OPEN_TO_SPECS = {
     f"superopt.{module}"
     for module in (
         "affine",
+        "attention",
         "bilinear",
         "composite",
         "elementwise",

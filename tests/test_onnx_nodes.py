@@ -98,7 +98,8 @@ class Case:
         opset = min(self.opset, NEWEST)
 
         def weight(term: Term) -> Array:
-            return evaluated(arrays, term)[0].astype(dtype)
+            with np.errstate(over="ignore"):
+                return evaluated(arrays, term)[0].astype(dtype)
 
         with np.errstate(all="ignore"):
             evaluation = self._differences(terms, evaluated(arrays, *terms.values()))

@@ -37,7 +37,7 @@ from superopt.text import parse, parse_condition, parse_statement, read, show, s
 T = TypeVar("T")
 VARIABLES = {name: variable(name, rank) for name, rank in (("x", 2), ("y", 2), ("b", 1), ("c", 3), ("u", 4), ("w", 4))}
 RECURRENT = {name for r in recurrences() for name in (r.every, *r.last)}  # their weights are of shapes that VARIABLES have not
-UNFIT = RECURRENT | {"self_attention", "masked_attention"}
+UNFIT = RECURRENT | {"self_attention", "masked_attention", "grouped_query_attention"}
 OPERATORS = sorted(name for name, spec in registry().items() if spec.definition is not None and name not in UNFIT)
 PAIRS = ("strides", "dilations", "kernel", "at", "output_pads", "tile", "taps")
 LENGTHS = {**dict.fromkeys(PAIRS, (2,)), "pads": (4,), "shape": (1, 2, 3, 4)}

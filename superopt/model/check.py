@@ -366,7 +366,7 @@ def _agree_exactly(what: str, arrays: Sequence[Array], factor: float) -> tuple[f
     return before, after
 
 
-_PICKS = {"Gather": (0, 1), "GatherElements": (0, 1), "com.microsoft.RotaryEmbedding": (2, 1)}
+_PICKS = {"Gather": (0, 1), "GatherElements": (0, 1), "RotaryEmbedding": (1, 3), "com.microsoft.RotaryEmbedding": (2, 1)}
 """Where operators that pick rows of a table have the table, and which rows."""
 _CARRIES_INDICES = {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Concat", "Slice", "Transpose", "Expand"}
 
@@ -381,7 +381,7 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
         if source is not None and node.op_type in _CARRIES_INDICES:
             origin.update(dict.fromkeys(node.output, source))
         places = _PICKS.get(f"{node.domain}.{node.op_type}".removeprefix("ai.onnx").removeprefix("."))
-        table, rows = (node.input[place] for place in places) if places is not None else ("", "")
+        table, rows = (node.input[place] for place in places) if places and max(places) < len(node.input) else ("", "")
         if table in tables and rows in origin:
             axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
             bounds[origin[rows]] = min(bounds.get(origin[rows], 1 << 31), tables[table][axis])

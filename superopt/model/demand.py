@@ -131,8 +131,11 @@ def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
     return Demand(PRODUCT, 2.0 * batch * (inward + recurrent), recurrent * itemsize, 0, steps)
 
 
-def _attention(_: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
+def _attention(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
+    """Of ONNX Runtime's operator, a sequence and weights, or of ONNX's, queries and keys."""
     x, weight = _of(shapes, 0), _of(shapes, 1)
+    if len(weight) > 2:
+        return _heads(attributes, shapes, made)
     rows, length, width = math.prod(x[:-1]), (x[-2] if len(x) > 1 else 1), made[-1]
     return PRODUCT, 2.0 * rows * math.prod(weight) + 4.0 * rows * length * width
 

@@ -34,7 +34,8 @@ def fold(terms: Sequence[Term], values: Mapping[str, Array]) -> dict[Term, Array
         arrays = _computed(wanted, inputs, values, np.float64, prefix)
     except InvalidModelError:
         arrays = _computed(wanted, inputs, values, np.float32, prefix)
-    return {t: a if a.dtype == np.bool_ else a.astype(dtype) for t, a in zip(wanted.values(), arrays, strict=True)}
+    with np.errstate(over="ignore"):
+        return {t: a if a.dtype == np.bool_ else a.astype(dtype) for t, a in zip(wanted.values(), arrays, strict=True)}
 
 
 def _computed(

@@ -177,6 +177,10 @@ class _Node:
             raise ShapeError(f"{self.op_type}: {value.name} is not constant")
         return tuple(array.tolist()) if array.ndim else array.item()
 
+    def boolean(self, position: int) -> bool:
+        value = self.node.inputs[position]
+        return value is not None and value.dtype == ir.DataType.BOOL
+
     def scalar(self, position: int) -> float | None:
         value = self.node.inputs[position]
         tensor = None if value is None else _constant(value)

@@ -93,9 +93,10 @@ def _comparisons() -> frozenset[str]:
 
 
 def literal(term: Term, dtype: npt.DTypeLike) -> Array:
-    """The value of a term without variables."""
+    """The value of a term without variables; infinite where the type holds no number as large."""
     (value,) = evaluate((term,), {}, lambda _: None, Floats())
-    return np.asarray(value, dtype=dtype, order="C")
+    with np.errstate(over="ignore"):
+        return np.asarray(value, dtype=dtype, order="C")
 
 
 @dataclass

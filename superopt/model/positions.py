@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from superopt.graph import Term
 from superopt.model.booleans import MOVERS
 
-PICKERS = ("Gather", "GatherND")
+PICKERS = {"Gather": 1, "GatherND": 1, "RotaryEmbedding": 3}
+"""Where operators that pick rows by positions have these."""
 MOVES = frozenset({"concat", "expand", "gather", "lookup", "reshape", "slice", "transpose"})
 
 
@@ -26,5 +27,5 @@ def admitted(op_type: str, inputs: Sequence[Term | None]) -> list[Term | None]:
     """The inputs of a node without the integers that it does more with than move them, or pick by them (None)."""
     first = next(iter(inputs), None)
     moves = op_type in MOVERS and first is not None and is_position(first)
-    taken = [moves or (op_type in PICKERS and place == 1) for place in range(len(inputs))]
+    taken = [moves or PICKERS.get(op_type) == place for place in range(len(inputs))]
     return [x if x is None or good or not is_position(x) else None for x, good in zip(inputs, taken, strict=True)]

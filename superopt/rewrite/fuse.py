@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own in the place of what they are defined as, by the rule set's fusions.
+"""Operators in the place of what they are defined as, by rules that are fusions.
 
 All places of one fusion are taken at once, and what only moves elements around them goes where it undoes itself; then what that
 makes is looked at for the next one. Each result is a candidate: whether it is faster is for a measurement to say.
@@ -25,14 +25,14 @@ PRIMES = (5, 7, 11, 13, 17, 19)
 """What open extents are taken for where orders are compared."""
 
 
-def with_fusions(found: Found, rules: RuleSet, *, faster: Callable[[State, State], float]) -> Found:
-    """What was found, with the fusions of the rule set that are fastest there, if any is faster.
+def with_fusions(found: Found, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> Found:
+    """What was found, with the fusions that are fastest there, if any is faster.
 
     `faster` says how many times as fast the second state is as the first, both timed as wholes: where many kernels become one,
     the sum of what kernels take by themselves does not tell.
     """
     best, most = found, 1 + NOISE
-    for state, steps in fused(found.outputs, rules):
+    for state, steps in fused(found.outputs, fusions):
         best, times = replace(best, expanded=best.expanded + 1), faster(found.outputs, state)
         if times > most:
             most = times
@@ -40,10 +40,10 @@ def with_fusions(found: Found, rules: RuleSet, *, faster: Callable[[State, State
     return best
 
 
-def fused(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
+def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
     """The states after one fusion at all of its places, after the next one, and so on, and the steps that lead to each."""
     state, steps = start, list[Step]()
-    while found := _places(state, rules.fusions):
+    while found := _places(state, fusions):
         (name, wanted), done = found, None
         while wanted and (done := rebuilt(state, wanted)) is not None:
             roots = tuple(root for root in wanted if root in done)

@@ -71,14 +71,12 @@ def nowhere(_: str) -> tuple[Term, ...]:
 class RuleSet:
     """Rules to match terms with; rules whose first output is a bare variable are left out.
 
-    `algorithms` are rules that put an algorithm in an operator's place, `fusions` those that put operators of other domains
-    in the place of what these are defined as; they are matched by themselves.
+    `algorithms` are rules that put an algorithm in an operator's place; they are matched by themselves.
     """
 
-    def __init__(self, rules: Iterable[Rule], algorithms: Iterable[Rule] = (), fusions: Iterable[Rule] = ()) -> None:
+    def __init__(self, rules: Iterable[Rule], algorithms: Iterable[Rule] = ()) -> None:
         self._rules = tuple(rules)
         self._apart = tuple(algorithms)
-        self._fusions = tuple(fusions)
         prepared = [Prepared(rule, outlines(rule.statement.left)) for rule in self._rules]
         self._by_operator: dict[str, list[Prepared]] = {}
         for one in prepared:
@@ -92,11 +90,6 @@ class RuleSet:
     def algorithms(self) -> RuleSet:
         """The rules that are matched by themselves."""
         return RuleSet(self._apart)
-
-    @functools.cached_property
-    def fusions(self) -> RuleSet:
-        """The fusions, by themselves."""
-        return RuleSet(self._fusions)
 
     @functools.cached_property
     def vanishing(self) -> RuleSet:
