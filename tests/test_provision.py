@@ -44,6 +44,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "argv", ["scripts/made", "DIR"])
+    monkeypatch.setattr(sys, "prefix", "/usr")
     monkeypatch.setattr(provision, "find_spec", lambda name: None)
     monkeypatch.setattr(provision.subprocess, "run", run)
     monkeypatch.setattr(provision.os, "execv", execv)
