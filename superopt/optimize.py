@@ -169,7 +169,6 @@ def optimize(
             loaded = load(model)
             if ort_config:
                 config_of(loaded.model)
-            start = with_known_stored(loaded.model if opset is None else raised(loaded.model, opset))
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
             first = first_once(original, loaded, run.device, run.sizings, path)
@@ -187,6 +186,7 @@ def optimize(
                 with run.phase("tune"):
                     run.tune(original)
             judge = run.judge(loaded.model, original)
+            start = with_known_stored(loaded.model if opset is None else raised(loaded.model, opset))
             with run.phase("forms"):
                 run.forms = run.written(start, rules, judge, Path(folder))
             candidate = run.rewritten(start, rules, judge, Path(folder))

@@ -130,13 +130,10 @@ class _Taking:
 
 
 def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:
-    """The terms for which the estimate prefers an algorithm, each with the one that it prefers most."""
+    """The terms for which the estimate prefers an algorithm, each with the one that it prefers most, on variables."""
     for term in computed(state):
-        own = estimate((term,))
-        ways = [
-            Place(term, name, match.replacements[0], own - estimate(match.replacements))
-            for name, match in rules.algorithms.matches(term)
-        ]
-        best = max(ways, key=lambda place: place.gain, default=None)
+        ways = [Place(term, name, match.replacements[0], 0.0) for name, match in rules.algorithms.matches(term)]
+        priced = [replace(way, gain=estimate(own) - estimate(other)) for way in ways for own, other in [way.alone()]]
+        best = max(priced, key=lambda place: place.gain, default=None)
         if best is not None and best.gain > 0:
             yield best
