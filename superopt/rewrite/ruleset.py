@@ -8,6 +8,7 @@ a candidate, so a model pays for the rules of its own operators and for no other
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,6 +20,8 @@ from superopt.outline import ANY, Outline, outlines
 from superopt.rule import Rule
 
 DEPTH = 2
+WAYS = 256
+"""In how many ways a pattern of several outputs is matched at the same roots, at most: sums of many terms have very many."""
 View: TypeAlias = "tuple[str, tuple[View, ...] | None]"
 """An operator and its operands' views; None in place of those that are too deep to see."""
 _SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
@@ -85,6 +88,7 @@ class RuleSet:
         self._views: dict[Term, View] = {}
         self._candidates: dict[View, tuple[tuple[Prepared, ...], tuple[Prepared, ...]]] = {}
         self._alone: dict[Term, tuple[tuple[str, Match], ...]] = {}
+        self._beside: dict[tuple[Pattern, Term, tuple[tuple[Term, ...], ...]], tuple[Match, ...]] = {}
 
     @functools.cached_property
     def algorithms(self) -> RuleSet:
@@ -144,6 +148,20 @@ class RuleSet:
         for prepared in self._of_view(self._view(term))[1]:
             for pattern in prepared.patterns(term.rank):
                 yield prepared.rule.name, pattern
+
+    def beside(self, pattern: Pattern, term: Term, free: tuple[tuple[Term, ...], ...]) -> tuple[Match, ...]:
+        """The pattern's first match at `term` whose other outputs stand at `free` terms, listed for each output, and those that
+        directly follow it at the same roots. They are remembered: most of a state is as it was in the one before.
+        """
+        key = pattern, term, free
+        known = self._beside.get(key)
+        if known is None:
+            listed = dict(zip(pattern.roots, free, strict=True))
+            matches = pattern.matches(term, listed.__getitem__)
+            first = next(matches, None)
+            alike = itertools.takewhile(lambda match: first is not None and match.roots == first.roots, matches)
+            known = self._beside[key] = () if first is None else (first, *itertools.islice(alike, WAYS - 1))
+        return known
 
     def undoing(self) -> Iterator[Undoing]:
         """The rules that say that a slice undoes padding at the end of an axis, whatever the amount."""

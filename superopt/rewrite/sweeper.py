@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from superopt.errors import ShapeError
 from superopt.graph import Term
@@ -24,8 +24,6 @@ STEEP = 0.25
 """A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
 ALIKE = 1e-3
 """A smaller relative difference of estimates is none."""
-WAYS = 256
-"""In how many ways a pattern of several outputs is matched at the same roots, at most: sums of many terms have very many."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,7 @@ class Sweeper:
     ceiling: float
     deadline: float
     reach: Reach = Reach()
+    _known: dict[tuple[State, bool], Mapping[str, list[Match]]] = field(default_factory=dict, compare=False, repr=False)
 
     def cheaper(self, start: State) -> Iterator[Swept]:
         """States that sweeps lead to and that are estimated cheaper than `start`, as they are met: a descent, then a beam."""
@@ -115,7 +114,7 @@ class Sweeper:
         """Where the rule's first sweep leads and, from there, sweeps of rules that had no places before, each while one is
         estimated cheaper; `start` if that is no cheaper altogether.
         """
-        before = self._places(start.state)
+        before = self._places(start.state, joins=joins)
         best = here = next(self._first(start, rule), start)
         while best is not start:
             news = [name for name in self._sweeping(here.state, joins=joins) if name not in before]
@@ -145,18 +144,24 @@ class Sweeper:
             swept = self.tidied(after)
             yield swept
 
-    def _places(self, state: State) -> Mapping[str, list[Match]]:
-        """The matches of each rule that stand side by side, operands before what uses them; of one output, more than one."""
-        live = computed(state)
-        found: dict[str, list[Match]] = {}
-        for term in live:
-            for name, match in self.rules.matches(term):
-                found.setdefault(name, []).append(match)
-        return {**{name: matches for name, matches in found.items() if len(matches) > 1}, **self._merges(live)}
+    def _places(self, state: State, *, joins: bool = True) -> Mapping[str, list[Match]]:
+        """The matches of each rule that stand side by side, operands before what uses them; of one output, more than one, and
+        with `joins` those of several. They are remembered: a state is asked about for every rule that is tried from it.
+        """
+        known = self._known.get((state, joins))
+        if known is None:
+            live = computed(state)
+            found: dict[str, list[Match]] = {}
+            for term in live:
+                for name, match in self.rules.matches(term):
+                    found.setdefault(name, []).append(match)
+            alone = {name: matches for name, matches in found.items() if len(matches) > 1}
+            known = self._known[state, joins] = {**alone, **self._merges(live)} if joins else alone
+        return known
 
     def _sweeping(self, state: State, *, joins: bool) -> list[str]:
         """The rules that have places there; without `joins` those of one output."""
-        return [rule for rule, matches in self._places(state).items() if joins or len(matches[0].roots) == 1]
+        return [*self._places(state, joins=joins)]
 
     def _places_of(self, rule: str, state: State) -> list[Match]:
         """The matches of one rule that stand side by side."""
@@ -181,11 +186,10 @@ class Sweeper:
                     used = taken.setdefault(pattern, set())
                     if term in used or only not in ("", name):
                         continue
-                    free = {op: [t for t in ordered if t.op == op and t not in used] for op in pattern.roots}
-                    matches = pattern.matches(term, lambda op, free=free: free[op])  # type: ignore[misc]
-                    first = next(matches, None)
-                    if first is not None:
-                        best = min(_alike(first, matches), key=lambda match: (added(match, known), mixed(match)))
+                    free = tuple(tuple(t for t in ordered if t.op == op and t not in used) for op in pattern.roots)
+                    alike = self.rules.beside(pattern, term, free)
+                    if alike:
+                        best = min(alike, key=lambda match: (added(match, known), mixed(match)))
                         used.update(best.roots)
                         found.setdefault(name, {}).setdefault(pattern, []).append(best)
         return {name: min(along.values(), key=mixture) for name, along in found.items()}
@@ -263,12 +267,6 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
         if swept.estimate > last * (1 + ALIKE):
             last = swept.estimate
             yield swept
-
-
-def _alike(first: Match, matches: Iterator[Match]) -> Iterator[Match]:
-    """The match and those that directly follow it at the same roots, as far as they are looked at."""
-    yield first
-    yield from itertools.islice(itertools.takewhile(lambda match: match.roots == first.roots, matches), WAYS - 1)
 
 
 def _meets(before: Swept, after: Swept) -> bool:
