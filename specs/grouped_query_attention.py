@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from superopt.affine import positive
-from superopt.attention import bound, mask, masks, scale_of
+from superopt.attention import apart, bound, mask, masks, scale_of
 from superopt.composite import written_out
 from superopt.graph import Extent, Term
 from superopt.index import Real, Tensor, require, same
@@ -59,16 +59,10 @@ def grouped_query_attention(
 
 
 def body(x: Term, y: Term, z: Term, m: Term, c: Term, *, heads: Extent, groups: Extent, scale: Real, causal: Extent) -> Term:
-    parts = _apart(x, heads), _apart(y, groups), _apart(z, groups)
+    parts = apart(x, heads), apart(y, groups), apart(z, groups)
     found = apply("scaled_dot_product_attention", *parts, m, c, scale=scale, causal=causal)
     together = *x.shape[:2], z.shape[2] // groups * heads
     return apply("reshape", apply("transpose", found, perm=(0, 2, 1, 3)), shape=together)
-
-
-def _apart(x: Term, count: Extent) -> Term:
-    """The heads along an axis of their own, [b, h, s, d]."""
-    b, s, width = x.shape
-    return apply("transpose", apply("reshape", x, shape=(b, s, count, width // count)), perm=(0, 2, 1, 3))
 
 
 def lift(node: Node) -> Term | None:

@@ -10,6 +10,7 @@ from functools import partial
 from math import sqrt
 
 from superopt.affine import positive
+from superopt.attention import apart, narrow
 from superopt.composite import written_out
 from superopt.graph import Extent, Term
 from superopt.index import Real, Tensor, require, same
@@ -64,17 +65,11 @@ def masked_attention(x: Tensor, y: Tensor, z: Tensor, m: Tensor, *, heads: Exten
 
 
 def body(x: Term, y: Term, z: Term, m: Term, *, heads: Extent, scale: Real) -> Term:
-    queries, keys, values = (_apart(t, heads) for t in (x, y, z))
+    queries, keys, values = (apart(t, heads) for t in (x, y, z))
     scores = apply("scale", apply("matmul", queries, apply("transpose", keys, perm=(0, 1, 3, 2))), factor=scale)
     weights = apply("softmax", apply("add", scores, m), axis=-1)
     found = apply("transpose", apply("matmul", weights, values), perm=(0, 2, 1, 3))
     return apply("reshape", found, shape=(*x.shape[:2], z.shape[2]))
-
-
-def _apart(x: Term, heads: Extent) -> Term:
-    """The heads along an axis of their own, [b, h, s, d]."""
-    b, s, width = x.shape
-    return apply("transpose", apply("reshape", x, shape=(b, s, heads, width // heads)), perm=(0, 2, 1, 3))
 
 
 def lift(node: Node) -> Term | None:
@@ -90,14 +85,4 @@ def lift(node: Node) -> Term | None:
 
 def lower(term: Term, emit: Emit) -> str:
     x, y, z, m = term.args
-    return emit(ONNX, x, y, z, None, None, _narrow(m), num_heads=term.integer("heads"), scale=term.real("scale"))
-
-
-def _narrow(m: Term) -> Term:
-    """The mask with an extent of 1 for sequences or heads that share it."""
-    if m.op != "expand":
-        return m
-    axes = m.integers("axes")
-    shape = (*(m.shape[a] if a in axes else 1 for a in (-4, -3)), *m.shape[-2:])
-    inner = m.args[0]
-    return apply("reshape", inner, shape=shape) if {-2, -1} <= {*axes} else apply("expand", inner, shape=shape, axes=axes)
+    return emit(ONNX, x, y, z, None, None, narrow(m), num_heads=term.integer("heads"), scale=term.real("scale"))

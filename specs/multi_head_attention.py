@@ -10,6 +10,7 @@ from functools import partial
 from math import sqrt
 
 from superopt.affine import positive
+from superopt.attention import apart
 from superopt.composite import written_out
 from superopt.graph import Extent, Term
 from superopt.index import Real, Tensor, require, same
@@ -61,17 +62,11 @@ def multi_head_attention(x: Tensor, y: Tensor, z: Tensor, *, heads: Extent, scal
 
 
 def body(x: Term, y: Term, z: Term, *, heads: Extent, scale: Real) -> Term:
-    queries, keys, values = (_apart(t, heads) for t in (x, y, z))
+    queries, keys, values = (apart(t, heads) for t in (x, y, z))
     scores = apply("matmul", queries, apply("transpose", keys, perm=(0, 1, 3, 2)))
     weights = apply("softmax", apply("scale", scores, factor=scale), axis=-1)
     found = apply("transpose", apply("matmul", weights, values), perm=(0, 2, 1, 3))
     return apply("reshape", found, shape=(*x.shape[:2], z.shape[2]))
-
-
-def _apart(x: Term, heads: Extent) -> Term:
-    """The heads along an axis of their own, [b, h, s, d]."""
-    b, s, width = x.shape
-    return apply("transpose", apply("reshape", x, shape=(b, s, heads, width // heads)), perm=(0, 2, 1, 3))
 
 
 def lift(node: Node) -> Term | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from superopt.graph import Attribute, Shape, Term, variables
+from superopt.graph import Attribute, Extent, Shape, Term, variables
 from superopt.op import Node, apply, fraction_of
 from superopt.ranges import ANY, range_of
 
@@ -48,10 +48,10 @@ def masks(node: Node, shape: tuple[int, ...]) -> tuple[Term, Term]:
 def mask(m: Term, c: Term) -> Term | None:
     """The one mask that says both, as narrow as the operator takes it; None where neither says anything."""
     if c.op == "ones":
-        return _raised(_narrow(m)) if m.op != "zeros" else None
+        return _raised(narrow(m)) if m.op != "zeros" else None
     if c.op == "less" and c.args == (_all(LEAST, m.shape), m):
-        return _narrow(m)
-    allowed, added = (_narrow(c), None) if m.op == "zeros" else (c, _raised(m))
+        return narrow(m)
+    allowed, added = (narrow(c), None) if m.op == "zeros" else (c, _raised(m))
     return apply("where", allowed, added or apply("zeros", shape=allowed.shape), _all(LEAST, allowed.shape))
 
 
@@ -81,12 +81,18 @@ def with_causal(c: Term) -> Term:
     return before if c.op == "ones" else apply("logical_and", c, before)
 
 
+def apart(x: Term, count: Extent) -> Term:
+    """The heads that lie side by side in the last axis along an axis of their own, [b, h, s, d]."""
+    b, s, width = x.shape
+    return apply("transpose", apply("reshape", x, shape=(b, s, count, width // count)), perm=(0, 2, 1, 3))
+
+
 def _all(number: int, shape: Shape) -> Term:
     """The number at every position."""
     return apply("scale", apply("ones", shape=shape), factor=number)
 
 
-def _narrow(m: Term) -> Term:
+def narrow(m: Term) -> Term:
     """The mask with an extent of 1 for sequences or heads that share it."""
     if m.op != "expand":
         return m

@@ -50,9 +50,8 @@ class Certificate:
 
     `original` and `optimized` are the digests of what the models hold. `rewritten` says whether the second is another model
     than the first: then it was brought to the `opset`, if there is one, known values were stored as weights, and each of the
-    `passes` rewrote segments. `rules` has the digest
-    of every stored rule that a step names; `sizes` are the numbers for open dimensions at which the models were run; `version`
-    is superopt's.
+    `passes` rewrote segments. `rules` has the digest of every stored rule that a step names; `sizes` are the numbers for open
+    dimensions at which the models were run; `version` is superopt's.
     """
 
     original: str

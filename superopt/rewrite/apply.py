@@ -56,6 +56,15 @@ def computed(state: State) -> list[Term]:
     return [t for t in subterms(*state) if not t.is_variable and not t.constant]
 
 
+def foremost(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
+    """The first rule of one output that has a place, and what it says of the terms at all of its places."""
+    found: dict[str, dict[Term, Term]] = {}
+    for term in computed(state):
+        for name, match in rules.matches(term):
+            found.setdefault(name, {}).setdefault(term, match.replacements[0])
+    return next(iter(found.items()), None)
+
+
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
     """The terms by how many operators that compute they are away from the inputs: none of those feeds its like, not even
     through others.

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from superopt.graph import Size, Term, substitute
-from superopt.rewrite.apply import State, Step, computed
+from superopt.rewrite.apply import State, Step, computed, foremost
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import NOISE, Found
 from superopt.rewrite.sequence import shaped
@@ -43,7 +43,7 @@ def with_fusions(found: Found, fusions: RuleSet, *, faster: Callable[[State, Sta
 def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
     """The states after one fusion at all of its places, after the next one, and so on, and the steps that lead to each."""
     state, steps = start, list[Step]()
-    while found := _places(state, fusions):
+    while found := foremost(state, fusions):
         (name, wanted), done = found, None
         while wanted and (done := rebuilt(state, wanted)) is not None:
             roots = tuple(root for root in wanted if root in done)
@@ -53,15 +53,6 @@ def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, .
         if done is None:
             return
         yield state, tuple(steps)
-
-
-def _places(state: State, fusions: RuleSet) -> tuple[str, dict[Term, Term]] | None:
-    """The first fusion that has a place, and what it says of the terms at all of its places."""
-    found: dict[str, dict[Term, Term]] = {}
-    for term in computed(state):
-        for name, match in fusions.matches(term):
-            found.setdefault(name, {}).setdefault(term, match.replacements[0])
-    return next(iter(found.items()), None)
 
 
 def _undone(state: State) -> dict[Term, Term]:

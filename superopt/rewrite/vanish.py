@@ -6,8 +6,7 @@ it from other rules. To take such rules wherever they match needs no measurement
 
 from __future__ import annotations
 
-from superopt.graph import Term
-from superopt.rewrite.apply import State, Step, computed
+from superopt.rewrite.apply import State, Step, foremost
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.sweeper import rebuilt
 
@@ -15,7 +14,7 @@ from superopt.rewrite.sweeper import rebuilt
 def vanished(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     """The state in which no vanishing rule of these has a place any more, and the steps that lead there."""
     state, steps = start, list[Step]()
-    while found := _places(state, rules.vanishing):
+    while found := foremost(state, rules.vanishing):
         name, wanted = found
         done = rebuilt(state, wanted)
         if done is None:
@@ -24,12 +23,3 @@ def vanished(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
         steps.append(Step(name, roots, tuple(done[root] for root in roots)))
         state = tuple(done[root] for root in state)
     return state, tuple(steps)
-
-
-def _places(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
-    """The first rule that has a place, and what it says of the terms at all of its places."""
-    found: dict[str, dict[Term, Term]] = {}
-    for term in computed(state):
-        for name, match in rules.matches(term):
-            found.setdefault(name, {}).setdefault(term, match.replacements[0])
-    return next(iter(found.items()), None)
