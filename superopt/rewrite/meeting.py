@@ -22,14 +22,14 @@ def in_order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
     return term.op, *_part(term), tuple(a.key for a in term.args if a.constant)
 
 
-def covered_first(match: Match) -> tuple[list[tuple[str, float]], int]:
-    """Where the parts are that the match covers at a commutative operator, which tells its matches there apart, and how many
-    concatenations it makes of parts in another order.
+def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
+    """Where the parts are that the match covers at a commutative operator, which tells its matches there apart, how many
+    concatenations it makes of parts in another order, and how many are mixed.
     """
     if not match.rests[0]:
-        return [], 0
+        return [], 0, mixed(match)
     turned = sum(term.op == "concat" and _part(term.args[0]) > _part(term.args[1]) for term in made(match))
-    return sorted(_part(term) for term in match.covered.elements()), turned
+    return sorted(_part(term) for term in match.covered.elements()), turned, mixed(match)
 
 
 def _part(term: Term) -> tuple[str, float]:
@@ -110,8 +110,10 @@ def mixture(matches: Sequence[Match]) -> tuple[float, int]:
 
 
 def _origin(term: Term) -> tuple[str, str, Attribute]:
-    """The operator that makes the term; the term that it is a part of, and along which axis."""
+    """The operator that makes the term, none of a weight; the term that it is a part of, and along which axis."""
     part = _source(term)
+    if term.constant:
+        return "", "", 0
     return (part.op, part.args[0].key, part["axis"]) if part.op == "slice" else (part.op, "", 0)
 
 
