@@ -219,20 +219,21 @@ def _symbolic(name: str, rank: int) -> Shape:
     return tuple(size(Dim(name, axis)) for axis in range(-rank, 0))
 
 
-def subterms(*roots: Term) -> list[Term]:
-    """Every distinct term under `roots`, arguments before users, in a deterministic order."""
-    order: list[Term] = []
-    seen: set[Term] = set()
-    stack: list[tuple[Term, bool]] = [(root, False) for root in reversed(roots)]
+def subterms(*roots: Term, constants: bool = True) -> list[Term]:
+    """Every distinct term under `roots`, arguments before users, in a deterministic order; without `constants`, of those alone
+    that are none.
+    """
+    order: dict[Term, None] = {}
+    met: set[Term] = set()
+    stack = [root for root in reversed(roots) if constants or not root.constant]
     while stack:
-        term, ready = stack.pop()
-        if ready:
-            order.append(term)
-        elif term not in seen:
-            seen.add(term)
-            stack.append((term, True))
-            stack.extend((a, False) for a in reversed(term.args))
-    return order
+        term = stack[-1]
+        if term not in met:
+            met.add(term)
+            stack += [a for a in reversed(term.args) if a not in met and (constants or not a.constant)]
+        else:
+            order.setdefault(stack.pop())
+    return list(order)
 
 
 def operators(*roots: Term) -> int:

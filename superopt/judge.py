@@ -7,16 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superopt.errors import CheckFailedError
+from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.model.check import Check
-from superopt.model.compare import LOADS
+from superopt.model.compare import LOADS, MARGIN
 from superopt.model.dimensions import Sizing
 from superopt.model.everywhere import Compared, check_once, compare_once
 from superopt.model.forecast import ForecastClock, Forecasts, forecast_everywhere
+from superopt.model.measure import Clock
+from superopt.model.once import once
 from superopt.model.session import Device, Loadable
 
 COMPARING, GLANCING = 7.0, 1.0
 """Seconds that a comparison takes, and a first one of what is likely to make no difference."""
+ALIKE = 0.005
+"""Relative differences of sums over nodes that are none."""
+SHORTEST = 1e-9
+"""Seconds that anything takes."""
 PATIENCE = 15.0
 """Seconds of checking and comparing after which nothing is looked at once more."""
 
@@ -71,17 +77,36 @@ class Judge:
         self.seconds += spent
         return second
 
-    def is_promising(self, candidate: Loadable) -> bool:
-        """Whether the candidate is faster, or would be but for the noise, at a second glance; and at a first one may be.
+    def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
+        """Whether the candidate is faster, or would be but for the noise, at a second glance; and at a first one may be, which
+        is left out where sums over nodes say so. Where these are alike, it is not.
 
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
         """
-        first, _ = self._compared(candidate, GLANCING, loads=1)
-        if not first.open:
+        ratio = self._by_nodes(candidate, clock)
+        if ratio is not None and abs(ratio - 1) < ALIKE:
             return False
+        if ratio is None or ratio < 1 + MARGIN:
+            first, _ = self._compared(candidate, GLANCING, loads=1)
+            if not first.open:
+                return False
         second, _ = self._compared(candidate, 2 * GLANCING, loads=2)
         return second.faster or second.promising
+
+    def _by_nodes(self, candidate: Loadable, clock: Clock) -> float | None:
+        """How many times as fast the candidate is by sums over nodes; None where that is not known, or sizes are open."""
+
+        def found() -> list[float] | None:
+            try:
+                return [clock.sum(model) for model in (self.original, candidate)]
+            except (InvalidModelError, ProviderError):
+                return None
+
+        if clock.together or any(sizing.numbers for sizing in self.sizings):
+            return None
+        record, _ = once(self.cache, ["by nodes", *clock.settings], [self.original, candidate], found)
+        return None if record is None else record[0] / max(record[1], SHORTEST)
 
     def _compared(
         self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False

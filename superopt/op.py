@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from superopt import index
 from superopt.errors import ShapeError, SpecError
-from superopt.graph import Attribute, Cond, Term, integral, intern_term, subterms
+from superopt.graph import Attribute, Cond, Shape, Term, integral, intern_term, subterms
 
 SHORT = 1 << 16
 SMALLEST_PART = 1000
@@ -278,11 +278,14 @@ def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
 
 
 _applied: dict[tuple[object, ...], Term] = {}
+_Typing: TypeAlias = "tuple[tuple[tuple[str, Attribute], ...], Shape, tuple[Cond, ...]]"
+_typings: dict[tuple[object, ...], _Typing] = {}
 
 
 def forget() -> None:
-    """Lets go of the terms that `apply` remembers, so that those nothing else holds are freed."""
+    """Lets go of what `apply` remembers, so that terms that nothing else holds are freed."""
     _applied.clear()
+    _typings.clear()
 
 
 def _types(value: Attribute) -> object:
@@ -298,8 +301,12 @@ def _checked(name: str, args: tuple[Term, ...], attributes: Mapping[str, Attribu
         args = tuple(sorted((a for arg in args for a in (arg.args if arg.op == name else (arg,))), key=lambda t: t.key))
     elif len(args) != spec.arity:
         raise ShapeError(f"{name} takes {spec.arity} operands, not {len(args)}")
-    values = _attributes(spec, args, attributes)
-    shape, conditions = _shape(spec, args, dict(values))
+    call = name, tuple(a.shape for a in args), tuple((k, _types(v), v) for k, v in attributes.items())
+    known = _typings.get(call)
+    if known is None:
+        values = _attributes(spec, args, attributes)
+        known = _typings[call] = values, *_shape(spec, args, dict(values))
+    values, shape, conditions = known
     return intern_term(name, args, values, shape, conditions)
 
 

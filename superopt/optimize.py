@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,7 +27,7 @@ from superopt.model.embedded import config_of
 from superopt.model.everywhere import Compared
 from superopt.model.first import first_once
 from superopt.model.forecast import ForecastClock, Forecasts, unpriced
-from superopt.model.islands import Chart
+from superopt.model.islands import Charts
 from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, tensors
 from superopt.model.measure import Clock
@@ -59,12 +60,14 @@ LEEWAY = 4.0
 """How much further than the tolerance an algorithm's error may typically grow for it to be tried: it is one operator of many,
 whose errors add up, and what became of all of them is measured.
 """
-BUDGET, A_NODE, A_SECOND = (12.0, 30.0), 0.1, 200.0
+BUDGET, A_NODE, A_SECOND = (12.0, 26.0), 0.1, 200.0
 """Seconds that a search takes at least and at most where it is left to the model, for each of its nodes, and for each second
 that it runs.
 """
 FORGONE = 0.1
 """The share of that time that is left for what fusions would gain that are not allowed."""
+SMALLEST = 0.01
+"""The share of a run that what is found has to save by the cost model to be checked and compared: half of what is accepted."""
 RETRIES, RETRYING = 3, 10.0
 """How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
 after how many seconds of checking and comparing none is.
@@ -122,7 +125,7 @@ def optimize(
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
     given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `budget` the
-    seconds that the search may take (checking and comparing come on top; by default 12, and up to 30 for a model of several
+    seconds that the search may take (checking and comparing come on top; by default 12, and up to 26 for a model of several
     hundred nodes or one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times,
     in the user's cache folder by default. With `tune`, sessions of the model are first measured with other settings than the
     defaults (`model.tuning`), and the model is optimized for the best; with `ort_config` too, what of these ONNX Runtime can
@@ -172,7 +175,7 @@ def optimize(
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, Path(folder), loaded.path)
             first = first_once(original, loaded, run.device, run.sizings, path)
-            run.refused, run.short = first.refused, first.short
+            run.refused, run.short, run.takes = first.refused, first.short, first.seconds
             if budget is None:
                 run.budget = min(max(BUDGET[0], A_NODE * count(loaded.model), A_SECOND * first.seconds), BUDGET[1])
             if prices is not None:
@@ -187,8 +190,6 @@ def optimize(
                     run.tune(original)
             judge = run.judge(loaded.model, original)
             start = with_known_stored(loaded.model if opset is None else raised(loaded.model, opset))
-            with run.phase("forms"):
-                run.forms = run.written(start, rules, judge, Path(folder))
             candidate = run.rewritten(start, rules, judge, Path(folder))
     report = run.report(loaded, candidate, rules)
     return result(model, loaded, candidate, report, run.evidence(loaded.model, rules, report, opset), embed=ort_config)
@@ -211,7 +212,7 @@ class _Run:
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
     searched: tuple[Gain, ...] = ()
-    forms: tuple[Gain, ...] = ()
+    forms: tuple[Gain, ...] | None = None
     passes: Passes = ()
     others: Sequence[Passes] = ()
     taken: Passes = ()
@@ -219,8 +220,10 @@ class _Run:
     room: float = 0.0
     too_large: int = 0
     runs: Runs = field(default_factory=dict)
+    charts: Charts = field(default_factory=Charts)
     refused: str = ""
     short: bool = False
+    takes: float = 0.0
     islands: tuple[int, int] = (0, 0)
     checked: Check | None = None
     failed: str = ""
@@ -248,7 +251,7 @@ class _Run:
         how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster, "told": told}
         return Judge(original, self.device, self.sizings, self.cache, others, **how)
 
-    def written(self, model: Model, rules: list[Rule], judge: Judge, folder: Path) -> tuple[Gain, ...]:
+    def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, folder: Path) -> tuple[Gain, ...]:
         """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an
         exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there twice are left as they
         are, for their weights may have to be laid out anew.
@@ -256,9 +259,9 @@ class _Run:
         small = 2 * sum(t.nbytes for t in tensors(model)) <= RESIDENT
         if not (small and self.moves and self.forecaster is None):
             return ()
-        forms = written(whole(Chart(model), self.runs), rules)
+        forms = written(whole(self.charts.of(model), self.runs), rules)
         try:
-            return forms if forms and judge.is_promising(loadable(spliced(model, (forms,)), folder)) else ()
+            return forms if forms and judge.is_promising(loadable(spliced(model, (forms,)), folder), clock) else ()
         except (InvalidModelError, ShapeError):
             return ()
 
@@ -267,49 +270,60 @@ class _Run:
         tolerance, of what it finds without these, in half the time. Where nothing passes the check, `failed` says why.
         """
         tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
-        candidate, failed = self.accepted(model, self.improved(model, tried, self.budget), judge, folder)
-        every = (gain for passes in (self.passes, *self.others) for taken in passes for gain in taken)
         doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
+        improved = self.improved(model, tried, self.budget, judge, folder)
+        candidate, failed = self.accepted(model, improved, judge, folder, doubtful)
         faster = self.compared is not None and self.compared.faster
-        if failed is not None and not faster and doubtful & {step.rule for gain in every for step in gain.found.steps}:
-            candidate, failed = self.accepted(model, self.improved(model, accurate, self.budget / 2), judge, folder)
+        if failed is not None and not faster and self.has_steps_of(doubtful):
+            improved = self.improved(model, accurate, self.budget / 2, judge, folder)
+            candidate, failed = self.accepted(model, improved, judge, folder)
         self.failed = str(failed) if failed is not None and self.compared is None else ""
         return candidate
 
-    def improved(self, model: Model, rules: list[Rule], budget: float) -> Model:
+    def has_steps_of(self, rules: AbstractSet[str]) -> bool:
+        """Whether what was found has steps of these rules."""
+        every = (gain for passes in (self.passes, *self.others) for taken in passes for gain in taken)
+        return any(step.rule in rules for gain in every for step in gain.found.steps)
+
+    def improved(self, model: Model, rules: list[Rule], budget: float, judge: Judge, folder: Path) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget, in seconds."""
+        end, times = time.monotonic() + budget, Cache(self.cache)
+        weights = sum(t.nbytes for t in tensors(model))
+        clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
         with self.phase("search"):
-            weights = sum(t.nbytes for t in tensors(model))
-            times = Cache(self.cache)
-            clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
             search = Search(rules, clock, opset_of(model), self.sizings, budget, library(), contrib=self.contrib)
-            islands = Chart(model).islands()
+            islands = self.charts.of(model).islands()
             self.islands = len(islands), sum(len(i.nodes) for i in islands)
             share = min(GROWTH_OF_SMALL * weights, SMALL)
             self.room = GROWTH_AT_LEAST + (max(GROWTH * weights, share) if self.growth is None else self.growth * weights)
-            end = time.monotonic() + budget
             spent = budget if self.contrib else (1 - FORGONE) * budget
             how: dict[str, Any] = {"budget": spent, "room": self.room, "runs": self.runs, "listener": self.listener}
-            best, *others = improvements(model, search, self.moves, **how)
+            best, *others = improvements(model, search, self.moves, charts=self.charts, **how)
             self.searched, self.too_large = best.searched, best.too_large
             self.stopped = "the budget is spent" if best.cut_short else self.stopped
             self.passes, self.others = best.passes, [other.passes for other in others]
+        with self.phase("forms"):
+            if self.forms is None:
+                self.forms = self.written(model, rules, clock, judge, folder)
             model = best.model
             if self.forms:
-                self.passes = (*self.passes, written(whole(Chart(model), self.runs), rules))
+                self.passes = (*self.passes, written(whole(self.charts.of(model), self.runs), rules))
                 model = spliced(model, self.passes[-1:])
-            if not self.contrib:
-                chart = Chart(model)
-                self.forgone = search.forgone(whole(chart, self.runs), end)
-            times.close()
+        if not self.contrib:
+            with self.phase("search"):
+                self.forgone = search.forgone(whole(self.charts.of(model), self.runs), end)
+        times.close()
         return model
 
-    def accepted(self, model: Model, candidate: Model, judge: Judge, folder: Path) -> tuple[Model, CheckFailedError | None]:
+    def accepted(
+        self, model: Model, candidate: Model, judge: Judge, folder: Path, doubtful: AbstractSet[str] = frozenset()
+    ) -> tuple[Model, CheckFailedError | None]:
         """The first of the candidate, which takes all gains, and of models that take fewer, that passes the check and measures
-        faster; the last one tried where none does. And why the first that failed the check did.
+        faster; the last one tried where none does. And why the first that failed the check did. None is tried where all gains
+        together are too small, and none after one that fails where there are steps of `doubtful` rules, which others have too.
         """
         failed: CheckFailedError | None = None
-        for number, passes in enumerate(self.choices()):
+        for number, passes in enumerate(() if self.small else self.choices()):
             if number and judge.seconds > RETRYING:
                 break
             candidate = spliced(model, passes) if number else candidate
@@ -320,6 +334,8 @@ class _Run:
                     checked = judge.check(rewritten)
             except CheckFailedError as error:
                 failed = failed or error
+                if self.has_steps_of(doubtful):
+                    break
                 continue
             with self.phase("measure" if self.forecaster is None else "predict"):
                 compared = judge.compare(rewritten, COMPARING / 2 if number else COMPARING)
@@ -329,9 +345,16 @@ class _Run:
                 break
         return candidate, failed
 
+    @property
+    def small(self) -> float:
+        """The share of a run that what was found saves by the cost model, where that is too little to show; 0 elsewhere."""
+        saved = sum(gain.seconds for taken in self.passes for gain in taken)
+        hopeless = not self.forms and self.forecaster is None and 0 < saved < SMALLEST * self.takes
+        return saved / self.takes if hopeless else 0.0
+
     def choices(self) -> Iterator[Passes]:
         """What to take until something is accepted; while nothing passes the check, ever fewer steps of what gains most."""
-        every = selections(self.passes, self.forms, self.others)
+        every = selections(self.passes, self.forms or (), self.others)
         passes: Passes = ()
         for passes in islice((c for c in every if sum(gain.bytes for taken in c for gain in taken) <= self.room), 1 + RETRIES):
             yield passes
@@ -351,9 +374,14 @@ class _Run:
         """
         sessions = ", both in tuned sessions" if self.tuned is not None and self.tuned.choices else ""
         found, taken = (sum(len(gains) for gains in passes) for passes in (self.passes, self.taken))
-        left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if taken < found else ""
+        left_out = (
+            f", with {taken} of {found} improved segments (all of them together did not pass)"
+            if taken < found and not self.small
+            else ""
+        )
         large = f", with {self.too_large} improved segments left out for the growth of weights" if self.too_large else ""
-        return sessions + left_out + large
+        small = f" (what was found is to save {self.small:.1%} of a run)" if self.small else ""
+        return sessions + left_out + large + small
 
     def evidence(self, original: Model, rules: list[Rule], report: Report, opset: int | None) -> Evidence:
         """What a certificate is made of."""

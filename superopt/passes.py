@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.model.islands import Chart
+from superopt.model.islands import Charts
 from superopt.model.load import Model
 from superopt.mutation import search_mutants
 from superopt.report.progress import Listener, Progress
@@ -23,8 +23,8 @@ from superopt.segments import Gain, Passes, Runs, Search, Segment, segments, who
 from superopt.selection import affordable, spliced
 
 MUTANTS = "mutants"
-RULES = {"sweeps": 0.6, "windows": 0.25, "windows between": 0.15}
-FIRST = {MUTANTS: 0.6, **RULES}
+RULES = {"sweeps": 0.45, "windows": 0.35, "windows between": 0.2}
+FIRST = {MUTANTS: 0.4, **RULES}
 LAST = {**RULES, MUTANTS: 0.15}
 """The passes of each order, and how the time is shared: what one does not take is for those after it."""
 
@@ -49,14 +49,22 @@ class Improved:
 
 
 def improvements(
-    model: Model, search: Search, moves: Sequence[str], *, budget: float, room: float, runs: Runs, listener: Listener
+    model: Model,
+    search: Search,
+    moves: Sequence[str],
+    *,
+    charts: Charts,
+    budget: float,
+    room: float,
+    runs: Runs,
+    listener: Listener,
 ) -> list[Improved]:
     """What the search makes of the model within the budget, in seconds, that which saves most first.
 
     `moves` are "rules", "mutants", or both: then with mutants first, where there are any that gain, and with mutants last.
     Weights become larger by no more than `room`, in bytes.
     """
-    under_way = _UnderWay(search, room, runs, listener)
+    under_way = _UnderWay(search, charts, room, runs, listener)
     end = time.monotonic() + budget
     if MUTANTS not in moves:
         return [under_way.through(RULES if moves else {}, Improved(model), end)]
@@ -76,6 +84,7 @@ class _UnderWay:
     """A search that tells the listener of its passes, numbered."""
 
     search: Search
+    charts: Charts
     room: float
     runs: Runs
     listener: Listener
@@ -92,7 +101,7 @@ class _UnderWay:
 
     def _through(self, kind: str, start: Improved, deadline: float) -> Improved:
         self.number += 1
-        chart = Chart(start.model)
+        chart = self.charts.of(start.model)
         find = {"sweeps": search_island, MUTANTS: search_mutants}.get(kind, windowed)
         between = kind == "windows between"
         parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)

@@ -49,8 +49,8 @@ def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Pa
 
 
 def spliced(model: Model, passes: Passes) -> Model:
-    """The model with these gains taken, one pass after the other."""
-    for taken in passes:
+    """The model with these gains taken, one pass after the other; itself where there are none."""
+    for taken in filter(None, passes):
         model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
     return model
 

@@ -165,6 +165,17 @@ def test_wrong_values_are_refused(size: float) -> None:
         check(linear(w), linear(wrong), CPU)
 
 
+def test_an_error_of_ten_units_in_the_last_place_is_accepted_and_of_forty_refused() -> None:
+    w = weight(64, 32)
+
+    def off(units: float) -> ModelProto:
+        return linear(w * np.float32(1 + units * np.finfo(np.float32).eps))
+
+    assert check(linear(w), off(10), CPU).candidate_error > 0
+    with pytest.raises(CheckFailedError, match="on all inputs together: off by .* where the original is off by"):
+        check(linear(w), off(40), CPU)
+
+
 def test_half_precision_weights_are_refused() -> None:
     w = weight(64, 32)
     with pytest.raises(CheckFailedError, match="float64"):

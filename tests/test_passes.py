@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from onnx import helper
 
+from superopt.model.islands import Charts
 from superopt.model.load import Model, load
 from superopt.mutation import search_mutants
 from superopt.passes import Improved, improvements
@@ -52,7 +53,7 @@ def two_steps() -> Model:
 
 def found(recorded: Recorded, *moves: str) -> list[Improved]:
     searching = cast("Search", recorded)
-    return improvements(two_steps(), searching, moves, budget=BUDGET, room=1.0, runs={}, listener=silent)
+    return improvements(two_steps(), searching, moves, charts=Charts(), budget=BUDGET, room=1.0, runs={}, listener=silent)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from superopt.model.save import folder_of, parsed
 from superopt.model.session import Array, Device, Loadable, Port, Session, is_floating, random_inputs
 
 FACTOR = 4.0
-_FLOOR_ULPS = 16
+_FLOOR_ULPS, _LEAST_ULPS = 16, 4
 _DIRECT_ULPS = 1024
 LEAST_INPUTS = 2
 _MOST_BYTES = 1 << 28
@@ -192,13 +192,16 @@ def _worst(
         CheckFailedError, InvalidModelError: as `check`.
     """
     _same_interface(*interface, candidate)
-    worst = (0.0, 0.0)
+    before = after = least = 0.0
     for run in runs:
         others = candidate.run(run.feeds)
         for output, *arrays in _tensors(candidate.outputs, run.values, others, run.exact or run.values, run.nudged):
             errors = _agree(f"output {output!r} on {run.name} inputs", arrays, factor, direct=run.exact is None)
-            worst = max(worst[0], errors[0]), max(worst[1], errors[1])
-    return worst
+            before, after, least = map(max, (before, after, least), errors)
+    allowed = factor * max(before, least)
+    if after > allowed:
+        raise CheckFailedError(f"on all inputs together: {_strayed(after, before, allowed)}")
+    return before, after
 
 
 def _beside(session: Session, values: Sequence[Any], nudged: Mapping[str, Array]) -> Sequence[Any]:
@@ -312,9 +315,9 @@ def _enlarged(values: Array) -> Array:
     return enlarged
 
 
-def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -> tuple[float, float]:
-    """The errors of original and candidate, relative to the exact output's magnitude; `arrays` holds those three outputs, and
-    the original's on inputs a little different.
+def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -> tuple[float, float, float]:
+    """The errors of original and candidate, relative to the exact output's magnitude, and the least that the original's counts
+    as on all inputs; `arrays` holds those three outputs, and the original's on inputs a little different.
 
     Raises:
         CheckFailedError: the candidate's is too large.
@@ -325,7 +328,7 @@ def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -
             f"{what}: {original.dtype}{list(original.shape)} became {candidate.dtype}{list(candidate.shape)}"
         )
     if not original.size:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     if not is_floating(original.dtype):
         return _agree_exactly(what, arrays, factor)
     ulp = _ulp(original.dtype)
@@ -334,7 +337,7 @@ def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -
     if not _same_infinities(original, candidate):
         raise CheckFailedError(f"{what}: NaN or infinity does not stand where the original has it")
     if not np.any(finite):
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     finite &= np.isfinite(exact)
     scale = float(np.max(np.abs(exact[finite]), initial=0.0)) or 1.0
     before = _farthest(original, exact, finite) / scale
@@ -342,9 +345,14 @@ def _agree(what: str, arrays: Sequence[Array], factor: float, *, direct: bool) -
     moved = _farthest(original, nudged, finite & np.isfinite(nudged)) / scale
     allowed = max(factor * moved, _DIRECT_ULPS * ulp if direct else factor * max(before, _FLOOR_ULPS * ulp))
     if after > allowed:
-        than = "the original" if direct else f"float64, where the original is off by {before:.2g}"
-        raise CheckFailedError(f"{what}: off by {after:.2g} of the output's magnitude from {than} (allowed {allowed:.2g})")
-    return before, after
+        raise CheckFailedError(f"{what}: {_strayed(after, None if direct else before, allowed)}")
+    return before, after, max(moved, _DIRECT_ULPS * ulp if direct else _LEAST_ULPS * ulp)
+
+
+def _strayed(after: float, before: float | None, allowed: float) -> str:
+    """By how much a candidate is off, and the original, where there is a float64 run."""
+    than = "the original" if before is None else f"float64, where the original is off by {before:.2g}"
+    return f"off by {after:.2g} of the output's magnitude from {than} (allowed {allowed:.2g})"
 
 
 def _farthest(one: Array, other: Array, where: Array) -> float:
@@ -356,14 +364,15 @@ def _same_infinities(original: Array, candidate: Array) -> bool:
     return bool(np.array_equal(before, after, equal_nan=True))
 
 
-def _agree_exactly(what: str, arrays: Sequence[Array], factor: float) -> tuple[float, float]:
+def _agree_exactly(what: str, arrays: Sequence[Array], factor: float) -> tuple[float, float, float]:
     """Integers, booleans and text: the share of elements that are off, which rounding may change in a tie alone."""
     original, candidate, exact, nudged = arrays
     before, after = float(np.mean(original != exact)), float(np.mean(candidate != exact))
     moved = float(np.mean(original != nudged))
-    if after > factor * max(before, moved, 1e-3):
+    least = max(moved, 1e-3)
+    if after > factor * max(before, least):
         raise CheckFailedError(f"{what}: {after:.2%} of the elements are wrong, {before:.2%} of the original's")
-    return before, after
+    return before, after, least
 
 
 _PICKS = {"Gather": (0, 1), "GatherElements": (0, 1), "RotaryEmbedding": (1, 3), "com.microsoft.RotaryEmbedding": (2, 1)}

@@ -39,6 +39,7 @@ class Measured:
         self.dtype = np.dtype(dtype)
         self._known: dict[tuple[frozenset[Term], frozenset[Term]], float] = {}
         self._expressible: dict[tuple[Term, ...], str] = {}
+        self._reference: tuple[tuple[Term, ...], ModelProto] | None = None
 
     def seconds(self, outputs: tuple[Term, ...], beside: tuple[Term, ...] | None = None) -> float:
         """The time of one run of the segment with these outputs, measured `beside` that with others if they are given.
@@ -53,7 +54,7 @@ class Measured:
         others = _computed(beside or ())
         if (wanted, others) not in self._known:
             model = self.model(outputs)
-            seconds = self.clock.beside(model, self.model(beside)) if beside and others else self.clock.seconds(model)
+            seconds = self.clock.beside(model, self._known_model(beside)) if beside and others else self.clock.seconds(model)
             self._known[wanted, others] = seconds
         return self._known[wanted, others]
 
@@ -80,6 +81,12 @@ class Measured:
                 self._expressible[outputs] = str(error)
         if self._expressible[outputs]:
             raise ShapeError(self._expressible[outputs])
+
+    def _known_model(self, outputs: tuple[Term, ...]) -> ModelProto:
+        """As `model`; what many are measured beside is made once."""
+        if self._reference is None or self._reference[0] != outputs:
+            self._reference = outputs, self.model(outputs)
+        return self._reference[1]
 
     def _hollow(self, term: Term) -> Array:
         """A weight of which type and shape alone matter."""

@@ -182,6 +182,19 @@ class Chart:
         return own
 
 
+class Charts:
+    """Charts of models that stay as they are; that of the last one is kept."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Model, Chart] | None = None
+
+    def of(self, model: Model) -> Chart:
+        """The model's chart."""
+        if self._last is None or self._last[0] is not model:
+            self._last = model, Chart(model)
+        return self._last[1]
+
+
 def _moves_integers(node: ir.Node) -> bool:
     """Whether the node has integers as its first input, and results of that type."""
     first = node.inputs[0] if node.inputs else None

@@ -45,7 +45,7 @@ _TOGETHER = 0.02
 """Seconds that a segment is timed for as a whole."""
 _TURNS = 12
 """How often it and another take turns, where they are timed beside each other."""
-_COMPARING, _LOADS = 0.6, 2
+_COMPARING, _LOADS = 0.3, 2
 """Seconds that two segments are compared for as wholes, and how often they are loaded for that."""
 _SUMS, _GAINS = 0.03, 0.5
 """The relative error of what sums of kernels say of a gain: this much, or this part of the gain if that is more."""
@@ -157,6 +157,14 @@ class Clock:
             except ProviderError as error:
                 raise InvalidModelError(str(error)) from error
 
+    def sum(self, model: Loadable) -> float:
+        """The time of all nodes that ONNX Runtime makes of the model, which has no open dimensions.
+
+        Raises:
+            InvalidModelError: as `kernels`, or one of them cannot be run alone.
+        """
+        return sum(self.net(self.timing(kernel).seconds) for kernel in self.kernels(model))
+
     def warm(self) -> Clock:
         """The clock for weights that are in the processor's caches."""
         return Clock(self.device, self.cache, together=self.together)
@@ -178,13 +186,14 @@ class Clock:
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
         """The nodes that `seconds` sums over."""
         plan_key = ["plan", self._identity, structure(model)]
-        plan = self.cache.get(plan_key)
+        plan, kernels = self.cache.get(plan_key), list[Kernel]()
         if plan is None:
-            plan = [kernel.signature() for kernel in self.kernels(model)]
+            kernels = self.kernels(model)
+            plan = [kernel.signature() for kernel in kernels]
             self.cache.put(plan_key, plan)
         known = [self.cache.get(self._key(signature)) for signature in plan]
         if None in known:
-            kernels = self.kernels(model)
+            kernels = kernels or self.kernels(model)
             return tuple(Piece(k.node.op_type, self.net(self.timing(k).seconds)) for k in kernels)
         return tuple(Piece(s[1], self.net(Timing.of_json(t).seconds)) for s, t in zip(plan, known, strict=True))
 

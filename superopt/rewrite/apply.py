@@ -53,7 +53,7 @@ def parted(weight: Term, axis: int, first: Extent) -> Term:
 
 def computed(state: State) -> list[Term]:
     """The terms that are computed at run time, arguments before users: neither variables nor weight-only."""
-    return [t for t in subterms(*state) if not t.is_variable and not t.constant]
+    return [t for t in subterms(*state, constants=False) if not t.is_variable]
 
 
 def foremost(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:

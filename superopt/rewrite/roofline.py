@@ -45,7 +45,7 @@ def seconds(state: tuple[Term, ...], machine: Machine) -> float:
     together is started once: a bias and an activation with the product before them, all parts of an operand, a concatenation
     of concatenations, a lookup and the shape of its positions; the constants of one sum or product.
     """
-    live = [t for t in subterms(*state) if not t.is_variable and not t.constant]
+    live = [t for t in subterms(*state, constants=False) if not t.is_variable]
     return sum(_term(t, machine) for t in live) - _together(live, state) * machine.launch
 
 
