@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from superopt import index
 from superopt.errors import ShapeError, SpecError
@@ -271,15 +271,13 @@ def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
         ShapeError: the operator is not defined for these shapes or attributes.
     """
     call = name, args, tuple((k, _types(v), v) for k, v in attributes.items())
-    known = _applied.get(call)
-    if known is None:
-        known = _applied[call] = _checked(name, args, attributes)
-    return known
+    if call not in _applied:
+        _applied[call] = _checked(name, args, attributes)
+    return _applied[call]
 
 
 _applied: dict[tuple[object, ...], Term] = {}
-_Typing: TypeAlias = "tuple[tuple[tuple[str, Attribute], ...], Shape, tuple[Cond, ...]]"
-_typings: dict[tuple[object, ...], _Typing] = {}
+_typings: dict[tuple[object, ...], tuple[tuple[tuple[str, Attribute], ...], Shape, tuple[Cond, ...]]] = {}
 
 
 def forget() -> None:
@@ -302,12 +300,10 @@ def _checked(name: str, args: tuple[Term, ...], attributes: Mapping[str, Attribu
     elif len(args) != spec.arity:
         raise ShapeError(f"{name} takes {spec.arity} operands, not {len(args)}")
     call = name, tuple(a.shape for a in args), tuple((k, _types(v), v) for k, v in attributes.items())
-    known = _typings.get(call)
-    if known is None:
+    if call not in _typings:
         values = _attributes(spec, args, attributes)
-        known = _typings[call] = values, *_shape(spec, args, dict(values))
-    values, shape, conditions = known
-    return intern_term(name, args, values, shape, conditions)
+        _typings[call] = values, *_shape(spec, args, dict(values))
+    return intern_term(name, args, *_typings[call])
 
 
 def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attribute]) -> tuple[tuple[str, Attribute], ...]:

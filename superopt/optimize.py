@@ -19,8 +19,9 @@ from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
 from superopt.figures import environment, prediction, reason, rounding, timing, tuned
 from superopt.judge import COMPARING, Judge
 from superopt.model.bodies import runs
+from superopt.model.bounds import index_bounds
 from superopt.model.cache import Cache, default_path
-from superopt.model.check import FACTOR, Check, index_bounds
+from superopt.model.check import FACTOR, Check
 from superopt.model.compare import RESIDENT
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.embedded import config_of
@@ -45,21 +46,13 @@ from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
 from superopt.rule import Rule
 from superopt.segments import Gain, Passes, Runs, Search, whole, written
-from superopt.selection import applied_rules, segment_rows, selections, spliced
+from superopt.selection import applied_rules, has_steps_of, room, segment_rows, selections, spliced
 from superopt.store import load_rules
 
 MOVES = ("rules", "mutants")
 """What a search may do: rewrite by rules, exchange operators for corrected mutants."""
-GROWTH, GROWTH_OF_SMALL, SMALL = 0.5, 3.0, 2**28
-"""How much larger the weights may become, as a share of those of the original; as long as they grow by no more than the last
-figure, in bytes, the second share.
-"""
-GROWTH_AT_LEAST = 2**20
-"""Bytes that the weights may grow by in any case."""
 LEEWAY = 4.0
-"""How much further than the tolerance an algorithm's error may typically grow for it to be tried: it is one operator of many,
-whose errors add up, and what became of all of them is measured.
-"""
+"""How much further than the tolerance the error of an algorithm, one operator of many, may grow for it to be tried."""
 BUDGET, A_NODE, A_SECOND = (12.0, 26.0), 0.1, 200.0
 """Seconds that a search takes at least and at most where it is left to the model, for each of its nodes, and for each second
 that it runs.
@@ -69,9 +62,7 @@ FORGONE = 0.1
 SMALLEST = 0.01
 """The share of a run that what is found has to save by the cost model to be checked and compared: half of what is accepted."""
 RETRIES, RETRYING = 3, 10.0
-"""How many smaller choices of rewrites are tried where all of them together do not measure faster, in half the time each, and
-after how many seconds of checking and comparing none is.
-"""
+"""How many smaller choices are tried where a larger one is not faster, and after how many seconds of judging none is."""
 
 
 class Options(TypedDict, total=False):
@@ -267,23 +258,18 @@ class _Run:
 
     def rewritten(self, model: Model, rules: list[Rule], judge: Judge, folder: Path) -> Model:
         """What is `accepted` of what the search finds; where that strays too far, and has algorithms less accurate than the
-        tolerance, of what it finds without these, in half the time. Where nothing passes the check, `failed` says why.
+        tolerance, of what it finds without these, in a third of the time. Where nothing passes the check, `failed` says why.
         """
         tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
         doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
         improved = self.improved(model, tried, self.budget, judge, folder)
         candidate, failed = self.accepted(model, improved, judge, folder, doubtful)
         faster = self.compared is not None and self.compared.faster
-        if failed is not None and not faster and self.has_steps_of(doubtful):
-            improved = self.improved(model, accurate, self.budget / 2, judge, folder)
+        if failed is not None and not faster and has_steps_of(doubtful, self.passes, *self.others):
+            improved = self.improved(model, accurate, self.budget / 3, judge, folder)
             candidate, failed = self.accepted(model, improved, judge, folder)
         self.failed = str(failed) if failed is not None and self.compared is None else ""
         return candidate
-
-    def has_steps_of(self, rules: AbstractSet[str]) -> bool:
-        """Whether what was found has steps of these rules."""
-        every = (gain for passes in (self.passes, *self.others) for taken in passes for gain in taken)
-        return any(step.rule in rules for gain in every for step in gain.found.steps)
 
     def improved(self, model: Model, rules: list[Rule], budget: float, judge: Judge, folder: Path) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget, in seconds."""
@@ -294,24 +280,21 @@ class _Run:
             search = Search(rules, clock, opset_of(model), self.sizings, budget, library(), contrib=self.contrib)
             islands = self.charts.of(model).islands()
             self.islands = len(islands), sum(len(i.nodes) for i in islands)
-            share = min(GROWTH_OF_SMALL * weights, SMALL)
-            self.room = GROWTH_AT_LEAST + (max(GROWTH * weights, share) if self.growth is None else self.growth * weights)
-            spent = budget if self.contrib else (1 - FORGONE) * budget
-            how: dict[str, Any] = {"budget": spent, "room": self.room, "runs": self.runs, "listener": self.listener}
-            best, *others = improvements(model, search, self.moves, charts=self.charts, **how)
+            self.room = room(weights, self.growth)
+            how: dict[str, Any] = {"charts": self.charts, "room": self.room, "runs": self.runs, "listener": self.listener}
+            how["budget"] = budget if self.contrib else (1 - FORGONE) * budget
+            best, *others = improvements(model, search, self.moves, **how)
             self.searched, self.too_large = best.searched, best.too_large
             self.stopped = "the budget is spent" if best.cut_short else self.stopped
             self.passes, self.others = best.passes, [other.passes for other in others]
         with self.phase("forms"):
             if self.forms is None:
                 self.forms = self.written(model, rules, clock, judge, folder)
-            model = best.model
             if self.forms:
-                self.passes = (*self.passes, written(whole(self.charts.of(model), self.runs), rules))
-                model = spliced(model, self.passes[-1:])
-        if not self.contrib:
-            with self.phase("search"):
-                self.forgone = search.forgone(whole(self.charts.of(model), self.runs), end)
+                self.passes = (*best.passes, written(whole(self.charts.of(best.model), self.runs), rules))
+            model = spliced(best.model, self.passes[len(best.passes) :])
+        with self.phase("search"):
+            self.forgone = 0.0 if self.contrib else search.forgone(whole(self.charts.of(model), self.runs), end)
         times.close()
         return model
 
@@ -334,7 +317,7 @@ class _Run:
                     checked = judge.check(rewritten)
             except CheckFailedError as error:
                 failed = failed or error
-                if self.has_steps_of(doubtful):
+                if has_steps_of(doubtful, self.passes, *self.others):
                     break
                 continue
             with self.phase("measure" if self.forecaster is None else "predict"):

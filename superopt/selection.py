@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from superopt.fusion import fusions
 from superopt.model.load import Model
@@ -14,6 +15,19 @@ from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite.apply import PARTLY
 from superopt.rule import Rule
 from superopt.segments import Gain, Passes
+
+GROWTH, GROWTH_OF_SMALL, SMALL = 0.5, 3.0, 2**28
+"""How much larger the weights may become, as a share of those of the original; as long as they grow by no more than the last
+figure, in bytes, the second share.
+"""
+GROWTH_AT_LEAST = 2**20
+"""Bytes that the weights may grow by in any case."""
+
+
+def room(weights: int, growth: float | None) -> float:
+    """Bytes by which weights may grow that are so many now: by that share of them, where one is given."""
+    share = max(GROWTH * weights, min(GROWTH_OF_SMALL * weights, SMALL)) if growth is None else growth * weights
+    return GROWTH_AT_LEAST + share
 
 
 def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
@@ -46,6 +60,11 @@ def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Pa
         yield (tuple(first),)
     while first := first[: len(first) // 2]:
         yield (tuple(first),)
+
+
+def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
+    """Whether what was found has steps of these rules."""
+    return any(step.rule in rules for passes in found for taken in passes for gain in taken for step in gain.found.steps)
 
 
 def spliced(model: Model, passes: Passes) -> Model:

@@ -18,7 +18,7 @@ import superopt
 from superopt.attention import LEAST
 from superopt.fusion import fusions
 from superopt.graph import variable
-from superopt.model.check import index_bounds
+from superopt.model.bounds import index_bounds
 from superopt.model.demand import PRODUCT, demand
 from superopt.model.islands import Chart
 from superopt.model.kernel import Operand

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, RuntimeMissingError
-from superopt.model.check import check, index_bounds
+from superopt.model.bounds import index_bounds
+from superopt.model.check import check
 from superopt.model.placed import Placed
 from superopt.model.reference import Reference
 from superopt.model.session import Array, Device, Port, Session, random_inputs, runtime
@@ -172,7 +173,7 @@ def test_an_error_of_ten_units_in_the_last_place_is_accepted_and_of_forty_refuse
         return linear(w * np.float32(1 + units * np.finfo(np.float32).eps))
 
     assert check(linear(w), off(10), CPU).candidate_error > 0
-    with pytest.raises(CheckFailedError, match="on all inputs together: off by .* where the original is off by"):
+    with pytest.raises(CheckFailedError, match=r"on all inputs together: off by .* where the original is off by"):
         check(linear(w), off(40), CPU)
 
 

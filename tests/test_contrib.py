@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.model.check import index_bounds
+from superopt.model.bounds import index_bounds
 from superopt.model.islands import Chart
 from superopt.model.load import load
 from superopt.model.lower import lower

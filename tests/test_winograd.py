@@ -260,7 +260,7 @@ def test_an_algorithm_is_taken_in_as_many_places_as_weights_may_grow_for(
     growth: float, places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In each of the two places weights become four times as large, which is one and a half times more of all of them."""
-    monkeypatch.setattr(FLOW, "GROWTH_AT_LEAST", 0)
+    monkeypatch.setattr("superopt.selection.GROWTH_AT_LEAST", 0)
     monkeypatch.setattr(FLOW, "written", lambda *_: ())
     report = superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=growth).report
     assert sum(rule.times for rule in report.rules) == places

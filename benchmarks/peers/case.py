@@ -16,7 +16,8 @@ from benchmarks.peers import elsewhere
 from benchmarks.peers.contenders import PEERS, SUPEROPT, Row, optimized
 from benchmarks.peers.summary import OPENVINO
 from superopt.errors import CheckFailedError, InvalidModelError, SuperoptError
-from superopt.model.check import FACTOR, Check, check, index_bounds
+from superopt.model.bounds import index_bounds
+from superopt.model.check import FACTOR, Check, check
 from superopt.model.compare import Comparison, compare_all, compare_settings
 from superopt.model.dimensions import Sizing, combinations, open_dimensions, representative
 from superopt.model.everywhere import Compared
@@ -24,7 +25,7 @@ from superopt.model.load import load
 from superopt.model.save import parsed
 from superopt.model.session import Array, Device, Session, random_inputs
 from superopt.model.settings import chosen, settings
-from superopt.optimize import GROWTH
+from superopt.selection import GROWTH
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 CONTRIB = "com.microsoft"

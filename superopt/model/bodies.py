@@ -19,7 +19,8 @@ import onnx_ir as ir
 from onnx import AttributeProto, GraphProto, ModelProto
 
 from superopt.errors import InvalidModelError
-from superopt.model.check import LEAST_INPUTS, cases, index_bounds
+from superopt.model.bounds import index_bounds
+from superopt.model.check import LEAST_INPUTS, cases
 from superopt.model.load import Model
 from superopt.model.placed import Placed
 from superopt.model.save import folder_of, parsed

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from superopt.errors import InvalidModelError
-from superopt.model.check import index_bounds
+from superopt.model.bounds import index_bounds
 from superopt.model.dimensions import Sizing
 from superopt.model.load import Loaded
 from superopt.model.measure import SHORT
