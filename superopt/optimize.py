@@ -53,9 +53,9 @@ MOVES = ("rules", "mutants")
 """What a search may do: rewrite by rules, exchange operators for corrected mutants."""
 LEEWAY = 4.0
 """How much further than the tolerance the error of an algorithm, one operator of many, may grow for it to be tried."""
-BUDGET, A_NODE, A_SECOND = (12.0, 26.0), 0.1, 200.0
+BUDGET, A_NODE, A_SECOND, FEWER = (12.0, 30.0), 0.1, 200.0, 20.0
 """Seconds that a search takes at least and at most where it is left to the model, for each of its nodes, and for each second
-that it runs.
+that it runs; by how many the most are fewer for each such second, for checks and comparisons come on top.
 """
 FORGONE = 0.1
 """The share of that time that is left for what fusions would gain that are not allowed."""
@@ -116,7 +116,7 @@ def optimize(
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
     given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `budget` the
-    seconds that the search may take (checking and comparing come on top; by default 12, and up to 26 for a model of several
+    seconds that the search may take (checking and comparing come on top; by default 12, and up to 30 for a model of several
     hundred nodes or one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times,
     in the user's cache folder by default. With `tune`, sessions of the model are first measured with other settings than the
     defaults (`model.tuning`), and the model is optimized for the best; with `ort_config` too, what of these ONNX Runtime can
@@ -168,7 +168,8 @@ def optimize(
             first = first_once(original, loaded, run.device, run.sizings, path)
             run.refused, run.short, run.takes = first.refused, first.short, first.seconds
             if budget is None:
-                run.budget = min(max(BUDGET[0], A_NODE * count(loaded.model), A_SECOND * first.seconds), BUDGET[1])
+                wanted = max(A_NODE * count(loaded.model), A_SECOND * first.seconds)
+                run.budget = max(BUDGET[0], min(wanted, BUDGET[1] - FEWER * first.seconds))
             if prices is not None:
                 weights = sum(t.nbytes for t in tensors(loaded.model))
                 run.forecaster = ForecastClock(device, prices, resident=weights)
@@ -238,9 +239,8 @@ class _Run:
         def told(done: float) -> None:
             self.listener(Progress("measure", round(100 * done), 100))
 
-        others = [*other_sizings(model)]
         how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster, "told": told}
-        return Judge(original, self.device, self.sizings, self.cache, others, **how)
+        return Judge(original, self.device, self.sizings, self.cache, [*other_sizings(model)], **how)
 
     def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, folder: Path) -> tuple[Gain, ...]:
         """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an
