@@ -138,6 +138,21 @@ def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int,
     np.testing.assert_allclose(evaluated(given, *found.outputs)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
 
 
+def test_weights_are_joined_with_weights() -> None:
+    """Of two sums side by side, in whatever order their operands stand: also where weights were joined before."""
+    only = RuleSet([rule for rule in load_rules() if rule.name == "concat-add-to-add-concat"])
+    sweeper = Sweeper(only, estimate, math.inf, time.monotonic() + 60)
+    sums = [apply("add", variable(f"x{n}", (1, 1, 6)), weight(f"c{n}", 1, 1, 6)) for n in range(32)]
+    while len(sums) > 1:
+        state = tuple(apply("concat", *pair, axis=-2) for pair in zip(sums[::2], sums[1::2], strict=True))
+        matches = [match for term in state for match in only.alone(term, "concat-add-to-add-concat")]
+        after = sweeper.swept(Swept(state, (), estimate(state)), "concat-add-to-add-concat", matches)
+        assert after is not None
+        sums = list(after.state)
+    joined = [t for t in subterms(*sums) if t.op == "concat"]
+    assert all(len({a.constant for a in t.args}) == 1 for t in joined)
+
+
 def test_few_siblings_are_left_to_other_sweeps() -> None:
     start = experts(3, width=8, hidden=12, out=4, biased=True)
     assert not wide(start)
