@@ -79,7 +79,7 @@ class Judge:
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Whether the candidate is faster, or would be but for the noise, at a second glance; and at a first one may be, which
-        is left out where sums over nodes say so. Where these are alike, it is not.
+        is left out where sums over nodes say so, or nodes are short. Where the sums are alike, it is not.
 
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
@@ -87,7 +87,7 @@ class Judge:
         ratio = self._by_nodes(candidate, clock)
         if ratio is not None and abs(ratio - 1) < ALIKE:
             return False
-        if ratio is None or ratio < 1 + MARGIN:
+        if not clock.together and (ratio is None or ratio < 1 + MARGIN):
             first, _ = self._compared(candidate, GLANCING, loads=1)
             if not first.open:
                 return False

@@ -330,9 +330,9 @@ class _Run:
 
     @property
     def small(self) -> float:
-        """The share of a run that what was found saves by the cost model, where that is too little to show; 0 elsewhere."""
+        """The share of a run that what was found saves by the cost model, where that is too little to compare; 0 elsewhere."""
         saved = sum(gain.seconds for taken in self.passes for gain in taken)
-        hopeless = not self.forms and self.forecaster is None and 0 < saved < SMALLEST * self.takes
+        hopeless = not (self.forms or self.short or self.forecaster) and 0 < saved < SMALLEST * self.takes
         return saved / self.takes if hopeless else 0.0
 
     def choices(self) -> Iterator[Passes]:
