@@ -78,8 +78,9 @@ class Judge:
         return second
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
-        """Whether the candidate is faster, or would be but for the noise, at a second glance; and at a first one may be, which
-        is left out where sums over nodes say so, or nodes are short. Where the sums are alike, it is not.
+        """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second
+        glance; and at a first one may be, which is left out where sums over nodes say so, or nodes are short. Where the sums are
+        alike, it is not.
 
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
@@ -92,7 +93,7 @@ class Judge:
             if not first.open:
                 return False
         second, _ = self._compared(candidate, 2 * GLANCING, loads=2)
-        return second.faster or second.promising
+        return second.faster or second.promising or second.least.ratio >= 1 + MARGIN / 2
 
     def _by_nodes(self, candidate: Loadable, clock: Clock) -> float | None:
         """How many times as fast the candidate is by sums over nodes; None where that is not known, or sizes are open."""
