@@ -79,8 +79,8 @@ class Judge:
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second
-        glance; and at a first one may be, which is left out where sums over nodes say so, or nodes are short. Where the sums are
-        alike, it is not.
+        glance; and at a first one may be, which is left out where sums over nodes say so, or nodes are short. Where the sums
+        are alike, it is not.
 
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
