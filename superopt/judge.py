@@ -79,35 +79,38 @@ class Judge:
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second
-        glance; and at a first one may be, which is left out where sums over nodes say so, or nodes are short. Where the sums
-        are alike, it is not.
+        glance; and at a first one may be, which is left out where sums over nodes say so, or nodes are short. Of as many nodes
+        that take the same it is not.
 
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
         """
-        ratio = self._by_nodes(candidate, clock)
-        if ratio is not None and abs(ratio - 1) < ALIKE:
+        more, ratio = self._by_nodes(candidate, clock)
+        if not more and abs(ratio - 1) < ALIKE:
             return False
-        if not clock.together and (ratio is None or ratio < 1 + MARGIN):
+        if not clock.together and ratio < 1 + MARGIN:
             first, _ = self._compared(candidate, GLANCING, loads=1)
             if not first.open:
                 return False
         second, _ = self._compared(candidate, 2 * GLANCING, loads=2)
         return second.faster or second.promising or second.least.ratio >= 1 + MARGIN / 2
 
-    def _by_nodes(self, candidate: Loadable, clock: Clock) -> float | None:
-        """How many times as fast the candidate is by sums over nodes; None where that is not known, or sizes are open."""
+    def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float]:
+        """How many nodes more ONNX Runtime makes of the candidate, and how many times as fast it is by sums over them; both 0
+        where that is not known, or sizes are open.
+        """
 
-        def found() -> list[float] | None:
+        def found() -> list[tuple[int, float]]:
             try:
-                return [clock.sum(model) for model in (self.original, candidate)]
+                return [clock.nodes(model) for model in (self.original, candidate)]
             except (InvalidModelError, ProviderError):
-                return None
+                return [(0, 0.0), (0, 0.0)]
 
         if clock.together or any(sizing.numbers for sizing in self.sizings):
-            return None
+            return 0, 0.0
         record, _ = once(self.cache, ["by nodes", *clock.settings], [self.original, candidate], found)
-        return None if record is None else record[0] / max(record[1], SHORTEST)
+        (before, own), (after, other) = record
+        return after - before, own / max(other, SHORTEST)
 
     def _compared(
         self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False

@@ -197,8 +197,8 @@ def test_where_no_rule_applies_the_original_is_returned(monkeypatch: pytest.Monk
 def test_nodes_that_lowering_writes_are_kept_where_they_measure_faster(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
     use(monkeypatch, SWAP)
     monkeypatch.setattr(FLOW, "written", written)
-    sums = itertools.cycle([1.1, 1.0])
-    monkeypatch.setattr(Clock, "sum", lambda *_: next(sums))
+    nodes = itertools.cycle([(16, 1.1), (15, 1.0)])
+    monkeypatch.setattr(Clock, "nodes", lambda *_: next(nodes))
     compare_as(monkeypatch, lambda _: measured(ratio))
     proto = branches()
     optimized = superopt.optimize(proto, budget=5.0)

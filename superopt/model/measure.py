@@ -25,6 +25,7 @@ from superopt.model.cache import Cache, digest_of
 from superopt.model.compare import Comparison, compare
 from superopt.model.kernel import (
     SMALL,
+    VIEWS,
     Kernel,
     Operand,
     Timing,
@@ -157,13 +158,14 @@ class Clock:
             except ProviderError as error:
                 raise InvalidModelError(str(error)) from error
 
-    def sum(self, model: Loadable) -> float:
-        """The time of all nodes that ONNX Runtime makes of the model, which has no open dimensions.
+    def nodes(self, model: Loadable) -> tuple[int, float]:
+        """How many nodes that compute something ONNX Runtime makes of the model, which has no open dimensions, and their time.
 
         Raises:
             InvalidModelError: as `kernels`, or one of them cannot be run alone.
         """
-        return sum(self.net(self.timing(kernel).seconds) for kernel in self.kernels(model))
+        kernels = [kernel for kernel in self.kernels(model) if kernel.node.op_type not in VIEWS]
+        return len(kernels), sum(self.net(self.timing(kernel).seconds) for kernel in kernels)
 
     def warm(self) -> Clock:
         """The clock for weights that are in the processor's caches."""
