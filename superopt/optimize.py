@@ -168,8 +168,7 @@ def optimize(
             first = first_once(original, loaded, run.device, run.sizings, path)
             run.refused, run.short, run.takes = first.refused, first.short, first.seconds
             if budget is None:
-                wanted = max(A_NODE * count(loaded.model), A_SECOND * first.seconds)
-                run.budget = max(BUDGET[0], min(wanted, BUDGET[1] - FEWER * first.seconds))
+                run.budget = _budget(count(loaded.model), first.seconds)
             if prices is not None:
                 weights = sum(t.nbytes for t in tensors(loaded.model))
                 run.forecaster = ForecastClock(device, prices, resident=weights)
@@ -273,13 +272,12 @@ class _Run:
 
     def improved(self, model: Model, rules: list[Rule], budget: float, judge: Judge, folder: Path) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget, in seconds."""
-        end, times = time.monotonic() + budget, Cache(self.cache)
-        weights = sum(t.nbytes for t in tensors(model))
+        times, weights = Cache(self.cache), sum(t.nbytes for t in tensors(model))
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
         with self.phase("search"):
             search = Search(rules, clock, opset_of(model), self.sizings, budget, library(), contrib=self.contrib)
-            islands = self.charts.of(model).islands()
-            self.islands = len(islands), sum(len(i.nodes) for i in islands)
+            islands = [len(island.nodes) for island in self.charts.of(model).islands()]
+            self.islands = len(islands), sum(islands)
             self.room = room(weights, self.growth)
             how: dict[str, Any] = {"charts": self.charts, "room": self.room, "runs": self.runs, "listener": self.listener}
             how["budget"] = budget if self.contrib else (1 - FORGONE) * budget
@@ -294,7 +292,8 @@ class _Run:
                 self.passes = (*best.passes, written(whole(self.charts.of(best.model), self.runs), rules))
             model = spliced(best.model, self.passes[len(best.passes) :])
         with self.phase("search"):
-            self.forgone = 0.0 if self.contrib else search.forgone(whole(self.charts.of(model), self.runs), end)
+            end = time.monotonic() + (0.0 if self.contrib else FORGONE * budget)
+            self.forgone = search.forgone(whole(self.charts.of(model), self.runs), end)
         times.close()
         return model
 
