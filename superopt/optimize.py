@@ -168,7 +168,8 @@ def optimize(
             first = first_once(original, loaded, run.device, run.sizings, path)
             run.refused, run.short, run.takes = first.refused, first.short, first.seconds
             if budget is None:
-                run.budget = _budget(count(loaded.model), first.seconds)
+                wanted = max(A_NODE * count(loaded.model), A_SECOND * run.takes)
+                run.budget = max(BUDGET[0], min(wanted, BUDGET[1] - FEWER * run.takes))
             if prices is not None:
                 weights = sum(t.nbytes for t in tensors(loaded.model))
                 run.forecaster = ForecastClock(device, prices, resident=weights)
