@@ -46,8 +46,10 @@ _TOGETHER = 0.02
 """Seconds that a segment is timed for as a whole."""
 _TURNS = 12
 """How often it and another take turns, where they are timed beside each other."""
-_COMPARING, _LOADS = 0.3, 2
-"""Seconds that two segments are compared for as wholes, and how often they are loaded for that."""
+_COMPARING, _LOADS = 0.6, 2
+"""Seconds that two segments are compared for as wholes, half as many where sums of kernels tell as well, and how often they are
+loaded for that.
+"""
 _SUMS, _GAINS = 0.03, 0.5
 """The relative error of what sums of kernels say of a gain: this much, or this part of the gain if that is more."""
 _LEAST = 1e-7
@@ -154,7 +156,8 @@ class Clock:
         with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
             models = [with_weights(model, Path(folder)) for model, folder in ((before, one), (after, other))]
             try:
-                return compare(models[0], models[1], self.device, seconds=_COMPARING, cold=self.cold, loads=_LOADS)
+                seconds = _COMPARING if self.together else _COMPARING / 2
+                return compare(models[0], models[1], self.device, seconds=seconds, cold=self.cold, loads=_LOADS)
             except ProviderError as error:
                 raise InvalidModelError(str(error)) from error
 
