@@ -80,7 +80,7 @@ class Judge:
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second
         glance; and at a first one may be, which is left out where sums over nodes say so, or nodes are short. Of as many nodes
-        that take the same it is not.
+        that take the same it is not. Of several sizes, glances are at the first.
 
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
@@ -89,10 +89,10 @@ class Judge:
         if not more and abs(ratio - 1) < ALIKE:
             return False
         if not clock.together and ratio < 1 + MARGIN:
-            first, _ = self._compared(candidate, GLANCING, loads=1)
+            first, _ = self._compared(candidate, GLANCING, loads=1, at=self.sizings[:1])
             if not first.open:
                 return False
-        second, _ = self._compared(candidate, 2 * GLANCING, loads=2)
+        second, _ = self._compared(candidate, 2 * GLANCING, loads=2, at=self.sizings[:1])
         return second.faster or second.promising or second.least.ratio >= 1 + MARGIN / 2
 
     def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float]:
@@ -113,7 +113,7 @@ class Judge:
         return after - before, own / max(other, SHORTEST)
 
     def _compared(
-        self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False
+        self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False, at: Sequence[Sizing] = ()
     ) -> tuple[Compared, float]:
         how: dict[str, Any] = {"cache": self.cache, "seconds": seconds, "seed": self.seed, "loads": loads, "again": again}
-        return compare_once(self.original, candidate, self.device, self.sizings, progress=self.told, **how)
+        return compare_once(self.original, candidate, self.device, at or self.sizings, progress=self.told, **how)
