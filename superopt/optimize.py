@@ -41,7 +41,7 @@ from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
 from superopt.optimized import Optimized, result
 from superopt.partial.library import library
-from superopt.passes import improvements
+from superopt.passes import LEAST, budget_of, improvements
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
 from superopt.rule import Rule
@@ -53,10 +53,6 @@ MOVES = ("rules", "mutants")
 """What a search may do: rewrite by rules, exchange operators for corrected mutants."""
 LEEWAY = 4.0
 """How much further than the tolerance the error of an algorithm, one operator of many, may grow for it to be tried."""
-BUDGET, A_NODE, A_SECOND, FEWER = (12.0, 30.0), 0.1, 200.0, 20.0
-"""Seconds that a search takes at least and at most where it is left to the model, for each of its nodes, and for each second
-that it runs; by how many the most are fewer for each such second, for checks and comparisons come on top.
-"""
 FORGONE = 0.1
 """The share of that time that is left for what fusions would gain that are not allowed."""
 SMALLEST = 0.01
@@ -155,7 +151,7 @@ def optimize(
     path = Path(cache) if cache is not None else default_path()
     prices = target(device_profile, provider) if device_profile is not None else None
     device = Device(provider if prices is None else "cpu", threads)
-    most = BUDGET[0] if budget is None else budget
+    most = LEAST if budget is None else budget
     run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
@@ -168,8 +164,7 @@ def optimize(
             first = first_once(original, loaded, run.device, run.sizings, path)
             run.refused, run.short, run.takes = first.refused, first.short, first.seconds
             if budget is None:
-                wanted = max(A_NODE * count(loaded.model), A_SECOND * run.takes)
-                run.budget = max(BUDGET[0], min(wanted, BUDGET[1] - FEWER * run.takes))
+                run.budget = budget_of(count(loaded.model), run.takes, len(run.sizings))
             if prices is not None:
                 weights = sum(t.nbytes for t in tensors(loaded.model))
                 run.forecaster = ForecastClock(device, prices, resident=weights)

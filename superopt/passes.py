@@ -27,6 +27,16 @@ RULES = {"sweeps": 0.45, "windows": 0.35, "windows between": 0.2}
 FIRST = {MUTANTS: 0.4, **RULES}
 LAST = {**RULES, MUTANTS: 0.15}
 """The passes of each order, and how the time is shared: what one does not take is for those after it."""
+LEAST, MOST = 12.0, 30.0
+"""Seconds that a search takes at least and at most where that is left to the model."""
+
+
+def budget_of(nodes: int, seconds: float, sizes: int) -> float:
+    """The seconds to search a model of so many nodes in, which runs for so many seconds, once at each of the sizes.
+
+    They grow with both. Beyond the least, they are the fewer the longer it runs, for checks and comparisons come on top.
+    """
+    return max(LEAST, min(max(0.1 * nodes, 200 * seconds), MOST - 12 * seconds - 1.5 * (sizes - 1)))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from superopt.model.first import FirstRun
 from superopt.model.measure import Clock
 from superopt.model.session import Device
 from superopt.op import apply
+from superopt.passes import LEAST, MOST, budget_of
 from superopt.report.progress import Progress
 from superopt.rewrite.canonical import canonical
 from superopt.rule import parse_rules
@@ -417,17 +418,15 @@ def test_the_search_makes_the_moves_that_are_chosen(
     assert bool(report.segments) == bool(moves)
 
 
-@pytest.mark.parametrize(("a_node", "budget"), [(0.0, 12.0), (1.5, 24.0), (9.0, 30.0)])
-def test_the_time_that_is_not_given_is_by_the_size_of_the_model(
-    monkeypatch: pytest.MonkeyPatch, a_node: float, budget: float
-) -> None:
+def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
-    monkeypatch.setattr(FLOW, "A_NODE", a_node)
     proto = branches()
-    assert len(proto.graph.node) == 16
-    report = superopt.optimize(proto, moves=()).report
-    assert report.budget == (pytest.approx(budget, abs=1.0) if budget == 30.0 else budget)
-    assert report.budget < 30.0
+    assert superopt.optimize(proto, moves=()).report.budget == budget_of(len(proto.graph.node), 0.0, 1) == LEAST
+    assert budget_of(200, 0.0, 1) == 20.0
+    assert budget_of(10, 0.1, 1) == 20.0
+    assert budget_of(1000, 0.0, 1) == MOST
+    assert MOST > budget_of(1000, 0.2, 1) > budget_of(1000, 0.2, 4) > budget_of(1000, 1.0, 4) > LEAST
+    assert budget_of(1000, 10.0, 1) == LEAST
 
 
 def test_a_move_that_is_none_is_refused() -> None:
