@@ -41,6 +41,10 @@ LARGE = 100
 """Terms beyond which steps are not measured one by one."""
 SHORTEST = 1e-9
 """Seconds that anything takes."""
+CLEAR, LONG = 1.1, 0.05
+"""How many times as fast what takes that many seconds has to be to be believed at once: a second look would take long as well,
+and all that is found is compared in the end.
+"""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
 """What is taken for a device of the provider that was not calibrated."""
 
@@ -349,10 +353,14 @@ class Search:
         return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
     def _holds(self, before: State, found: Found, measured: Measured) -> bool:
-        """Whether a second look leaves, at one of the sizings, a gain that was found by measuring each by itself."""
+        """Whether a second look leaves, at one of the sizings, a gain that was found by measuring each by itself, or none is
+        needed.
+        """
         if not computed(found.outputs):
             return True
         predicted = found.before / max(found.after, SHORTEST)
+        if predicted >= CLEAR and found.before >= LONG:
+            return True
         return any(measured.stands(self._at(before, s), self._at(found.outputs, s), predicted, NOISE) for s in self.sizings)
 
     def _measure(self, measured: Measured, everywhere: Sequence[Sizing], start: State) -> Cost:
