@@ -21,8 +21,8 @@ COMPARING, GLANCING = 7.0, 1.0
 """Seconds that a comparison takes, and a first one of what is likely to make no difference."""
 ALIKE = 0.005
 """Relative differences of sums over nodes that are none."""
-SHORTEST = 1e-9
-"""Seconds that anything takes."""
+SHORTEST, LONG = 1e-9, 0.05
+"""Seconds that anything takes, and from which a run is long: what takes long is looked at once."""
 PATIENCE = 15.0
 """Seconds of checking and comparing after which nothing is looked at once more."""
 
@@ -80,14 +80,17 @@ class Judge:
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second
         glance; and at a first one may be, which is left out where sums over nodes say so, or nodes are short. Of as many nodes
-        that take the same it is not. Of several sizes, glances are at the first.
+        that take the same it is not; where sums promise enough of what takes long, it is. Of several sizes, glances are at the
+        first.
 
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
         """
-        more, ratio = self._by_nodes(candidate, clock)
+        more, ratio, seconds = self._by_nodes(candidate, clock)
         if not more and abs(ratio - 1) < ALIKE:
             return False
+        if ratio >= 1 + MARGIN and seconds >= LONG:
+            return True
         if not clock.together and ratio < 1 + MARGIN:
             first, _ = self._compared(candidate, GLANCING, loads=1, at=self.sizings[:1])
             if not first.open:
@@ -95,9 +98,9 @@ class Judge:
         second, _ = self._compared(candidate, 2 * GLANCING, loads=2, at=self.sizings[:1])
         return second.faster or second.promising or second.least.ratio >= 1 + MARGIN / 2
 
-    def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float]:
-        """How many nodes more ONNX Runtime makes of the candidate, and how many times as fast it is by sums over them; both 0
-        where that is not known, or sizes are open.
+    def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float, float]:
+        """How many nodes more ONNX Runtime makes of the candidate, how many times as fast it is by sums over them, and the
+        original's seconds; all 0 where that is not known, or sizes are open.
         """
 
         def found() -> list[tuple[int, float]]:
@@ -107,10 +110,10 @@ class Judge:
                 return [(0, 0.0), (0, 0.0)]
 
         if clock.together or any(sizing.numbers for sizing in self.sizings):
-            return 0, 0.0
+            return 0, 0.0, 0.0
         record, _ = once(self.cache, ["by nodes", *clock.settings], [self.original, candidate], found)
         (before, own), (after, other) = record
-        return after - before, own / max(other, SHORTEST)
+        return after - before, own / max(other, SHORTEST), own
 
     def _compared(
         self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False, at: Sequence[Sizing] = ()
