@@ -16,13 +16,12 @@ from superopt.model.forecast import ForecastClock, Forecasts, forecast_everywher
 from superopt.model.measure import Clock
 from superopt.model.once import once
 from superopt.model.session import Device, Loadable
+from superopt.segments import LONG, SHORTEST
 
 COMPARING, GLANCING = 7.0, 1.0
 """Seconds that a comparison takes, and a first one of what is likely to make no difference."""
 ALIKE = 0.005
 """Relative differences of sums over nodes that are none."""
-SHORTEST, LONG = 1e-9, 0.05
-"""Seconds that anything takes, and from which a run is long: what takes long is looked at once."""
 PATIENCE = 15.0
 """Seconds of checking and comparing after which nothing is looked at once more."""
 

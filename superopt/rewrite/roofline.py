@@ -11,8 +11,9 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from superopt.graph import Term, subterms
+from superopt.graph import Term
 from superopt.op import operator
+from superopt.rewrite.apply import computed
 from superopt.rows import unflattened
 from superopt.work import work
 
@@ -45,7 +46,7 @@ def seconds(state: tuple[Term, ...], machine: Machine) -> float:
     together is started once: a bias and an activation with the product before them, all parts of an operand, a concatenation
     of concatenations, a lookup and the shape of its positions; the constants of one sum or product.
     """
-    live = [t for t in subterms(*state, constants=False) if not t.is_variable]
+    live = computed(state)
     return sum(_term(t, machine) for t in live) - _together(live, state) * machine.launch
 
 
