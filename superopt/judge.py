@@ -108,7 +108,7 @@ class Judge:
             except (InvalidModelError, ProviderError):
                 return [(0, 0.0), (0, 0.0)]
 
-        if clock.together or any(sizing.numbers for sizing in self.sizings):
+        if any(sizing.numbers for sizing in self.sizings):
             return 0, 0.0, 0.0
         record, _ = once(self.cache, ["by nodes", *clock.settings], [self.original, candidate], found)
         (before, own), (after, other) = record
