@@ -244,7 +244,8 @@ class Bound:
                 self._binding.bind_ortvalue_output(name, value)
 
     def _placed(self, array: Array) -> Any:
-        return value_of(array, self._device.memory, runtime())
+        with _failing():
+            return value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs of a run outside the capture: a CUDA graph needs its buffers before its first run."""
@@ -259,8 +260,13 @@ class Bound:
             self._session.run_with_iobinding(self._binding)
 
     def outputs(self) -> list[Array]:
-        """The values that the last run left in the outputs."""
-        return [array_of(value) for value in self._binding.get_outputs()]
+        """The values that the last run left in the outputs.
+
+        Raises:
+            InvalidModelError: one of them is no tensor.
+        """
+        with _failing():
+            return [array_of(value) for value in self._binding.get_outputs()]
 
     def seconds(self, runs: int) -> float:
         """The mean time of `runs` runs, each finished on the device before the next begins.
