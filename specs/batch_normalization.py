@@ -26,20 +26,20 @@ def lift(node: Node) -> Term | None:
 
 
 def bias_axis(host: Term) -> int | None:
-    channels = 1 - host.rank
-    return channels if host.op == "mul" and len(host.args) == 2 and _factor(host) is not None else None
+    return 1 - host.rank if host.op == "mul" and _scaled(host) is not None else None
 
 
 def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
-    factor = _factor(host)
-    assert factor is not None
-    (x,) = (a for a in host.args if a is not factor)
-    s = factor.args[0]
+    scaled = _scaled(host)
+    assert scaled is not None
+    x, s = scaled
     return emit("BatchNormalization", x, s, bias, apply("zeros", shape=s.shape), apply("ones", shape=s.shape), epsilon=0.0)
 
 
-def _factor(product: Term) -> Term | None:
-    """The operand that multiplies each channel by a constant of its own, where the other is no constant."""
-    x, y = sorted(product.args, key=lambda a: a.constant)
-    by_channel = y.op == "expand" and y.integers("axes") == (1 - product.rank,)
-    return y if y.constant and not x.constant and by_channel else None
+def _scaled(product: Term) -> tuple[Term, Term] | None:
+    """What is no constant of a product of one such operand and constants for each channel, and these multiplied."""
+    others = [a for a in product.args if not (a.constant and a.op == "expand" and a.integers("axes") == (1 - product.rank,))]
+    rows = [a.args[0] for a in product.args if a not in others]
+    if len(others) != 1 or others[0].constant or not rows:
+        return None
+    return others[0], rows[0] if len(rows) == 1 else apply("mul", *rows)

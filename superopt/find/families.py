@@ -8,6 +8,7 @@ from superopt.find import batches, convolution, gates, heads, images, lone, look
 from superopt.find.universe import Universe
 
 UNIVERSES: tuple[Universe, ...] = (
+    matrix.AFFINE,
     matrix.ELEMENTWISE,
     matrix.SPLIT,
     matrix.HALVES,

@@ -11,6 +11,20 @@ SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 X, Y, Z = (variable(name, (N, K)) for name in "xyz")
 
+AFFINE = Universe(
+    family="matrix",
+    name="affine maps",
+    variables=((X,), (variable("b", (N, K)),), (variable("w", (N, K)),)),
+    constants=(),
+    templates=(
+        Template("add", 2, takes=(("x", "b", "mul"),) * 2),
+        Template("sub", 2, takes=(("x", "b", "mul"),) * 2),
+        Template("mul", 2, takes=(("x", "b", "w", "add", "sub"),) * 2),
+    ),
+    ranges={"n": SMALL, "k": SMALL},
+    limit=3,
+)
+
 ELEMENTWISE = Universe(
     family="matrix",
     name="elementwise",

@@ -24,7 +24,7 @@ def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
         shared = meetings[universe.name] & set[tuple[str, str]]().union(*(meetings[name] for name in before))
         left, chosen = set(shared), dict[str, None]()
         while len(left) > (1 - COVERED) * len(shared):
-            best = max(before, key=lambda name: len(meetings[name] & left))
+            best = max(before, key=lambda name: (len(meetings[name] & left), len(meetings[name])))
             left -= meetings[best]
             chosen.update(dict.fromkeys((*found[best], best)))
         found[universe.name] = tuple(name for name in before if name in chosen)

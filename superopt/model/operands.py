@@ -11,14 +11,21 @@ import numpy.typing as npt
 
 from superopt.errors import ShapeError
 from superopt.graph import Term
+from superopt.model.units import is_elementwise
 from superopt.op import apply, operator
 
 
 def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
-    """What to combine for a term: of a sum or product, parts that are wanted anyway, the longest first, then what is left."""
-    if not operator(term.op).commutative or len(term.args) == 2:
+    """What to combine for a term: of a sum or product, parts that are wanted anyway, the longest first, then what is left.
+
+    Constants of a sum or product that are the same along axes stand under an `expand`, so that they are stored once.
+    """
+    if not operator(term.op).commutative:
         return term.args
-    left = Counter(term.args)
+    operands = tuple(narrow(a) if a.constant else a for a in term.args)
+    if len(operands) == 2:
+        return operands
+    left = Counter(operands)
     chosen: list[Term] = []
     for part in sorted((p for p in live if p.op == term.op and p is not term), key=lambda p: -len(p.args)):
         if not Counter(part.args) - left:
@@ -37,6 +44,18 @@ def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
         inner = apply(op, *(x.args[0] for x in constants))
         return [*others, apply("expand", inner, **dict(constants[0].attributes))]
     return [*others, apply(op, *constants)]
+
+
+def narrow(constant: Term) -> Term:
+    """The constant as an `expand` of what is computed of less, where it is computed element by element of constants that are."""
+    if not constant.args or constant.op == "expand" or not is_elementwise(constant):
+        return constant
+    below = [narrow(a) for a in constant.args]
+    alike = all(x.op == "expand" and x.attributes == below[0].attributes for x in below)
+    if not alike:
+        return constant
+    inner = apply(constant.op, *(x.args[0] for x in below), **dict(constant.attributes))
+    return apply("expand", inner, **dict(below[0].attributes))
 
 
 def everywhere(x: Term) -> Term | None:
