@@ -306,6 +306,23 @@ def test_integer_outputs_must_be_the_same() -> None:
         check(best("ArgMax"), best("ArgMin"), CPU)
 
 
+def test_what_elements_that_are_off_may_be_is_no_allowance_for_floats() -> None:
+    """A float output that is as far off as it may be on one input alone is too far off on all together, beside a label too."""
+    w = weight(4, 64)
+
+    def labelled(scale: float) -> ModelProto:
+        nodes = [
+            helper.make_node("Gemm", ["x", "w"], ["g"]),
+            helper.make_node("Mul", ["g", "s"], ["y"]),
+            helper.make_node("ArgMax", ["x"], ["label"], axis=1),
+        ]
+        return model(nodes, {"x": (4, 4)}, ["y", "label"], {"w": w, "s": np.array(scale, np.float32)})
+
+    check(labelled(1.0), labelled(1.0), CPU)
+    with pytest.raises(CheckFailedError, match="on all inputs together"):
+        check(labelled(1.0), labelled(1.0 + 40 * 2.0**-23), CPU)
+
+
 def test_open_extents_are_given_or_one() -> None:
     port = Port("x", np.dtype(np.float32), ("batch", 3))
     assert random_inputs([port])["x"].shape == (1, 3)

@@ -358,6 +358,23 @@ def test_scale_and_shift_per_channel_are_one_node() -> None:
     assert dict(lowered.nodes[0].attributes)["epsilon"] == 0
 
 
+def test_several_scales_and_a_computed_shift_per_channel_are_one_node_with_rows_for_weights() -> None:
+    x = variable("x", (1, 4, 6, 6))
+    s, r, t = (_bias(x, name) for name in "srt")
+    normalized = apply("add", apply("mul", s, x, r), apply("mul", r, apply("sub", t, s)))
+    lowered = lower({"y": normalized}, 17, constant=_zeros)
+    assert _op_types(lowered) == ["BatchNormalization"]
+    assert {a.shape for a in lowered.initializers.values()} == {(4,)}
+
+
+def test_a_product_with_what_is_no_constant_of_a_channel_is_no_normalization() -> None:
+    x = variable("x", (1, 4, 6, 6))
+    whole = variable("w", x.shape, constant=True)
+    for factors in ((x, whole), (x, x, _bias(x, "s")), (_bias(x, "s"), _bias(x, "r"), whole)):
+        shifted = apply("add", apply("mul", *factors), _bias(x, "t"), x)
+        assert "BatchNormalization" not in _op_types(lower({"y": shifted}, 17, constant=_zeros))
+
+
 def test_a_row_goes_into_gemm_at_rank_2_only() -> None:
     b = variable("b", (5,), constant=True)
     for shape, expected in (((3, 4), ["Gemm"]), ((2, 3, 4), ["MatMul", "Add"])):
