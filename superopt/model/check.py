@@ -186,7 +186,7 @@ class _Run:
 def _worst(
     runs: Sequence[_Run], interface: tuple[Sequence[Port], Sequence[str]], candidate: Session, factor: float
 ) -> tuple[float, float]:
-    """The largest errors of the original and of the candidate, which runs on the same inputs. Floats are held against floats, for
+    """The largest errors of the original and of the candidate, which runs on the same inputs. Floats are held against floats:
     what is counted in elements that are off has a coarser least.
 
     Raises:

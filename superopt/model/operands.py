@@ -47,7 +47,7 @@ def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
 
 
 def narrow(constant: Term) -> Term:
-    """The constant as an `expand` of what is computed of less, where it is computed element by element of constants that are."""
+    """The constant as an `expand` of what is computed of less, where it is computed elementwise of constants that are."""
     if not constant.args or constant.op == "expand" or not is_elementwise(constant):
         return constant
     below = [narrow(a) for a in constant.args]
