@@ -241,6 +241,14 @@ def test_an_initializer_that_an_input_overrides_is_no_constant() -> None:
     assert not any(t.constant for t in subterms(term))
 
 
+@pytest.mark.parametrize(("bias", "known"), [(np.zeros(3), True), (np.ones(3), False), (np.array([0.0, 1.0, 0.0]), False)])
+def test_a_weight_of_zeros_is_known_to_be(bias: Array, known: bool) -> None:
+    operands = (_floats(2, 3), bias.astype(np.float32))
+    term = OneNode("Add", operands, opset=17, constants=(1,), outputs=1).lifted()
+    assert term is not None
+    assert any(t.op == "zeros" for t in subterms(*term)) == known
+
+
 # ---------------------------------------------------------------- there and back
 
 

@@ -189,7 +189,9 @@ class _Node:
     def uniform(self, position: int) -> float | None:
         value = self.node.inputs[position] if position < len(self.node.inputs) else None
         array = None if value is None else constant_array(value)
-        return float(array.flat[0]) if array is not None and array.size and (array == array.flat[0]).all() else None
+        if array is None or not array.size or array.flat[0] != array.flat[-1]:
+            return None
+        return float(array.flat[0]) if (array == array.flat[0]).all() else None
 
     def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         value = self.node.inputs[position]
@@ -213,8 +215,8 @@ class _Node:
         return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
 
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
-        """A constant of one element as that number at every position."""
-        number = self.scalar(position)
+        """A constant of one element, or of zeros alone, as that number at every position."""
+        number = 0.0 if self.uniform(position) == 0 else self.scalar(position)
         if number is None or not isfinite(number) or number == 0:
             return apply("zeros", shape=shape) if number == 0 else None
         ones = apply("ones", shape=shape)
