@@ -183,16 +183,19 @@ class Chart:
 
 
 class Charts:
-    """Charts of models that stay as they are; that of the last one is kept."""
+    """Charts of models that stay as they are; those of the first and of the last one are kept."""
 
     def __init__(self) -> None:
-        self._last: tuple[Model, Chart] | None = None
+        self._kept: list[tuple[Model, Chart]] = []
 
     def of(self, model: Model) -> Chart:
         """The model's chart."""
-        if self._last is None or self._last[0] is not model:
-            self._last = model, Chart(model)
-        return self._last[1]
+        for known, chart in self._kept:
+            if known is model:
+                return chart
+        made = Chart(model)
+        self._kept = [*self._kept[:1], (model, made)]
+        return made
 
 
 def _moves_integers(node: ir.Node) -> bool:
