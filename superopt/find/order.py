@@ -15,7 +15,7 @@ def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
     """The names of the universes that each one builds on, in the order given: those before it that meet most of what it meets.
 
     Two operators of one universe meet in its terms. Of the pairs that meet in any universe before it, a universe waits for as
-    few universes as meet `COVERED` of them, and for what those wait for.
+    few universes as meet `COVERED` of them, those of more pairs first where they meet as many, and for what those wait for.
     """
     found: dict[str, tuple[str, ...]] = {}
     meetings = {u.name: _meetings(u) for u in universes}

@@ -35,15 +35,10 @@ def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
-    """The operands with those that are constant combined, at the end: under one `expand` where all have the same."""
+    """The operands with those that are constant combined, at the end, and `narrow`."""
     given = list(operands)
     others, constants = [x for x in given if not x.constant], [x for x in given if x.constant]
-    if len(constants) < 2:
-        return [*others, *constants]
-    if all(x.op == "expand" and x.attributes == constants[0].attributes for x in constants):
-        inner = apply(op, *(x.args[0] for x in constants))
-        return [*others, apply("expand", inner, **dict(constants[0].attributes))]
-    return [*others, apply(op, *constants)]
+    return [*others, narrow(apply(op, *constants))] if len(constants) > 1 else [*others, *constants]
 
 
 def narrow(constant: Term) -> Term:
