@@ -55,7 +55,7 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
     command.add_argument("--provider", default="cpu", help=f"where it will run: {WHERE}")
     command.add_argument(
-        "--budget", type=seconds, metavar="TIME", help="time for the search: 90, 60s, 2m (12s to 30s, by size and speed)"
+        "--budget", type=seconds, metavar="TIME", help="time for the search: 90, 60s, 2m (10s to 30s, by size and speed)"
     )
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")

@@ -79,8 +79,8 @@ class Judge:
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second
         glance; and at a first one may be, which is left out where sums over nodes say so, or nodes are short. Of as many nodes
-        that take the same it is not; where sums promise enough of what takes long, it is. Of several sizes, glances are at the
-        first.
+        that take the same it is not. Of what takes long, a glance says little, and sums over nodes say whether it is. Of
+        several sizes, glances are at the first.
 
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
@@ -88,8 +88,8 @@ class Judge:
         more, ratio, seconds = self._by_nodes(candidate, clock)
         if not more and abs(ratio - 1) < ALIKE:
             return False
-        if ratio >= 1 + MARGIN and seconds >= LONG:
-            return True
+        if seconds >= LONG:
+            return ratio >= 1
         if not clock.together and ratio < 1 + MARGIN:
             first, _ = self._compared(candidate, GLANCING, loads=1, at=self.sizings[:1])
             if not first.open:

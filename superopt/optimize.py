@@ -112,7 +112,7 @@ def optimize(
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
     given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `budget` the
-    seconds that the search may take (checking and comparing come on top; by default 12, and up to 30 for a model of several
+    seconds that the search may take (checking and comparing come on top; by default 10, and up to 30 for a model of several
     hundred nodes or one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times,
     in the user's cache folder by default. With `tune`, sessions of the model are first measured with other settings than the
     defaults (`model.tuning`), and the model is optimized for the best; with `ort_config` too, what of these ONNX Runtime can

@@ -27,7 +27,7 @@ RULES = {"sweeps": 0.45, "windows": 0.35, "windows between": 0.2}
 FIRST = {MUTANTS: 0.4, **RULES}
 LAST = {**RULES, MUTANTS: 0.15}
 """The passes of each order, and how the time is shared: what one does not take is for those after it."""
-LEAST, MOST = 12.0, 30.0
+LEAST, MOST = 10.0, 30.0
 """Seconds that a search takes at least and at most where that is left to the model."""
 
 
@@ -36,7 +36,7 @@ def budget_of(nodes: int, seconds: float, sizes: int) -> float:
 
     They grow with both. Beyond the least, they are the fewer the longer it runs, for checks and comparisons come on top.
     """
-    return max(LEAST, min(max(0.1 * nodes, 200 * seconds), MOST - 6 * seconds - 3 * (sizes - 1)))
+    return max(LEAST, min(max(0.1 * nodes, 200 * seconds), MOST - 20 * seconds - 3 * (sizes - 1)))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -406,6 +407,17 @@ def test_constants_of_a_sum_are_combined_first() -> None:
     lowered = lower({"y": total}, 17, constant=_zeros)
     assert _op_types(lowered) == ["Add"]
     assert [a.shape for a in lowered.initializers.values()] == [(4, 1, 1)]
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+def test_an_operand_and_its_function_are_multiplied_first(order: tuple[int, ...]) -> None:
+    x, y = variable("x", (2, 2)), variable("y", (2, 2))
+    operands = x, apply("sigmoid", x), y
+    product = apply("mul", *(operands[i] for i in order), variable("w", (2, 2), constant=True))
+    first, *others = (node for node in lower({"product": product}, 17).nodes if node.op_type == "Mul")
+    assert len(others) == 2
+    assert "x" in first.inputs
+    assert not {"y", "w"} & {*first.inputs}
 
 
 def test_slices_that_tile_an_axis_are_one_split() -> None:

@@ -20,7 +20,7 @@ from benchmarks.peers.contenders import PEERS, optimized, row
 from benchmarks.peers.summary import CONTENDERS, entries, mean, of
 from benchmarks.peers.tables import measurements, ratios
 from superopt.errors import InvalidModelError, SuperoptError
-from superopt.model.compare import Timed, compare_all, in_turns, loading
+from superopt.model.compare import DECIDED, TOLD, Timed, Until, compare_all, in_turns, loading
 from superopt.model.session import Device
 from tests.test_house import script
 from tests.test_measure import product
@@ -65,15 +65,23 @@ def test_every_round_visits_everyone_and_begins_with_another_one() -> None:
 
 
 def test_rounds_go_on_until_every_verdict_is_clear() -> None:
-    def rounds(*times: float) -> int:
-        @contextmanager
-        def opened(_: int) -> Iterator[Sequence[Sequence[Timed]]]:
-            yield [[Steady("", time, []) for time in (4e-3, *times, 4e-3)]]
+    assert _rounds(2e-3) == _rounds(2e-3, 8e-3) == 48
+    assert _rounds(2e-3, 4e-3) > 48
 
-        return in_turns(opened, seconds=1.0)[0][0].rounds
 
-    assert rounds(2e-3) == rounds(2e-3, 8e-3) == 48
-    assert rounds(2e-3, 4e-3) > 48
+def test_what_is_obvious_takes_few_rounds() -> None:
+    assert _rounds(2e-3, until=DECIDED) == _rounds(2e-3, 8e-3, until=DECIDED) == 6
+    assert _rounds(3.8e-3, until=DECIDED) == 24
+
+
+def _rounds(*times: float, until: Until = TOLD) -> int:
+    """In how many rounds models that take so long are compared with one that takes 4 ms."""
+
+    @contextmanager
+    def opened(_: int) -> Iterator[Sequence[Sequence[Timed]]]:
+        yield [[Steady("", time, []) for time in (4e-3, *times, 4e-3)]]
+
+    return in_turns(opened, seconds=1.0, until=until)[0][0].rounds
 
 
 def test_models_are_loaded_anew_while_a_verdict_is_not_clear() -> None:

@@ -30,8 +30,14 @@ _BLOCKS = 4
 """How many rounds there are at least where one model is loaded at a time."""
 _BLOCK = 0.5
 """Seconds that a model runs for each time it is loaded there, at least."""
-_CLEAR, _SURE = 0.03, 0.01
-"""How narrow the bounds of a ratio are that is told, and how far it is beyond what makes a verdict when that is sure."""
+_CLEAR, _SURE, _OBVIOUS = 0.03, 0.01, 0.1
+"""How narrow the bounds of a ratio are that is told, how far it is beyond what makes a verdict when that is sure, and how far
+all of few rounds are when it is obvious.
+"""
+_FEW, _LEAST, _LEAST_LONG = 3, 3, 4
+"""Rounds that make something obvious, and how many there are of each load at least: of short runs, and of those that make a
+visit.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,18 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Until:
-    """When no further round is needed: after so many of a load of the models, if the comparison that they make is `clear`."""
+    """When no further round is needed: after so many of a load of the models, if the comparison that they make is `clear`; or
+    after `_FEW`, if it is `obvious`.
+    """
 
     rounds: int
     clear: Callable[[Comparison], bool]
+    obvious: Callable[[Comparison], bool] = lambda _: False
 
     def reached(self, rounds: Sequence[Times]) -> bool:
         """Whether these rounds are enough, for every candidate."""
-        return len(rounds) >= self.rounds and all(map(self.clear, _summaries(rounds)))
+        enough = self.clear if len(rounds) >= self.rounds else self.obvious
+        return len(rounds) >= _FEW and all(map(enough, _summaries(rounds)))
 
 
 def _is_told(found: Comparison) -> bool:
@@ -84,9 +94,13 @@ def _is_decided(found: Comparison) -> bool:
     return gains or found.high < 1 + MARGIN
 
 
+def _is_obvious(found: Comparison) -> bool:
+    return found.low > 1 + found.noise + _OBVIOUS or found.high < 1 - _OBVIOUS
+
+
 TOLD = Until(24, _is_told)
 """The ratio is told well."""
-DECIDED = Until(12, _is_decided)
+DECIDED = Until(12, _is_decided, _is_obvious)
 """Whether the candidate is faster is as good as decided."""
 
 
@@ -248,12 +262,9 @@ def in_turns(
     rounds: list[list[Times]] = []
     began, spent, clear = time.monotonic(), 0.0, 0
     for load in range(loads):
-        if load < _LEAST_LOADS:
-            enough = spent > seconds
-        else:
-            together = load > _LEAST_LOADS and all(map(until.reached, rounds))
-            enough = together or clear >= _LEAST_LOADS or time.monotonic() - began > seconds
-        if enough:
+        together = load > _LEAST_LOADS and all(map(until.reached, rounds))
+        passed = spent if load < _LEAST_LOADS else time.monotonic() - began
+        if passed > seconds or together or clear >= _LEAST_LOADS:
             break
         with opened(load) as ready:
             start = time.monotonic()
@@ -310,11 +321,11 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
 
 
 def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Callable[[], None]) -> list[Times]:
-    """At least three rounds, two of runs that take long, until the deadline or what is to be reached."""
+    """Rounds until what is to be reached is, or the deadline, but for the least number of them."""
     runs = [_runs_for_visit(t) for t in timed]
-    least = 2 if all(samples == 1 for samples, _ in runs) else 3
+    least = _LEAST_LONG if all(samples == 1 for samples, _ in runs) else _LEAST
     done: list[Times] = []
-    while len(done) < least or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS and not until.reached(done)):
+    while not until.reached(done) and (len(done) < least or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS)):
         times = [0.0] * len(timed)
         for turn in range(len(timed)):
             which = (turn + len(done)) % len(timed)

@@ -79,7 +79,7 @@ def leaf_of(value: ir.Value) -> Term | None:
     shape, condition, position = value.shape, value.dtype == ir.DataType.BOOL, BITS.get(value.dtype, 0)
     if value.name is None or shape is None or not (condition or position or value.dtype in FLOATS):
         return None
-    if position and _constant(value) is not None:
+    if position and constant_tensor(value) is not None:
         return None
     extents = tuple(d for d in shape if isinstance(d, int) and d > 0)
     if len(extents) != len(shape):
@@ -88,21 +88,26 @@ def leaf_of(value: ir.Value) -> Term | None:
 
 
 def constant_array(value: ir.Value) -> Array | None:
-    """The array of an initializer that no input can override, of a Constant node, or of what is known beforehand (see
-    `model.propagate`); None for any other value.
-    """
-    tensor = _constant(value)
+    """The array of the `constant_tensor`, if there is one."""
+    tensor = constant_tensor(value)
     return None if tensor is None else tensor.numpy()
 
 
-def _constant(value: ir.Value) -> ir.TensorProtocol | None:
-    return None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """An initializer that no input can override, the tensor of a Constant node, which is looked up once, or what is known
+    beforehand (see `model.propagate`); None for any other value.
+    """
+    if value.is_graph_input():
+        return None
+    if value.const_value is None:
+        value.const_value = ir.convenience.get_const_tensor(value)
+    return value.const_value
 
 
 def _is_stored(value: ir.Value) -> bool:
     """Whether the model holds the value: it is no result, but of a Constant node."""
     producer = value.producer()
-    return _constant(value) is not None and (producer is None or producer.op_type == "Constant")
+    return constant_tensor(value) is not None and (producer is None or producer.op_type == "Constant")
 
 
 def _bindings(name: str) -> list[Operator]:
@@ -183,7 +188,7 @@ class _Node:
 
     def scalar(self, position: int) -> float | None:
         value = self.node.inputs[position]
-        tensor = None if value is None else _constant(value)
+        tensor = None if value is None else constant_tensor(value)
         return float(tensor.numpy().item()) if tensor is not None and tensor.size == 1 else None
 
     def uniform(self, position: int) -> float | None:

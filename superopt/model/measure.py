@@ -129,28 +129,26 @@ class Clock:
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
         """Whether the second model is to be believed the faster one, by more than a share of `least`, after both were timed as
-        wholes, in turns, where `predicted` is how many times as fast it is by `seconds`. Sums over nodes do not see what lies
-        between these, and a whole is faster in one session than in the next: each counts by the inverse of its variance. Where
-        wholes are what is measured, it must be faster beyond the noise. Weights are in no cache if the model's do not fit.
+        wholes, in turns, where `predicted` is how many times as fast it is by `seconds`. Where wholes are what is measured, it
+        must be faster beyond the noise. Weights are in no cache if the model's do not fit.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run one of them.
         """
         found = self._compared(before, after)
-        if self.together:
-            return found.low > 1 + found.noise
-        gain = math.log(predicted)
-        sums = max(_SUMS, _GAINS * abs(gain)) ** -2
-        wholes = max(_LEAST, math.log(found.high / found.low) / 4) ** -2
-        return (sums * gain + wholes * math.log(found.ratio)) / (sums + wholes) > math.log1p(least)
+        return found.low > 1 + found.noise if self.together else _believed(predicted, found) > 1 + least
 
     def ratio(self, before: ModelProto, after: ModelProto) -> float:
-        """How many times as fast the second model is, both timed as `stands` does.
+        """How many times as fast the second model is, by `seconds` and by wholes timed as `stands` does.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run one of them.
         """
-        return self._compared(before, after).ratio
+        found = self._compared(before, after)
+        return found.ratio if self.together else _believed(self._predicted(before, after), found)
+
+    def _predicted(self, before: ModelProto, after: ModelProto) -> float:
+        return max(self.seconds(before), _LEAST) / max(self.seconds(after), _LEAST)
 
     def _compared(self, before: ModelProto, after: ModelProto) -> Comparison:
         with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
@@ -273,6 +271,16 @@ class Clock:
             source = with_weights(model, Path(folder)) if isinstance(model, ModelProto) else model
             Session(source, self.device, anywhere=True, portable=self.portable, saved=path, sizes=sizes)
             return onnx.load(path, load_external_data=False)
+
+
+def _believed(predicted: float, found: Comparison) -> float:
+    """How many times as fast a model is, of which sums over nodes predicted that and the whole was found to be so. Sums do not
+    see what lies between nodes, and a whole is faster in one session than in the next: the logarithm of each counts by the
+    inverse of its variance.
+    """
+    sums = max(_SUMS, _GAINS * abs(math.log(predicted))) ** -2
+    wholes = max(_LEAST, math.log(found.high / found.low) / 4) ** -2
+    return math.exp((sums * math.log(predicted) + wholes * math.log(found.ratio)) / (sums + wholes))
 
 
 def _ratio(one: Bound, other: Bound) -> float:

@@ -16,7 +16,8 @@ from superopt.op import apply, operator
 
 
 def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
-    """What to combine for a term: of a sum or product, parts that are wanted anyway, the longest first, then what is left.
+    """What to combine for a term: of a sum or product, an operand and its function, then parts that are wanted anyway, the
+    longest first, then what is left.
 
     Constants of a sum or product that are the same along axes stand under an `expand`, so that they are stored once.
     """
@@ -25,13 +26,31 @@ def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
     operands = tuple(narrow(a) if a.constant else a for a in term.args)
     if len(operands) == 2:
         return operands
-    left = Counter(operands)
+    together = with_function(operands)
+    left = Counter(operands) - Counter(together)
     chosen: list[Term] = []
     for part in sorted((p for p in live if p.op == term.op and p is not term), key=lambda p: -len(p.args)):
         if not Counter(part.args) - left:
             left -= Counter(part.args)
             chosen.append(part)
-    return (*chosen, *left.elements())
+    return (*together, *chosen, *left.elements())
+
+
+def with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
+    """One of the operands and another that is computed elementwise of it alone, where there are such: x and sigmoid(x) of a
+    product with more operands are what runtimes have kernels for, next to each other.
+    """
+    for image in (x for x in operands if not x.constant):
+        below, stack = set[Term](), [a for a in image.args if is_elementwise(image)]
+        while stack:
+            term = stack.pop()
+            if term in operands or not (term.constant or is_elementwise(term)):
+                below.add(term)
+            else:
+                stack += term.args
+        if len(below) == 1 and (argument := below.pop()) in operands:
+            return argument, image
+    return ()
 
 
 def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_node_outputs
 from onnx_ir.passes.common import ShapeInferencePass
 
-from superopt.model.lift import is_standard, leaf_of, lift_node
+from superopt.model.lift import constant_tensor, is_standard, leaf_of, lift_node
 
 Array = npt.NDArray[Any]
 SMALL = 256
@@ -103,7 +103,7 @@ def _value(node: ir.Node, opset: int) -> Array | None:
     for value in node.inputs:
         if value is None:
             continue
-        tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+        tensor = constant_tensor(value)
         if tensor is None or tensor.size > SMALL or value.name is None:
             return None
         feeds[value.name] = tensor.numpy()
@@ -125,7 +125,7 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
     if not unknown or node.domain not in ("", "ai.onnx") or not all(v.name and v.dtype and _is_fixed(v) for v in given):
         return
     types = {v.name or "": _type(v) for v in given}
-    tensors = {v.name or "": None if v.is_graph_input() else ir.convenience.get_const_tensor(v) for v in given}
+    tensors = {v.name or "": constant_tensor(v) for v in given}
     data = {name: ir.to_proto(t) for name, t in tensors.items() if t is not None and t.size <= SMALL}
     try:
         schema = onnx.defs.get_schema(node.op_type, opset)

@@ -28,8 +28,8 @@ PRIMES = (5, 7, 11, 13, 17, 19)
 def with_fusions(found: Found, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> Found:
     """What was found, with the fusions that are fastest there, if any is faster.
 
-    `faster` says how many times as fast the second state is as the first, both timed as wholes: where many kernels become one,
-    the sum of what kernels take by themselves does not tell.
+    `faster` says how many times as fast the second state is as the first, for which both are timed as wholes too: where many
+    kernels become one, the sum of what kernels take by themselves does not tell enough.
     """
     best, most = found, 1 + NOISE
     for state, steps in fused(found.outputs, fusions):
