@@ -9,14 +9,14 @@ from typing import Any
 
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.model.check import Check
-from superopt.model.compare import LOADS, MARGIN
+from superopt.model.compare import LOADS, LONG, MARGIN
 from superopt.model.dimensions import Sizing
 from superopt.model.everywhere import Compared, check_once, compare_once
 from superopt.model.forecast import ForecastClock, Forecasts, forecast_everywhere
 from superopt.model.measure import Clock
 from superopt.model.once import once
 from superopt.model.session import Device, Loadable
-from superopt.segments import LONG, SHORTEST
+from superopt.segments import SHORTEST
 
 COMPARING, GLANCING = 7.0, 1.0
 """Seconds that a comparison takes, and a first one of what is likely to make no difference."""

@@ -15,6 +15,7 @@ from superopt.errors import InvalidModelError, ShapeError
 from superopt.graph import subterms
 from superopt.model.bodies import Scope
 from superopt.model.cache import Cache, Json, digest_of
+from superopt.model.compare import LONG
 from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
 from superopt.model.islands import Chart, Island
@@ -41,10 +42,8 @@ LARGE = 100
 """Terms beyond which steps are not measured one by one."""
 SHORTEST = 1e-9
 """Seconds that anything takes."""
-CLEAR, LONG = 1.1, 0.05
-"""How many times as fast what takes that many seconds has to be to be believed at once: a second look would take long as well,
-and all that is found is compared in the end.
-"""
+CLEAR = 1.1
+"""How many times as fast what takes `LONG` has to be to be believed at once: all that is found is compared in the end."""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
 """What is taken for a device of the provider that was not calibrated."""
 

@@ -23,7 +23,7 @@ MARGIN = 0.02
 LOADS, _LEAST_LOADS = 6, 2
 """How often the models of a comparison are loaded, at most and at least."""
 _VISIT = 0.008
-_LONG = 0.05
+LONG = 0.05
 """Seconds from which one run makes a visit: what it finds in the caches matters little to it."""
 _MOST_ROUNDS = 400
 _BLOCKS = 4
@@ -339,7 +339,7 @@ def _runs_for_visit(timed: Timed) -> tuple[int, int]:
     """How many samples a visit takes, and how many runs make a sample, so that a visit lasts about 8 ms or one run."""
     start = time.monotonic()
     timed.run()
-    if time.monotonic() - start > _LONG:
+    if time.monotonic() - start > LONG:
         return 1, 1
     start = time.monotonic()
     once = min(timed.seconds(1) for _ in range(3))
