@@ -425,7 +425,7 @@ def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pyt
     assert budget_of(200, 0.0, 1) == 20.0
     assert budget_of(10, 0.1, 1) == 20.0
     assert budget_of(1000, 0.0, 1) == MOST
-    assert MOST > budget_of(1000, 0.2, 1) > budget_of(1000, 0.2, 4) > budget_of(1000, 0.4, 4) > LEAST
+    assert MOST > budget_of(1000, 0.2, 1) > budget_of(1000, 0.2, 4) > budget_of(1000, 0.3, 4) > LEAST
     assert budget_of(1000, 10.0, 1) == LEAST
 
 
