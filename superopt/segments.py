@@ -194,7 +194,8 @@ class Search:
     ) -> Iterator[Gain]:
         """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper.
 
-        No search of one chooses algorithms that make weights larger by more than `room`, in bytes.
+        No search of one chooses algorithms that make weights larger by more than `room`, in bytes, or by so much that weights
+        which fit in the last-level cache do so no longer: all others would take longer than is measured.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -209,7 +210,7 @@ class Search:
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
             finding = self._with_mutants(island) if find is search_mutants else find
             finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
-            limits = Limits(growth=room / island.dtype.itemsize)
+            limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
             known, late = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
             for state, found in search_all(
                 runs,

@@ -267,6 +267,19 @@ def test_an_algorithm_is_taken_in_as_many_places_as_weights_may_grow_for(
     assert report.accepted == (places > 0)
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("cache", "places"), [(0.9, 2), (1.1, 0), (2.6, 1), (4.1, 2)])
+def test_weights_that_fit_into_the_last_level_cache_still_do_with_algorithms(
+    cache: float, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto = convolutions()
+    weights = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
+    monkeypatch.setattr("superopt.model.measure.last_level_cache", lambda: int(cache * weights))
+    monkeypatch.setattr(FLOW, "written", lambda *_: ())
+    report = superopt.optimize(proto, budget=10.0, tolerance=100.0, growth=10.0).report
+    assert sum(rule.times for rule in report.rules) == places
+
+
 @pytest.mark.parametrize(("option", "given"), [("tolerance", n) for n in ("0.5", "nan", "-3", "much")] + [("growth", "-1")])
 def test_a_tolerance_that_is_none_is_one_line(option: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:

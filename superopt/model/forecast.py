@@ -14,7 +14,7 @@ from superopt.model.cache import text_of
 from superopt.model.compare import MARGIN
 from superopt.model.dimensions import Sizing
 from superopt.model.kernel import Kernel, Operand
-from superopt.model.measure import Clock, Piece, structure
+from superopt.model.measure import Clock, Piece, spare, structure
 from superopt.model.prices import Price, Prices
 from superopt.model.roofline import Roofline
 from superopt.model.session import Device, Loadable
@@ -101,7 +101,8 @@ class ForecastClock(Clock):
         profile = prices.profile
         self.prices = prices
         self.portable = profile.provider != device.provider
-        self.cold = profile.provider == "cpu" and resident > profile.roofline.last_level
+        self.spare = spare(profile.provider, resident, profile.roofline.last_level)
+        self.cold = self.spare < 0
         self._plans: dict[str, Plan] = {}
 
     @property

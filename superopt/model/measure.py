@@ -69,8 +69,8 @@ class Piece:
 class Clock:
     """Times of optimized graphs on one device, from a cache where they are known.
 
-    `resident` is how many bytes of weights the whole model keeps: beyond the last-level cache, large weights are timed cold.
-    `together` says to time graphs as wholes.
+    `resident` is how many bytes of weights the whole model keeps, see `spare`: where they do not fit into the last-level cache,
+    large weights are timed cold. `together` says to time graphs as wholes.
     """
 
     portable = False
@@ -80,7 +80,8 @@ class Clock:
         self.device = device
         self.together = together
         self.cache = cache if cache is not None else Cache()
-        self.cold = device.provider == "cpu" and resident > last_level_cache()
+        self.spare = spare(device.provider, resident, last_level_cache())
+        self.cold = self.spare < 0
         self._identity = device.identity
         self._overhead: tuple[float, float] | None = None
         self._reference: tuple[str, Bound] | None = None
@@ -271,6 +272,13 @@ class Clock:
             source = with_weights(model, Path(folder)) if isinstance(model, ModelProto) else model
             Session(source, self.device, anywhere=True, portable=self.portable, saved=path, sizes=sizes)
             return onnx.load(path, load_external_data=False)
+
+
+def spare(provider: str, resident: int, last_level: int) -> float:
+    """Bytes that fit into the last-level cache beside so many; negative where these do not. Other devices than a CPU have none
+    that matters.
+    """
+    return last_level - resident if provider == "cpu" else math.inf
 
 
 def _believed(predicted: float, found: Comparison) -> float:
