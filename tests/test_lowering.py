@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -483,6 +484,12 @@ def test_folding_rounds_once() -> None:
     exact = float((values["w"].astype(np.float64) ** 2).sum())
     assert fold([term], values)[term].dtype == np.float32
     assert fold([term], values)[term] == np.float32(exact)
+
+
+def test_what_is_made_of_no_weights_is_folded_in_the_type_asked_for() -> None:
+    third = apply("scale", apply("ones", shape=(2,)), factor=Fraction(1, 3))
+    assert fold([third], {})[third].dtype == np.float32
+    np.testing.assert_array_equal(fold([third], {}, np.float64)[third], np.full(2, 1 / 3))
 
 
 def test_folding_convolutions_and_constants() -> None:

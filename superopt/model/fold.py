@@ -16,8 +16,9 @@ from superopt.model.session import Device, Session
 OPSET = 18
 
 
-def fold(terms: Sequence[Term], values: Mapping[str, Array]) -> dict[Term, Array]:
-    """The value of each term, rounded once to the type of the arrays in `values`, which has every variable of the terms.
+def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike | None = None) -> dict[Term, Array]:
+    """The value of each term, rounded once to the type, by default that of the arrays in `values`, which has every variable of
+    the terms.
 
     What ONNX keeps as booleans is boolean. The arithmetic is float64, or float32 where ONNX Runtime has no float64 kernel.
     """
@@ -28,14 +29,14 @@ def fold(terms: Sequence[Term], values: Mapping[str, Array]) -> dict[Term, Array
     wanted = {f"{prefix}{position}": term for position, term in enumerate(dict.fromkeys(terms))}
     if not wanted:
         return {}
-    numbers = [values[x.name].dtype for x in inputs if not x.condition]
-    dtype = np.result_type(*numbers) if numbers else np.dtype(np.float32)
+    numbers = [values[x.name].dtype for x in inputs if not x.condition] or [np.dtype(np.float32)]
+    rounded = np.result_type(*numbers) if dtype is None else np.dtype(dtype)
     try:
         arrays = _computed(wanted, inputs, values, np.float64, prefix)
     except InvalidModelError:
         arrays = _computed(wanted, inputs, values, np.float32, prefix)
     with np.errstate(over="ignore"):
-        return {t: a if a.dtype == np.bool_ else a.astype(dtype) for t, a in zip(wanted.values(), arrays, strict=True)}
+        return {t: a if a.dtype == np.bool_ else a.astype(rounded) for t, a in zip(wanted.values(), arrays, strict=True)}
 
 
 def _computed(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import CheckerPass
 
@@ -177,8 +176,8 @@ class _Splicing:
         weights = {t.name: values[t.name] for t in variables(term)}
         key = term, dtype, frozenset(weights.values())
         if key not in self.folded:
-            value = fold([term], {name: _array(weight) for name, weight in weights.items()})[term]
-            self.folded[key] = value if value.dtype == np.bool_ else value.astype(dtype.numpy(), copy=False)
+            arrays = {name: _array(weight) for name, weight in weights.items()}
+            self.folded[key] = fold([term], arrays, dtype.numpy())[term]
         return self.folded[key]
 
     def _initializer(self, name: str, array: Array) -> ir.Value:
