@@ -27,6 +27,8 @@ RULES = {"sweeps": 0.45, "windows": 0.35, "windows between": 0.2}
 FIRST = {MUTANTS: 0.4, **RULES}
 LAST = {**RULES, MUTANTS: 0.15}
 """The passes of each order, and how the time is shared: what one does not take is for those after it."""
+LITTLE = 0.01
+"""The share of what a model takes that mutants have to save for rules to be searched after them as well as before them."""
 LEAST, MOST = 10.0, 30.0
 """Seconds that a search takes at least and at most where that is left to the model."""
 
@@ -71,7 +73,7 @@ def improvements(
 ) -> list[Improved]:
     """What the search makes of the model within the budget, in seconds, that which saves most first.
 
-    `moves` are "rules", "mutants", or both: then with mutants first, where there are any that gain, and with mutants last.
+    `moves` are "rules", "mutants", or both: then with mutants first, where these gain more than little, and with mutants last.
     Weights become larger by no more than `room`, in bytes.
     """
     under_way = _UnderWay(search, charts, room, runs, listener)
@@ -84,6 +86,8 @@ def improvements(
     mutated = under_way.through({MUTANTS: 1.0}, Improved(model), now + (end - now) * FIRST[MUTANTS] / sum(FIRST.values()))
     if not mutated.seconds:
         return [under_way.through(RULES, mutated, end)]
+    if mutated.seconds < LITTLE * sum(gain.found.before * gain.runs for gain in mutated.searched if gain.found.steps):
+        return [under_way.through(LAST, Improved(model), end)]
     first = under_way.through(RULES, mutated, (time.monotonic() + end) / 2)
     last = under_way.through(LAST, Improved(model), end)
     return sorted((first, last), key=lambda one: -one.seconds)

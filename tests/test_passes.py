@@ -29,11 +29,14 @@ KINDS = {search_mutants: "mutants", search_island: "sweeps", search: "windows"}
 
 @dataclass
 class Recorded:
-    """A search that notes what is asked of it, and finds what it is told to: seconds saved by kind, as often as listed."""
+    """A search that notes what is asked of it, and finds what it is told to: seconds saved by kind, as often as listed, and
+    those that are left.
+    """
 
     finds: dict[str, list[float]] = field(default_factory=dict)
     asked: list[tuple[str, float]] = field(default_factory=list)
     stopped: str = ""
+    left: float = 0.0
 
     def gains(self, parts: Sequence[Segment], deadline: float, *, find: Callable[..., Any], room: float) -> Iterator[Gain]:
         assert room > 0
@@ -43,7 +46,7 @@ class Recorded:
         if saved and parts:
             state = parts[0].state
             steps = (Step("again", state, state),)
-            yield Gain((parts[0],), Found(state, steps, saved.pop(0), 0.0, 1, self.stopped), (0.0,))
+            yield Gain((parts[0],), Found(state, steps, self.left + saved.pop(0), self.left, 1, self.stopped), (0.0,))
 
 
 def two_steps() -> Model:
@@ -88,6 +91,13 @@ def test_where_mutants_gain_rules_come_first_too_and_what_saves_more_is_taken(wi
         "mutants": [True, False, True, False],
         "sweeps": [False, True, False, True],
     }[first]
+
+
+def test_where_mutants_gain_little_they_come_last_alone() -> None:
+    recorded = Recorded({"mutants": [2.0, 2.0]}, left=300.0)
+    (only,) = found(recorded, "rules", "mutants")
+    assert [kind for kind, _ in recorded.asked] == ["mutants", "sweeps", "windows", "windows", "mutants"]
+    assert only.seconds == 2.0
 
 
 def test_what_a_deadline_cut_short_is_noted() -> None:
