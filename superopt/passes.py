@@ -38,7 +38,7 @@ def budget_of(nodes: int, seconds: float, sizes: int) -> float:
 
     They grow with both. Beyond the least, they are the fewer the longer it runs, for checks and comparisons come on top.
     """
-    return max(LEAST, min(max(0.1 * nodes, 200 * seconds), MOST - 30 * seconds - 3 * (sizes - 1)))
+    return max(LEAST, min(max(0.1 * nodes, 200 * seconds), MOST - 20 * seconds - 3 * (sizes - 1)))
 
 
 @dataclass(frozen=True)
