@@ -102,7 +102,6 @@ class ForecastClock(Clock):
         self.prices = prices
         self.portable = profile.provider != device.provider
         self.spare = spare(profile.provider, resident, profile.roofline.last_level)
-        self.cold = self.spare < 0
         self._plans: dict[str, Plan] = {}
 
     @property

@@ -81,10 +81,14 @@ class Clock:
         self.together = together
         self.cache = cache if cache is not None else Cache()
         self.spare = spare(device.provider, resident, last_level_cache())
-        self.cold = self.spare < 0
         self._identity = device.identity
         self._overhead: tuple[float, float] | None = None
         self._reference: tuple[str, Bound] | None = None
+
+    @property
+    def cold(self) -> bool:
+        """Whether large weights are in no cache when a run begins."""
+        return self.spare < 0
 
     @property
     def settings(self) -> tuple[Json, ...]:
@@ -286,9 +290,10 @@ def _believed(predicted: float, found: Comparison) -> float:
     see what lies between nodes, and a whole is faster in one session than in the next: the logarithm of each counts by the
     inverse of its variance.
     """
-    sums = max(_SUMS, _GAINS * abs(math.log(predicted))) ** -2
+    gain = math.log(predicted)
+    sums = max(_SUMS, _GAINS * abs(gain)) ** -2
     wholes = max(_LEAST, math.log(found.high / found.low) / 4) ** -2
-    return math.exp((sums * math.log(predicted) + wholes * math.log(found.ratio)) / (sums + wholes))
+    return math.exp((sums * gain + wholes * math.log(found.ratio)) / (sums + wholes))
 
 
 def _ratio(one: Bound, other: Bound) -> float:

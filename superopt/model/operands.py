@@ -26,7 +26,7 @@ def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
     operands = tuple(narrow(a) if a.constant else a for a in term.args)
     if len(operands) == 2:
         return operands
-    together = with_function(operands)
+    together = _with_function(operands)
     left = Counter(operands) - Counter(together)
     chosen: list[Term] = []
     for part in sorted((p for p in live if p.op == term.op and p is not term), key=lambda p: -len(p.args)):
@@ -36,7 +36,7 @@ def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
     return (*together, *chosen, *left.elements())
 
 
-def with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
+def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
     """One of the operands and another that is computed elementwise of it alone, where there are such: x and sigmoid(x) of a
     product with more operands are what runtimes have kernels for, next to each other.
     """
