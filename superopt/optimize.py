@@ -16,6 +16,7 @@ from typing import Any, TypedDict, Unpack, overload
 from superopt.accuracy import admitted
 from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
+from superopt.execute import collecting_rarely
 from superopt.figures import environment, prediction, reason, rounding, timing, tuned
 from superopt.judge import COMPARING, Judge
 from superopt.model.bodies import runs
@@ -89,6 +90,7 @@ def optimize(model: ModelProto, **options: Unpack[Options]) -> Optimized[ModelPr
 def optimize(model: str | os.PathLike[str] | Model, **options: Unpack[Options]) -> Optimized[Model]: ...
 
 
+@collecting_rarely()
 def optimize(
     model: str | os.PathLike[str] | Model | ModelProto,
     *,
@@ -155,7 +157,6 @@ def optimize(
     run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib)
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         with run.phase("load"):
-            rules = load_rules()
             loaded = load(model)
             if ort_config:
                 config_of(loaded.model)
@@ -170,13 +171,15 @@ def optimize(
                 run.forecaster = ForecastClock(device, prices, resident=weights)
                 run.refused = run.refused or unpriced(run.forecaster, original, run.sizings)
             run.runs = {} if run.refused else runs(original, run.device, seed=seed, sizes=run.sizings[0].numbers)
-        candidate = loaded.model
+        candidate, rules = loaded.model, list[Rule]()
         if not run.refused:
             if tune:
                 with run.phase("tune"):
                     run.tune(original)
             judge = run.judge(loaded.model, original)
-            start = with_known_stored(loaded.model if opset is None else raised(loaded.model, opset))
+            with run.phase("load"):
+                start = with_known_stored(loaded.model if opset is None else raised(loaded.model, opset))
+                rules = load_rules() if run.charts.of(start).islands() else []
             candidate = run.rewritten(start, rules, judge, Path(folder))
     report = run.report(loaded, candidate, rules)
     return result(model, loaded, candidate, report, run.evidence(loaded.model, rules, report, opset), embed=ort_config)

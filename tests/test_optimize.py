@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import subprocess
@@ -519,3 +520,18 @@ def test_different_wirings_stay_different() -> None:
     x, y = variable("x", (4, 4)), variable("y", (4, 4))
     assert canonical((apply("matmul", x, y),)).outputs != canonical((apply("matmul", x, x),)).outputs
     assert canonical((apply("sub", x, apply("relu", y)),)).outputs != canonical((apply("sub", apply("relu", y), x),)).outputs
+
+
+def test_rules_are_not_read_where_nothing_can_be_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FLOW, "load_rules", lambda: pytest.fail("rules are read"))
+    report = superopt.optimize(model([helper.make_node("Sin", ["x"], ["y"])], {"x": [4]}, {"y": [4]}), budget=10.0).report
+    assert (report.islands, report.accepted) == (0, False)
+
+
+def test_garbage_is_collected_as_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FACTOR)
+    before = gc.get_threshold()
+    within: list[tuple[int, int, int]] = []
+    superopt.optimize(branches(), budget=10.0, progress=lambda _: within.append(gc.get_threshold()))
+    assert gc.get_threshold() == before
+    assert min(within) > before
