@@ -54,6 +54,16 @@ def test_keys_are_multiplied_without_copies_of_them(rules: RuleSet) -> None:
     assert not {t.op for t in subterms(found(apply("matmul", queries, keys), rules))} & {"expand"}
 
 
+def test_scores_of_groups_need_no_other_shape(rules: RuleSet) -> None:
+    heads, groups = (1, GROUPS * SHARED, NEW, TOKENS), (1, GROUPS, SHARED * NEW, TOKENS)
+    scores, mask = variable("x", groups), variable("m", (TOKENS,), constant=True)
+    masked = apply(
+        "add", apply("scale", apply("reshape", scores, shape=heads), factor=0.5), apply("expand", mask, shape=heads, axes=(-1,))
+    )
+    after = found(apply("reshape", apply("softmax", masked, axis=-1), shape=groups), rules)
+    assert [t for t in subterms(after, constants=False) if t.op == "reshape"] == []
+
+
 def test_a_bias_is_added_before_an_image_is_enlarged(rules: RuleSet) -> None:
     image, bias = variable("x", (1, 16, 24, 24)), variable("b", (16,), constant=True)
     larger = apply("upsample", image, rows=2, columns=2)

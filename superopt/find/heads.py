@@ -1,12 +1,14 @@
 """The heads family: attention by heads, flattened into one axis with the batch, and sharing keys and values in groups.
 
+What is done to scores by element or by row, be they in one shape of heads or in another, is a universe of its own.
+
 Exporters write products of heads as products of stacks of matrices, and repeat what several query heads share for each of them.
 """
 
 from __future__ import annotations
 
 from superopt.find.matrix import SMALL, K, M, N
-from superopt.find.universe import Universe, binary, symbols, unary
+from superopt.find.universe import FACTOR, FACTORS, Universe, binary, symbols, unary
 from superopt.graph import variable
 
 B, G, H, R = symbols("b g h r")
@@ -51,4 +53,28 @@ REPEATED = Universe(
     ranges={**SIZES, "g": SMALL, "r": SMALL},
 )
 
-UNIVERSES = (FLATTENED, REPEATED)
+SCORES = Universe(
+    family="heads",
+    name="scores of heads in groups",
+    variables=(
+        tuple(variable(name, (B, G * R, N, M)) for name in "xy"),
+        (variable("z", (B, G, R * N, M)),),
+        (variable("q", (B * G * R, N, M)),),
+        (variable("u", (N, M)),),
+    ),
+    constants=(),
+    templates=(
+        unary("reshape", shape=(B, G, R * N, M)),
+        unary("reshape", shape=(B, G * R, N, M)),
+        unary("reshape", shape=(B * G * R, N, M)),
+        unary("expand", shape=(B, G * R, N, M), axes=(-2, -1)),
+        unary("scale", factor=FACTOR),
+        unary("softmax", axis=-1),
+        binary("add"),
+        binary("mul"),
+    ),
+    ranges={**SIZES, "g": SMALL, "r": SMALL, "a": FACTORS},
+    limit=3,
+)
+
+UNIVERSES = (FLATTENED, REPEATED, SCORES)
