@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import time
 from collections.abc import Iterator
@@ -142,6 +143,29 @@ def test_what_three_loads_decide_together_is_not_measured_on() -> None:
     ((found,),) = in_turns(opened, seconds=60.0, loads=600, until=Until(9, Comparison.faster))
     assert loads == [0, 1, 2]
     assert (found.ratio, found.rounds) == (2.0, 9)
+
+
+@pytest.mark.parametrize(("disturbed", "faster"), [(3, True), (9, False)])
+def test_few_disturbed_rounds_do_not_hide_a_gain(disturbed: int, faster: bool) -> None:
+    class Told:
+        def __init__(self, *times: float) -> None:
+            self.times = itertools.cycle(times)
+
+        def run(self) -> None:
+            time.sleep(0.06)
+
+        def seconds(self, _: int) -> float:
+            return next(self.times)
+
+    original = [1.03 * (1 + 0.15 * (n < disturbed) * (1 + n / 9)) for n in range(12)]
+
+    @contextlib.contextmanager
+    def opened(_: int) -> Iterator[list[list[Told]]]:
+        yield [[Told(*original), Told(1.0), Told(1.03)]]
+
+    ((found,),) = in_turns(opened, seconds=60.0, loads=1, until=Until(12, lambda _: True))
+    assert found.rounds == 12
+    assert found.faster() is faster
 
 
 def test_another_shape_for_the_same_elements_costs_a_node_and_no_copy() -> None:

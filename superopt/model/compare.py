@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,10 @@ _CLEAR, _SURE, _OBVIOUS = 0.03, 0.01, 0.1
 """How narrow the bounds of a ratio are that is told, how far it is beyond what makes a verdict when that is sure, and how far
 all of few rounds are when it is obvious.
 """
+_CONFIDENCE = 1.96
+"""Standard deviations on either side that hold 95 % of what is normal."""
+_DEVIATION = 1.4826
+"""A normal distribution's standard deviation over its median absolute deviation."""
 _FEW, _LEAST, _LEAST_LONG = 3, 3, 4
 """Rounds that make something obvious, and how many there are of each load at least: of short runs, and of those that make a
 visit.
@@ -47,7 +52,7 @@ class Comparison:
     `original` and `candidate` are median seconds a run (processor time where one thread does all the work, see
     `Bound.seconds`). `ratio` is the median over rounds of original / candidate (above 1 is faster), the original's two sessions
     averaged; `low` and `high` bound that median with 95 % confidence. `control` is the ratio of the original's two sessions,
-    `noise` how far from 1 the control's own bounds reach.
+    `noise` how far from 1 it may be with that confidence, by the spread of all its rounds but the outliers.
     """
 
     original: float
@@ -361,7 +366,8 @@ def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
 
 def _summary(rounds: Sequence[tuple[float, float, float]]) -> Comparison:
     ratio, low, high = _median_interval([(a + c) / 2 / b for a, b, c in rounds])
-    control, least, most = _median_interval([a / c for a, _, c in rounds])
+    controls = [a / c for a, _, c in rounds]
+    control = statistics.median(controls)
     return Comparison(
         original=statistics.median([a for a, _, _ in rounds] + [c for _, _, c in rounds]),
         candidate=statistics.median(b for _, b, _ in rounds),
@@ -369,7 +375,7 @@ def _summary(rounds: Sequence[tuple[float, float, float]]) -> Comparison:
         low=low,
         high=high,
         control=control,
-        noise=max(abs(most - 1), abs(least - 1)),
+        noise=abs(control - 1) + _CONFIDENCE * _median_error(controls),
         rounds=len(rounds),
     )
 
@@ -378,5 +384,14 @@ def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """The median and its 95 % interval from order statistics, which needs no assumption on the noise's distribution."""
     ordered = sorted(values)
     count = len(ordered)
-    below = max(0, int((count - 1.96 * count**0.5) / 2))
+    below = max(0, int((count - _CONFIDENCE * count**0.5) / 2))
     return statistics.median(ordered), ordered[below], ordered[count - 1 - below]
+
+
+def _median_error(values: Sequence[float]) -> float:
+    """The standard error of the median of what is normal but for some outliers, from the median absolute deviation, which they
+    do not change (Rousseeuw and Croux, Alternatives to the median absolute deviation, 1993).
+    """
+    median = statistics.median(values)
+    deviation = _DEVIATION * statistics.median(abs(value - median) for value in values)
+    return deviation * math.sqrt(math.pi / 2 / len(values))
