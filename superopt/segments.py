@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from superopt.accuracy import is_algorithm
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.graph import subterms
 from superopt.model.bodies import Scope
-from superopt.model.cache import Cache, Json, digest_of
+from superopt.model.cache import Part, digest_of
 from superopt.model.compare import LONG
 from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
@@ -229,7 +230,7 @@ class Search:
     def _with_mutants(self, island: Island) -> Find:
         """`search_mutants` that glances at times with weights in the caches, and keeps what it finds beside the times."""
         glanced = Measured(self.clock.warm(), self.opset, dtype=island.dtype.numpy())
-        memory = _Memory(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
+        memory = Part(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
 
         @functools.wraps(search_mutants)
         def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
@@ -248,27 +249,31 @@ class Search:
         return found
 
     def forgone(self, parts: Sequence[Segment], deadline: float) -> float:
-        """The seconds that ONNX Runtime's own operators would save in a run, as far as it is known by the deadline."""
-        rules = RuleSet(contributed())
-        saved: dict[State, float] = {}
+        """The seconds that ONNX Runtime's own operators would save in a run at the first of the sizings, as far as it is known
+        by the deadline.
+        """
+        rules, saved = RuleSet(contributed()), dict[State, float]()
         for part in parts:
             if part.state not in saved:
-                fusible = time.monotonic() < deadline and next(fused(part.state, rules), None) is not None
-                saved[part.state] = self._forgone(part, rules, deadline) if fusible else 0.0
+                saved[part.state] = self._forgone(self._at(part.state), rules, part.island, deadline)
         return sum(saved[part.state] * part.runs for part in parts)
 
-    def _forgone(self, part: Segment, rules: RuleSet, deadline: float) -> float:
-        """The seconds that the rules' fusions would save in the segment."""
+    def _forgone(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
+        """The seconds that the rules' fusions would save in the state, which has no open dimensions; kept beside the times."""
 
         def faster(before: State, after: State) -> float:
-            late = time.monotonic() > deadline
-            return 0.0 if late else self._faster(measured, part.island.sizings, before, after)
+            return self._faster(measured, (), before, after) if time.monotonic() < deadline else 0.0
 
-        measured = Measured(self.clock, self.opset, dtype=part.island.dtype.numpy())
-        cost = self._measure(measured, part.island.sizings, part.state)(part.state)
-        if not math.isfinite(cost):
-            return 0.0
-        return cost - with_fusions(Found(part.state, (), cost, cost, 0, ""), rules, faster=faster).after
+        key = ["forgone", island.dtype.name, *self.settings, nodes_of(state)[0]]
+        known = self.clock.cache.get(key)
+        if known is None:
+            measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
+            fusible = time.monotonic() < deadline and next(fused(state, rules), None) is not None
+            cost = self._measure(measured, (), state)(state) / len(self.sizings) if fusible else math.inf
+            fusing = with_fusions(Found(state, (), cost, cost, 0, ""), rules, faster=faster) if math.isfinite(cost) else None
+            known = cost - fusing.after if fusing else 0.0
+            self.clock.cache.put(key, known)
+        return float(known)
 
     def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:
         """What finds as `find` does, and then looks for fusions: to all that is offered, and to ONNX Runtime's own alone."""
@@ -286,7 +291,8 @@ class Search:
         try:
             if len(everywhere) > 1:
                 measured.require_expressible(after, everywhere)
-            return min(measured.ratio(self._at(before, s), self._at(after, s)) for s in self.sizings)
+            pairs = dict.fromkeys((self._at(before, s), self._at(after, s)) for s in self.sizings)
+            return min(itertools.starmap(measured.ratio, pairs))
         except (InvalidModelError, ShapeError):
             return 0.0
 
@@ -384,17 +390,3 @@ def machine(clock: Clock) -> roofline.Machine:
         return MACHINES[clock.device.provider]
     operations, traffic = measured.peaks
     return roofline.Machine(operations, traffic, measured.call + measured.node)
-
-
-@dataclass(frozen=True, eq=False)
-class _Memory:
-    """The part of a cache that belongs to these settings."""
-
-    cache: Cache
-    settings: list[Json]
-
-    def get(self, key: Sequence[Json]) -> Json | None:
-        return self.cache.get([*key, *self.settings])
-
-    def put(self, key: Sequence[Json], value: Json) -> None:
-        self.cache.put([*key, *self.settings], value)

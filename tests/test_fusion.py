@@ -274,6 +274,15 @@ def test_what_is_not_allowed_is_not_written_but_told(tmp_path: Path) -> None:
     assert found.report.forgone >= 0
 
 
+def test_what_would_be_gained_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
+    monkeypatch.setattr("superopt.segments.Search._faster", lambda *_: 1.5)
+    first = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
+    monkeypatch.setattr("superopt.segments.Search._faster", lambda *_: pytest.fail("measured again"))
+    second = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
+    assert second.forgone == first.forgone > 0
+
+
 def test_an_allowed_fusion_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
     monkeypatch.setattr("superopt.segments.Search._faster", lambda *_: 1.5)

@@ -8,6 +8,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -81,6 +82,22 @@ class Cache:
 
     def __del__(self) -> None:
         self.close()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The part of a cache that belongs to these settings."""
+
+    cache: Cache
+    settings: Sequence[Json]
+
+    def get(self, key: Sequence[Json]) -> Json | None:
+        """As `Cache.get`, of this part."""
+        return self.cache.get([*key, *self.settings])
+
+    def put(self, key: Sequence[Json], value: Json) -> None:
+        """As `Cache.put`, in this part."""
+        self.cache.put([*key, *self.settings], value)
 
 
 def text_of(value: Json) -> str:
