@@ -164,10 +164,10 @@ def optimize(
             original = loadable(loaded.model, Path(folder), loaded.path)
             first = first_once(original, loaded, run.device, run.sizings, path)
             run.refused, run.short, run.takes = first.refused, first.short, first.seconds
+            weights = sum(t.nbytes for t in tensors(loaded.model))
             if budget is None:
-                run.budget = budget_of(count(loaded.model), run.takes, len(run.sizings))
+                run.budget = budget_of(count(loaded.model), run.takes, len(run.sizings), weights)
             if prices is not None:
-                weights = sum(t.nbytes for t in tensors(loaded.model))
                 run.forecaster = ForecastClock(device, prices, resident=weights)
                 run.refused = run.refused or unpriced(run.forecaster, original, run.sizings)
             run.runs = {} if run.refused else runs(original, run.device, seed=seed, sizes=run.sizings[0].numbers)

@@ -31,14 +31,18 @@ LITTLE = 0.01
 """The share of what a model takes that mutants have to save for rules to be searched after them as well as before them."""
 LEAST, MOST = 10.0, 30.0
 """Seconds that a search takes at least and at most where that is left to the model."""
+LOADING = 10 / 2**30
+"""Seconds that all the sessions of an optimization take longer to make for each byte of weights."""
 
 
-def budget_of(nodes: int, seconds: float, sizes: int) -> float:
-    """The seconds to search a model of so many nodes in, which runs for so many seconds, once at each of the sizes.
+def budget_of(nodes: int, seconds: float, sizes: int, weights: int) -> float:
+    """The seconds to search a model of so many nodes and bytes of weights in, which runs for so many seconds, once at each of
+    the sizes.
 
-    They grow with both. Beyond the least, they are the fewer the longer it runs, for checks and comparisons come on top.
+    They grow with its nodes and seconds. Beyond the least, they are the fewer the longer it takes to load and to run, for
+    checks and comparisons come on top.
     """
-    return max(LEAST, min(max(0.1 * nodes, 200 * seconds), MOST - 20 * seconds - 3 * (sizes - 1)))
+    return max(LEAST, min(max(0.1 * nodes, 200 * seconds), MOST - 20 * seconds - 3 * (sizes - 1) - LOADING * weights))
 
 
 @dataclass(frozen=True)

@@ -336,7 +336,7 @@ def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypat
     seconds = iter([0.1, 0.12])
     monkeypatch.setattr("superopt.model.first.first_run", lambda *_: FirstRun(seconds=next(seconds)))
     first, again = (superopt.optimize(branches()).report.budget for _ in range(2))
-    assert first == again == budget_of(0, 0.1, 1)
+    assert first == again == budget_of(0, 0.1, 1, 0)
     assert next(seconds) == 0.12
 
 
@@ -422,12 +422,13 @@ def test_the_search_makes_the_moves_that_are_chosen(
 def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
     proto = branches()
-    assert superopt.optimize(proto, moves=()).report.budget == budget_of(len(proto.graph.node), 0.0, 1) == LEAST
-    assert budget_of(200, 0.0, 1) == 20.0
-    assert budget_of(10, 0.1, 1) == 20.0
-    assert budget_of(1000, 0.0, 1) == MOST
-    assert MOST > budget_of(1000, 0.2, 1) > budget_of(1000, 0.2, 4) > budget_of(1000, 0.3, 4) > LEAST
-    assert budget_of(1000, 10.0, 1) == LEAST
+    assert superopt.optimize(proto, moves=()).report.budget == budget_of(len(proto.graph.node), 0.0, 1, 0) == LEAST
+    assert budget_of(200, 0.0, 1, 0) == 20.0
+    assert budget_of(10, 0.1, 1, 0) == 20.0
+    assert budget_of(1000, 0.0, 1, 0) == MOST
+    assert MOST > budget_of(1000, 0.2, 1, 0) > budget_of(1000, 0.2, 4, 0) > budget_of(1000, 0.3, 4, 0) > LEAST
+    assert MOST > budget_of(1000, 0.0, 1, 2**28) > budget_of(1000, 0.0, 1, 2**29) > LEAST == budget_of(1000, 0.0, 1, 2**34)
+    assert budget_of(1000, 10.0, 1, 0) == LEAST
 
 
 def test_a_move_that_is_none_is_refused() -> None:
