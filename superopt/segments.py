@@ -304,11 +304,16 @@ class Search:
         return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
 
     def _believed(self, find: Find, measured: Measured) -> Find:
-        """What finds as `find` does, and takes no steps where a second look does not show the gain."""
+        """What finds as `find` does, and takes no steps where a second look does not show the gain, nor where a form that is
+        looked at nests too deep: one segment is then left as it is, and no other suffers.
+        """
 
         @functools.wraps(find)
         def believed(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            try:
+                found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            except RecursionError:
+                return untouched(start, rules, estimate=estimate)
             if not found.steps or self._stands(start, found, measured):
                 return found
             return replace(found, outputs=start, steps=(), after=found.before)

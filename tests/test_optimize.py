@@ -536,3 +536,15 @@ def test_garbage_is_collected_as_before_afterwards(monkeypatch: pytest.MonkeyPat
     superopt.optimize(branches(), budget=10.0, progress=lambda _: within.append(gc.get_threshold()))
     assert gc.get_threshold() == before
     assert min(within) > before
+
+
+def test_a_search_that_nests_too_deep_leaves_its_segment_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nested(*_: object, **__: object) -> None:
+        raise RecursionError
+
+    use(monkeypatch, FACTOR)
+    monkeypatch.setattr("superopt.passes.search_island", nested)
+    compare_as(monkeypatch, lambda _: measured(1.5))
+    report = superopt.optimize(branches(), budget=10.0, moves=("rules",)).report
+    assert report.accepted
+    assert report.segments[0].rules == ()
