@@ -31,7 +31,7 @@ from superopt.model.first import first_once
 from superopt.model.forecast import ForecastClock, Forecasts, unpriced
 from superopt.model.islands import Charts
 from superopt.model.known import with_known_stored
-from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, tensors
+from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, weight_bytes
 from superopt.model.measure import Clock
 from superopt.model.prices import target
 from superopt.model.raised import raised
@@ -164,7 +164,7 @@ def optimize(
             original = loadable(loaded.model, Path(folder), loaded.path)
             first = first_once(original, loaded, run.device, run.sizings, path)
             run.refused, run.short, run.takes = first.refused, first.short, first.seconds
-            weights = sum(t.nbytes for t in tensors(loaded.model))
+            weights = weight_bytes(loaded.model)
             if budget is None:
                 run.budget = budget_of(count(loaded.model), run.takes, len(run.sizings), weights)
             if prices is not None:
@@ -245,7 +245,7 @@ class _Run:
         exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there twice are left as they
         are, for their weights may have to be laid out anew.
         """
-        small = 2 * sum(t.nbytes for t in tensors(model)) <= RESIDENT
+        small = 2 * weight_bytes(model) <= RESIDENT
         if not (small and self.moves and self.forecaster is None):
             return ()
         forms = written(whole(self.charts.of(model), self.runs), rules)
@@ -271,7 +271,7 @@ class _Run:
 
     def improved(self, model: Model, rules: list[Rule], budget: float, judge: Judge, folder: Path) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget, in seconds."""
-        times, weights = Cache(self.cache), sum(t.nbytes for t in tensors(model))
+        times, weights = Cache(self.cache), weight_bytes(model)
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
         with self.phase("search"):
             search = Search(rules, clock, opset_of(model), self.sizings, budget, library(), contrib=self.contrib)

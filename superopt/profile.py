@@ -17,7 +17,7 @@ from superopt.model.cache import Cache, default_path
 from superopt.model.calibrate import calibrated
 from superopt.model.dimensions import representative
 from superopt.model.kernel import Kernel
-from superopt.model.load import load, tensors
+from superopt.model.load import load, weight_bytes
 from superopt.model.measure import Clock
 from superopt.model.prices import Prices
 from superopt.model.profile import DeviceProfile, Known, profiled, read
@@ -107,7 +107,7 @@ def _timed(
 ) -> _Timed:
     """The nodes of a model, each of which the cache knows afterwards."""
     loaded = load(path)
-    clock = Clock(device, times, resident=sum(t.nbytes for t in tensors(loaded.model)))
+    clock = Clock(device, times, resident=weight_bytes(loaded.model))
     kernels: list[Kernel] = []
     try:
         with tempfile.TemporaryDirectory(prefix="superopt-") as folder:

@@ -250,30 +250,32 @@ class Search:
 
     def forgone(self, parts: Sequence[Segment], deadline: float) -> float:
         """The seconds that ONNX Runtime's own operators would save in a run at the first of the sizings, as far as it is known
-        by the deadline.
+        by the deadline; kept beside the times.
         """
-        rules, saved = RuleSet(contributed()), dict[State, float]()
+        rules, total = RuleSet(contributed()), 0.0
         for part in parts:
-            if part.state not in saved:
-                saved[part.state] = self._forgone(self._at(part.state), rules, part.island, deadline)
-        return sum(saved[part.state] * part.runs for part in parts)
+            state = self._at(part.state)
+            key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0]]
+            known = self.clock.cache.get(key)
+            if known is None:
+                known = self._forgone(state, rules, part.island, deadline)
+                self.clock.cache.put(key, known)
+            total += known * part.runs
+        return total
 
     def _forgone(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
-        """The seconds that the rules' fusions would save in the state, which has no open dimensions; kept beside the times."""
+        """The seconds that the rules' fusions would save in the state, which has no open dimensions."""
 
         def faster(before: State, after: State) -> float:
             return self._faster(measured, (), before, after) if time.monotonic() < deadline else 0.0
 
-        key = ["forgone", island.dtype.name, *self.settings, nodes_of(state)[0]]
-        known = self.clock.cache.get(key)
-        if known is None:
-            measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
-            fusible = time.monotonic() < deadline and next(fused(state, rules), None) is not None
-            cost = self._measure(measured, (), state)(state) / len(self.sizings) if fusible else math.inf
-            fusing = with_fusions(Found(state, (), cost, cost, 0, ""), rules, faster=faster) if math.isfinite(cost) else None
-            known = cost - fusing.after if fusing else 0.0
-            self.clock.cache.put(key, known)
-        return float(known)
+        if time.monotonic() >= deadline or next(fused(state, rules), None) is None:
+            return 0.0
+        measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
+        cost = self._measure(measured, (), state)(state) / len(self.sizings)
+        if not math.isfinite(cost):
+            return 0.0
+        return cost - with_fusions(Found(state, (), cost, cost, 0, ""), rules, faster=faster).after
 
     def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:
         """What finds as `find` does, and then looks for fusions: to all that is offered, and to ONNX Runtime's own alone."""

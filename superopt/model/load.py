@@ -144,6 +144,11 @@ def tensors(model: Model) -> Iterator[ir.TensorProtocol]:
             yield node.attributes[attribute.name].as_tensor()
 
 
+def weight_bytes(model: Model) -> int:
+    """How many bytes all tensors hold that the model stores."""
+    return sum(tensor.nbytes for tensor in tensors(model))
+
+
 def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
     roots: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for root in roots:
