@@ -274,7 +274,8 @@ class _Run:
         times, weights = Cache(self.cache), weight_bytes(model)
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
         with self.phase("search"):
-            search = Search(rules, clock, opset_of(model), self.sizings, budget, library(), contrib=self.contrib)
+            partial = library() if rules else ()
+            search = Search(rules, clock, opset_of(model), self.sizings, budget, partial, contrib=self.contrib)
             islands = [len(island.nodes) for island in self.charts.of(model).islands()]
             self.islands = len(islands), sum(islands)
             self.room = room(weights, self.growth)

@@ -140,6 +140,14 @@ def laws() -> Mapping[str, Rule]:
     return {**axioms(), **{f"{name}.{REGROUP}": _regrouping(spec) for name, spec in registry().items() if spec.commutative}}
 
 
+@functools.cache
+def law_names() -> frozenset[str]:
+    """The names of all `laws`, which are not read for that."""
+    specs = registry().values()
+    stated = {f"{spec.name}.{line.partition(':')[0].strip()}" for spec in specs for line in _joined(spec.axioms.splitlines())}
+    return frozenset(stated | {f"{spec.name}.{REGROUP}" for spec in specs if spec.commutative})
+
+
 def _regrouping(spec: Operator) -> Rule:
     """Commutativity and associativity of the operator's binary definition, on terms that are not flattened or sorted."""
     stated = Statement(f"{spec.name}.{REGROUP}", "(x, y, z) grouped one way", "==", "the other way", (("x", RANKS),), ())

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from superopt.errors import NotationError, ShapeError, StoreError
 from superopt.op import registry, substitutions_folder
-from superopt.rule import Rule, digest, laws, parse_rules, stated_rules
+from superopt.rule import Rule, digest, law_names, laws, parse_rules, stated_rules
 from superopt.verdict import Counterexample, Proved
 
 AXIOMS, REFUTED = "axioms", "refuted.jsonl"
@@ -127,7 +127,7 @@ def objection(rule: Rule, entry: Entry | None) -> str | None:
     changed = [name for name, known in entry.specs.items() if name not in registry() or registry()[name].digest != known]
     if changed:
         return f"specs/{changed[0]}.py has changed since it was proved"
-    missing = [name for name in entry.axioms if name not in laws()]
+    missing = [name for name in entry.axioms if name not in law_names()]
     return f"it rests on {missing[0]}, which is gone" if missing else None
 
 

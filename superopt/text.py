@@ -349,24 +349,30 @@ def parse_statement(line: str) -> Statement:
     if len(parts) != 3:
         raise NotationError(f"not of the form 'name: left => right for x[2] where ...': {line.strip()}")
     left, arrow, right = (p.strip() for p in parts)
-    conditions = tuple(ast.unparse(c) for c in _tuple(where)) if where.strip() else ()
-    return Statement(matched["name"] or "", left, arrow, right, tuple(_ranks(ranks)) if ranks.strip() else (), conditions)
+    return Statement(matched["name"] or "", left, arrow, right, _ranks(ranks.strip()), _conditions(where.strip()))
 
 
 def _tuple(text: str) -> Sequence[ast.expr]:
-    tree = expression(f"({text.strip()},)")
-    return cast(ast.Tuple, tree).elts
+    return cast(ast.Tuple, expression(f"({text},)")).elts if text else ()
 
 
-def _ranks(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for node in _tuple(text):
-        match node:
-            case ast.Subscript(ast.Name(name), ast.Tuple(elements)):
-                yield name, tuple(_rank(e) for e in elements)
-            case ast.Subscript(ast.Name(name), rank):
-                yield name, (_rank(rank),)
-            case _:
-                raise _fail(node, "not a variable with its ranks")
+@functools.lru_cache(maxsize=4096)
+def _conditions(text: str) -> tuple[str, ...]:
+    return tuple(map(ast.unparse, _tuple(text)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _ranks(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple(map(_ranked, _tuple(text)))
+
+
+def _ranked(node: ast.expr) -> tuple[str, tuple[int, ...]]:
+    match node:
+        case ast.Subscript(ast.Name(name), ast.Tuple(elements)):
+            return name, tuple(map(_rank, elements))
+        case ast.Subscript(ast.Name(name), rank):
+            return name, (_rank(rank),)
+    raise _fail(node, "not a variable with its ranks")
 
 
 def _rank(node: ast.expr) -> int:
