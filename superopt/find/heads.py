@@ -1,6 +1,7 @@
 """The heads family: attention by heads, flattened into one axis with the batch, and sharing keys and values in groups.
 
-What is done to scores by element or by row, be they in one shape of heads or in another, is a universe of its own.
+What is done to scores by element or by row, be they in one shape of heads or in another, is a universe of its own, and so are
+heads of a batch of one: ONNX Runtime takes a transpose of three axes into a product, one of four it does not.
 
 Exporters write products of heads as products of stacks of matrices, and repeat what several query heads share for each of them.
 """
@@ -8,7 +9,7 @@ Exporters write products of heads as products of stacks of matrices, and repeat 
 from __future__ import annotations
 
 from superopt.find.matrix import SMALL, K, M, N
-from superopt.find.universe import FACTOR, FACTORS, Universe, binary, symbols, unary
+from superopt.find.universe import FACTOR, FACTORS, Template, Universe, binary, symbols, unary
 from superopt.graph import variable
 
 B, G, H, R = symbols("b g h r")
@@ -77,4 +78,24 @@ SCORES = Universe(
     limit=3,
 )
 
-UNIVERSES = (FLATTENED, REPEATED, SCORES)
+_LAID_OUT = {-3: N, -2: H, -1: K}
+
+
+def _lone(order: tuple[int, ...]) -> Universe:
+    return Universe(
+        family="heads",
+        name=f"heads of one batch, axes {order}",
+        variables=((variable("x", (1, N, H, K)),),),
+        constants=(),
+        templates=(
+            Template("reshape", 1, {"shape": (N, H, K)}, takes=(("x",),)),
+            Template("transpose", 1, {"perm": order}, takes=(("reshape",),)),
+            Template("reshape", 1, {"shape": (1, *(_LAID_OUT[axis] for axis in order))}, takes=(("transpose",),)),
+            Template("transpose", 1, {"perm": (-4, *order)}, takes=(("x",),)),
+        ),
+        ranges={"n": SMALL, "h": SMALL, "k": SMALL},
+        limit=3,
+    )
+
+
+UNIVERSES = (FLATTENED, REPEATED, SCORES, _lone((-2, -3, -1)), _lone((-2, -1, -3)))

@@ -47,7 +47,8 @@ def seconds(state: tuple[Term, ...], machine: Machine) -> float:
     of concatenations, a lookup and the shape of its positions; the constants of one sum or product.
     """
     live = computed(state)
-    return sum(_term(t, machine) for t in live) - _together(live, state) * machine.launch
+    free = _taken_in(live, state)
+    return sum(_term(t, machine) for t in live if t not in free) - _together(live, state) * machine.launch
 
 
 def _together(live: list[Term], state: tuple[Term, ...]) -> float:
@@ -62,6 +63,32 @@ def _together(live: list[Term], state: tuple[Term, ...]) -> float:
     flat = sum(1 + (uses[t.args[0].args[1]] == 1) for t in shaped)
     moved = sum(parts.values()) - len(parts) + sum(not a.constant for a in joined)
     return len(biased) + activated + flat + ALONGSIDE * moved
+
+
+def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
+    """Transposes that only products read, which do so without them (ONNX Runtime's MatmulTransposeFusion); so they do where
+    axes of extent 1 are added in between.
+    """
+    moved = {t for t in live if t.op == "transpose" and _is_read_through(t.integers("perm"))}
+    if not moved:
+        return moved
+    wider = {t for t in live if t.op == "reshape" and t.args[0] in moved and _adds_units(t)}
+    apart = {a for t in live if t.op != "matmul" for a in t.args if a in wider or (a in moved and t not in wider)}
+    apart.update(state)
+    return {t for t in moved if t not in apart} - {w.args[0] for w in wider if w in apart}
+
+
+def _is_read_through(perm: tuple[int, ...]) -> bool:
+    """Whether the last two axes trade places, the first comes to stand before the last, or behind it."""
+    axes = tuple(range(-len(perm), 0))
+    first, *middle, last = axes
+    turned = (*axes[:-2], -1, -2), (*middle, first, last), (*middle, last, first)
+    return len(perm) > 1 and perm in turned
+
+
+def _adds_units(term: Term) -> bool:
+    old, new = ([n for n in sizes if n != 1] for sizes in (term.args[0].sizes, term.sizes))
+    return old == new and term.rank > term.args[0].rank
 
 
 def _takes_bias(term: Term) -> bool:
