@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,9 @@ from benchmarks.peers.contenders import PEERS, optimized, row
 from benchmarks.peers.summary import CONTENDERS, entries, mean, of
 from benchmarks.peers.tables import measurements, ratios
 from superopt.errors import InvalidModelError, SuperoptError
-from superopt.model.compare import DECIDED, TOLD, Timed, Until, compare_all, in_turns, loading
+from superopt.model.compare import DECIDED, TOLD, Until, compare_all, in_turns, loading
 from superopt.model.session import Device
+from superopt.model.timed import Timed
 from tests.test_house import script
 from tests.test_measure import product
 
@@ -95,6 +97,20 @@ def test_models_are_loaded_anew_while_a_verdict_is_not_clear() -> None:
     in_turns(opened, seconds=3.0)
     assert loads == [*range(len(loads))]
     assert len(loads) > 2
+
+
+@pytest.mark.parametrize(("until", "takes", "most"), [(TOLD, 0.0, 24), (TOLD, 0.02, 10), (TOLD, 0.1, 6), (DECIDED, 0.0, 2)])
+def test_models_that_load_fast_are_loaded_more_often(until: Until, takes: float, most: int) -> None:
+    loads: list[int] = []
+
+    @contextmanager
+    def opened(load: int) -> Iterator[Sequence[Sequence[Timed]]]:
+        loads.append(load)
+        time.sleep(takes)
+        yield [[Steady("", 4e-3, []) for _ in range(3)]]
+
+    in_turns(opened, seconds=1.0, loads=6, until=until)
+    assert most * 0.75 <= len(loads) <= most
 
 
 def test_every_model_is_loaded_at_every_place() -> None:

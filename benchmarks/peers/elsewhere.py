@@ -13,8 +13,9 @@ from typing import IO
 import numpy as np
 
 from benchmarks.peers.contenders import ROOT, row
-from superopt.model.compare import Comparison, Timed, in_turns, loading
+from superopt.model.compare import Comparison, in_turns, loading
 from superopt.model.session import Array
+from superopt.model.timed import Timed
 
 
 class ElsewhereError(Exception):

@@ -9,20 +9,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypedDict, Unpack
+from typing import TypeAlias, TypedDict, Unpack
 
-import numpy as np
-
-from superopt.model.kernel import last_level_cache
 from superopt.model.load import ModelProto
 from superopt.model.save import stored_bytes
 from superopt.model.session import Device, Loadable, Session, random_inputs
+from superopt.model.timed import Cold, Timed
 
 RESIDENT = 1 << 30
 """Bytes that the models of a comparison may hold altogether to be loaded at the same time."""
 MARGIN = 0.02
 LOADS, _LEAST_LOADS = 6, 2
-"""How often the models of a comparison are loaded, at most and at least."""
+"""How often the models of a comparison are loaded, at most unless that is quick, and at least."""
+_LOADING = 0.2
+"""The share of the time that loading may take where it is done more often."""
 _VISIT = 0.008
 LONG = 0.05
 """Seconds from which one run makes a visit: what it finds in the caches matters little to it."""
@@ -76,12 +76,13 @@ class Comparison:
 @dataclass(frozen=True)
 class Until:
     """When no further round is needed: after so many of a load of the models, if the comparison that they make is `clear`; or
-    after `_FEW`, if it is `obvious`.
+    after `_FEW`, if it is `obvious`. Models that load fast are loaded up to `loads` times.
     """
 
     rounds: int
     clear: Callable[[Comparison], bool]
     obvious: Callable[[Comparison], bool] = lambda _: False
+    loads: int = 0
 
     def reached(self, rounds: Sequence[Times]) -> bool:
         """Whether these rounds are enough, for every candidate."""
@@ -103,38 +104,10 @@ def _is_obvious(found: Comparison) -> bool:
     return found.low > 1 + found.noise + _OBVIOUS or found.high < 1 - _OBVIOUS
 
 
-TOLD = Until(24, _is_told)
+TOLD = Until(24, _is_told, loads=4 * LOADS)
 """The ratio is told well."""
 DECIDED = Until(12, _is_decided, _is_obvious)
 """Whether the candidate is faster is as good as decided."""
-
-
-class Timed(Protocol):
-    """A model that is loaded and has its inputs: `run` runs it once, `seconds` gives the mean time of a number of runs."""
-
-    def run(self) -> None: ...
-
-    def seconds(self, runs: int) -> float: ...
-
-
-class Cold:
-    """A model before each of whose timed runs the processor's caches are filled with something else."""
-
-    def __init__(self, timed: Timed) -> None:
-        self._timed = timed
-        self._other = np.ones(3 * last_level_cache() // 2, np.uint8)
-
-    def run(self) -> None:
-        """One run, caches as they are."""
-        self._timed.run()
-
-    def seconds(self, runs: int) -> float:
-        """The mean time of the runs."""
-        return statistics.mean(self._once() for _ in range(runs))
-
-    def _once(self) -> float:
-        self._other.max()
-        return self._timed.seconds(1)
 
 
 Sizes: TypeAlias = "Mapping[str, int] | None"
@@ -261,18 +234,21 @@ def in_turns(
     memory stays with it, and those that come last are less so. A round visits the original, each candidate and the original's
     second copy, beginning with another one each time; a visit is one unmeasured run, which brings the model into the caches,
     and the least of those that follow; where a run takes long, it is one run. Rounds end early `until` that is reached for
-    every candidate, and loads where it was twice, or is by all rounds of three. Two loads are made in any case if there may be
-    so many, unless the first took all of the time.
+    every candidate, and loads where it was twice, or is by all rounds of half of them. Two loads are made in any case if there
+    may be so many, unless the first took all of the time.
     """
     rounds: list[list[Times]] = []
-    began, spent, clear = time.monotonic(), 0.0, 0
-    for load in range(loads):
-        together = load > _LEAST_LOADS and all(map(until.reached, rounds))
+    began, spent, clear, load = time.monotonic(), 0.0, 0, 0
+    while load < loads:
+        together = load > max(_LEAST_LOADS, loads // 2) and all(map(until.reached, rounds))
         passed = spent if load < _LEAST_LOADS else time.monotonic() - began
         if passed > seconds or together or clear >= _LEAST_LOADS:
             break
+        asked = time.monotonic()
         with opened(load) as ready:
             start = time.monotonic()
+            if not load:
+                loads = max(loads, min(until.loads, int(_LOADING * seconds // max(start - asked, 1e-9))))
             report = functools.partial(_report, progress, start - spent, seconds)
             each = seconds / loads / len(ready)
             found = [_rounds(timed, time.monotonic() + each, until, report) for timed in ready]
@@ -280,6 +256,7 @@ def in_turns(
             del ready
         rounds = [before + more for before, more in zip(rounds or [[] for _ in found], found, strict=True)]
         clear += all(map(until.reached, found))
+        load += 1
     return [_summaries(made) for made in rounds]
 
 
