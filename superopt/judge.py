@@ -22,7 +22,7 @@ COMPARING, GLANCING = 7.0, 1.0
 """Seconds that a comparison takes, and a first one of what is likely to make no difference."""
 ALIKE = 0.005
 """Relative differences of sums over nodes that are none."""
-PATIENCE = 15.0
+PATIENCE = 18.0
 """Seconds of checking and comparing after which nothing is looked at once more."""
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from superopt.graph import Term, subterms, variable
+from superopt.model.cost import Measured
+from superopt.model.measure import Clock
+from superopt.model.session import Device
 from superopt.op import apply
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State
@@ -62,6 +67,32 @@ def test_scores_of_groups_need_no_other_shape(rules: RuleSet) -> None:
     )
     after = found(apply("reshape", apply("softmax", masked, axis=-1), shape=groups), rules)
     assert [t for t in subterms(after, constants=False) if t.op == "reshape"] == []
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_estimates_know_which_transposes_products_read_through(rank: int) -> None:
+    x, y = (variable(name, (6,) * rank) for name in "xy")
+    product = estimate((apply("matmul", x, y),))
+    for order in [*itertools.permutations(range(-rank, 0))][1:]:
+        turned = apply("transpose", x, perm=order)
+        for operands in ((turned, y), (y, turned)):
+            together = apply("matmul", *operands)
+            swapped = order == (*range(-rank, -2), -1, -2)
+            assert (estimate((together,)) == product or swapped) == (len(kernels(together)) == 1)
+            assert estimate((together, turned)) > product
+
+
+def test_heads_of_one_batch_are_read_through_products(rules: RuleSet) -> None:
+    q, k = (apply("reshape", variable(name, (1, TOKENS, 4 * WIDTH)), shape=(1, TOKENS, 4, WIDTH)) for name in "qk")
+    start = apply("matmul", apply("transpose", q, perm=(-4, -2, -3, -1)), apply("transpose", k, perm=(-4, -2, -1, -3)))
+    assert kernels(start).count("Transpose") == 2
+    assert "Transpose" not in kernels(found(start, rules))
+
+
+def kernels(term: Term) -> list[str]:
+    """The operators that ONNX Runtime runs to compute the term."""
+    clock = Clock(Device())
+    return [kernel.node.op_type for kernel in clock.kernels(Measured(clock, 17).model((term,)))]
 
 
 def test_a_bias_is_added_before_an_image_is_enlarged(rules: RuleSet) -> None:

@@ -423,7 +423,7 @@ def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pyt
     use(monkeypatch)
     proto = branches()
     assert superopt.optimize(proto, moves=()).report.budget == budget_of(len(proto.graph.node), 0.0, 1, 0) == LEAST
-    assert budget_of(200, 0.0, 1, 0) == 20.0
+    assert budget_of(150, 0.0, 1, 0) == pytest.approx(18.4, abs=0.1)
     assert budget_of(10, 0.1, 1, 0) == 20.0
     assert budget_of(1000, 0.0, 1, 0) == MOST
     assert MOST > budget_of(1000, 0.2, 1, 0) > budget_of(1000, 0.2, 4, 0) > budget_of(1000, 0.3, 4, 0) > LEAST

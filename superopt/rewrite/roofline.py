@@ -67,28 +67,23 @@ def _together(live: list[Term], state: tuple[Term, ...]) -> float:
 
 def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
     """Transposes that only products read, which do so without them (ONNX Runtime's MatmulTransposeFusion); so they do where
-    axes of extent 1 are added in between.
+    axes of extent 1 are added in front.
     """
     moved = {t for t in live if t.op == "transpose" and _is_read_through(t.integers("perm"))}
     if not moved:
         return moved
-    wider = {t for t in live if t.op == "reshape" and t.args[0] in moved and _adds_units(t)}
+    wider = {t for t in live if t.op == "reshape" and t.args[0] in moved and t.sizes[-t.args[0].rank :] == t.args[0].sizes}
     apart = {a for t in live if t.op != "matmul" for a in t.args if a in wider or (a in moved and t not in wider)}
     apart.update(state)
     return {t for t in moved if t not in apart} - {w.args[0] for w in wider if w in apart}
 
 
 def _is_read_through(perm: tuple[int, ...]) -> bool:
-    """Whether the last two axes trade places, the first comes to stand before the last, or behind it."""
-    axes = tuple(range(-len(perm), 0))
-    first, *middle, last = axes
-    turned = (*axes[:-2], -1, -2), (*middle, first, last), (*middle, last, first)
-    return len(perm) > 1 and perm in turned
-
-
-def _adds_units(term: Term) -> bool:
-    old, new = ([n for n in sizes if n != 1] for sizes in (term.args[0].sizes, term.sizes))
-    return old == new and term.rank > term.args[0].rank
+    """Whether the first axis comes to stand before the last, or behind it. Where the last two trade places products read
+    through that as well, but there it counts: what it stands on is often a copy, which goes where it moves inwards.
+    """
+    first, *others = range(-len(perm), 0)
+    return len(perm) > 2 and perm in ((*others[:-1], first, -1), (*others, first))
 
 
 def _takes_bias(term: Term) -> bool:
