@@ -33,7 +33,7 @@ from superopt.rewrite.fuse import fused, with_fusions
 from superopt.rewrite.island import search_island
 from superopt.rewrite.partition import windows
 from superopt.rewrite.record import nodes_of, recorded, restored
-from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.ruleset import RuleSet, renames
 from superopt.rewrite.schedule import Find, gains, search_all, states, untouched, weight_elements
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rewrite.vanish import vanished
@@ -177,7 +177,7 @@ class Search:
         contrib: bool = False,
     ) -> None:
         apart = [rule for rule in rules if is_algorithm(rule)]
-        self.rules = RuleSet([rule for rule in rules if rule not in apart], apart)
+        self.rules = RuleSet([rule for rule in rules if not (rule in apart or renames(rule))], apart)
         standard, own = offered(opset), contributed() if contrib else ()
         self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
         self.clock = clock

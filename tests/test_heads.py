@@ -14,8 +14,9 @@ from superopt.model.session import Device
 from superopt.op import apply
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State
-from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.ruleset import RuleSet, renames
 from superopt.rewrite.search import search
+from superopt.rule import parse_rule
 from superopt.store import load_rules
 from tests.operator_cases import evaluated
 
@@ -87,6 +88,19 @@ def test_heads_of_one_batch_are_read_through_products(rules: RuleSet) -> None:
     start = apply("matmul", apply("transpose", q, perm=(-4, -2, -3, -1)), apply("transpose", k, perm=(-4, -2, -1, -3)))
     assert kernels(start).count("Transpose") == 2
     assert "Transpose" not in kernels(found(start, rules))
+
+
+@pytest.mark.parametrize(
+    ("text", "only"),
+    [
+        ("reshape(x, shape=(1, 1)) => reshape(reshape(x, shape=(1,)), shape=(1, 1)) for x[0, 1]", True),
+        ("reshape(reshape(x, shape=(1, 1)), shape=(1,)) => reshape(reshape(x, shape=()), shape=(1,)) for x[1]", True),
+        ("reshape(reshape(x, shape=(1, 1)), shape=x.shape) => x for x[0, 1]", False),
+        ("reshape(relu(x), shape=(1,)) => relu(reshape(x, shape=(1,))) for x[0, 2]", False),
+    ],
+)
+def test_steps_that_only_rename_axes_are_none_of_a_search(text: str, only: bool) -> None:
+    assert renames(parse_rule(f"rule: {text}")) is only
 
 
 def kernels(term: Term) -> list[str]:

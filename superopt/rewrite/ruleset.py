@@ -66,6 +66,22 @@ class Undoing:
         return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
 
 
+def renames(rule: Rule) -> bool:
+    """Whether the rule writes a change of shape as one more, or as many others: the same nodes compute either side, and a
+    search that took such steps would wander among them.
+    """
+    left, right = (outlines(side) for side in (rule.statement.left, rule.statement.right))
+    return len(left) == len(right) == 1 and 0 < _changes(left[0]) <= _changes(right[0])
+
+
+def _changes(outline: Outline) -> int:
+    """Of how many reshapes of a variable the outline is; 0 where it is something else."""
+    if outline.op != "reshape":
+        return 0
+    (under,) = outline.args
+    return _changes(under) + 1 if not under.op or _changes(under) else 0
+
+
 def nowhere(_: str) -> tuple[Term, ...]:
     """No terms where other outputs could stand."""
     return ()
