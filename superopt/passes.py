@@ -42,7 +42,9 @@ def budget_of(nodes: int, seconds: float, sizes: int, weights: int) -> float:
     They grow with its seconds, and faster than its nodes, which all rules are tried at again after a step. Beyond the least,
     they are the fewer the longer it takes to load and to run, for checks and comparisons come on top.
     """
-    return max(LEAST, min(max(0.01 * nodes**1.5, 200 * seconds), MOST - 20 * seconds - 3 * (sizes - 1) - LOADING * weights))
+    return max(
+        LEAST, min(max(0.01 * math.pow(nodes, 1.5), 200 * seconds), MOST - 20 * seconds - 3 * (sizes - 1) - LOADING * weights)
+    )
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ import ast
 import functools
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import (
@@ -349,21 +349,14 @@ def parse_statement(line: str) -> Statement:
     if len(parts) != 3:
         raise NotationError(f"not of the form 'name: left => right for x[2] where ...': {line.strip()}")
     left, arrow, right = (p.strip() for p in parts)
-    return Statement(matched["name"] or "", left, arrow, right, _ranks(ranks.strip()), _conditions(where.strip()))
-
-
-def _tuple(text: str) -> Sequence[ast.expr]:
-    return cast(ast.Tuple, expression(f"({text},)")).elts if text else ()
+    clauses = _clause(ranks.strip(), _ranked), _clause(where.strip(), ast.unparse)
+    return Statement(matched["name"] or "", left, arrow, right, *clauses)
 
 
 @functools.lru_cache(maxsize=4096)
-def _conditions(text: str) -> tuple[str, ...]:
-    return tuple(map(ast.unparse, _tuple(text)))
-
-
-@functools.lru_cache(maxsize=4096)
-def _ranks(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple(map(_ranked, _tuple(text)))
+def _clause(text: str, read: Callable[[ast.expr], Any]) -> tuple[Any, ...]:
+    """What is read of each of the expressions that the text lists."""
+    return tuple(map(read, cast(ast.Tuple, expression(f"({text},)")).elts)) if text else ()
 
 
 def _ranked(node: ast.expr) -> tuple[str, tuple[int, ...]]:

@@ -234,13 +234,14 @@ def in_turns(
     memory stays with it, and those that come last are less so. A round visits the original, each candidate and the original's
     second copy, beginning with another one each time; a visit is one unmeasured run, which brings the model into the caches,
     and the least of those that follow; where a run takes long, it is one run. Rounds end early `until` that is reached for
-    every candidate, and loads where it was twice, or is by all rounds of half of them. Two loads are made in any case if there
-    may be so many, unless the first took all of the time.
+    every candidate, and loads where it was twice, or is by all rounds of three, or of half of them where there may be more.
+    Two loads are made in any case if there may be so many, unless the first took all of the time.
     """
     rounds: list[list[Times]] = []
     began, spent, clear, load = time.monotonic(), 0.0, 0, 0
     while load < loads:
-        together = load > max(_LEAST_LOADS, loads // 2) and all(map(until.reached, rounds))
+        least = max(_LEAST_LOADS, loads // 2) if until.loads else _LEAST_LOADS
+        together = load > least and all(map(until.reached, rounds))
         passed = spent if load < _LEAST_LOADS else time.monotonic() - began
         if passed > seconds or together or clear >= _LEAST_LOADS:
             break

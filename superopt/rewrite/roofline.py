@@ -64,7 +64,7 @@ def _together(live: list[Term], state: tuple[Term, ...]) -> float:
     shaped = [t for t in live if t.op == "reshape" and unflattened(t, lambda x: uses[x] == 1)]
     flat = sum(1 + (uses[t.args[0].args[1]] == 1) for t in shaped)
     moved = sum(parts.values()) - len(parts) + sum(not a.constant for a in joined)
-    return len(biased) + activated + flat + ALONGSIDE * moved
+    return len(biased) + activated + RENAMING * flat + ALONGSIDE * moved
 
 
 def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
