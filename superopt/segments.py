@@ -256,11 +256,8 @@ class Search:
         for part in parts:
             state = self._at(part.state)
             key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0]]
-            known = self.clock.cache.get(key)
-            if known is None:
-                known = self._forgone(state, rules, part.island, deadline)
-                self.clock.cache.put(key, known)
-            total += known * part.runs
+            look = functools.partial(self._forgone, state, rules, part.island, deadline)
+            total += self.clock.cache.kept(key, look) * part.runs
         return total
 
     def _forgone(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
@@ -272,8 +269,9 @@ class Search:
         if time.monotonic() >= deadline or next(fused(state, rules), None) is None:
             return 0.0
         measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
-        cost = self._measure(measured, (), state)(state) / len(self.sizings)
-        if not math.isfinite(cost):
+        try:
+            cost = measured.seconds(state, state)
+        except (InvalidModelError, ShapeError):
             return 0.0
         return cost - with_fusions(Found(state, (), cost, cost, 0, ""), rules, faster=faster).after
 
@@ -338,11 +336,8 @@ class Search:
                 (limits or Limits()).growth,
                 nodes_of(start)[0],
             ]
-            record = self.clock.cache.get(key)
-            if record is None:
-                record = recorded(find(start, rules, estimate=estimate, measure=measure, limits=limits))
-                self.clock.cache.put(key, record)
-            return restored(record)
+            look = functools.partial(find, start, rules, estimate=estimate, measure=measure, limits=limits)
+            return restored(self.clock.cache.kept(key, lambda: recorded(look())))
 
         return found
 

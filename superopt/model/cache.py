@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -61,6 +61,14 @@ class Cache:
         except sqlite3.Error as error:
             self._unsaved.setdefault(text_of(key), value)
             self.error = str(error)
+
+    def kept(self, key: Sequence[Json], find: Callable[[], Json]) -> Json:
+        """The value stored for the key; where there was none, what `find` gives, which is stored."""
+        known = self.get(key)
+        if known is None:
+            known = find()
+            self.put(key, known)
+        return known
 
     def entries(self, kind: str) -> Iterator[tuple[Json, Json]]:
         """The keys that begin with this word, in the order of their texts, and what is stored for them."""

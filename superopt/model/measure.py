@@ -185,11 +185,7 @@ class Clock:
 
     def _whole(self, model: ModelProto) -> float:
         key = ["whole", self._identity, structure(model)]
-        known = self.cache.get(key)
-        if known is None:
-            known = least_seconds([self._bound(model)], _TOGETHER)
-            self.cache.put(key, known)
-        return self.net(known)
+        return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], _TOGETHER)))
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
         """The nodes that `seconds` sums over."""
@@ -215,11 +211,7 @@ class Clock:
             InvalidModelError: ONNX Runtime cannot run the node alone.
         """
         key = self._key(kernel.signature())
-        known = self.cache.get(key)
-        if known is None:
-            known = kernel.timed(self.device, cold=self.cold).as_json()
-            self.cache.put(key, known)
-        return Timing.of_json(known)
+        return Timing.of_json(self.cache.kept(key, lambda: kernel.timed(self.device, cold=self.cold).as_json()))
 
     def net(self, seconds: float) -> float:
         """A node's time within a longer graph, from its time in a session of its own."""
@@ -230,15 +222,14 @@ class Clock:
     def overhead(self) -> tuple[float, float]:
         """Seconds that a run costs whatever the model, and seconds that the smallest node costs."""
         if self._overhead is None:
-            key = ["overhead", self._identity]
-            known = self.cache.get(key)
-            if known is None:
-                one, many = (least_seconds([_chain(n, self.device)], 0.02) for n in (1, 1 + _CHAIN))
-                node = max((many - one) / _CHAIN, _LEAST)
-                known = [max(one - node, 0.0), node]
-                self.cache.put(key, known)
-            self._overhead = known[0], known[1]
+            call, node = self.cache.kept(["overhead", self._identity], self._measured_overhead)
+            self._overhead = call, node
         return self._overhead
+
+    def _measured_overhead(self) -> Json:
+        one, many = (least_seconds([_chain(n, self.device)], 0.02) for n in (1, 1 + _CHAIN))
+        node = max((many - one) / _CHAIN, _LEAST)
+        return [max(one - node, 0.0), node]
 
     def kernels(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> list[Kernel]:
         """The nodes that ONNX Runtime's optimized graph runs, `sizes` put in for open dimensions; where it does not tell a

@@ -18,14 +18,14 @@ def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: C
     """What `find` says of the models, and the seconds that this took; or had taken, where the cache has what the same code said
     of the same models. `about` names what is looked for, and all that it depends on but for the models.
     """
+
+    def found() -> Json:
+        start = time.monotonic()
+        return [find(), time.monotonic() - start]
+
     with closing(Cache(cache)) as known:
-        key = [*about, code_version(), *map(identity, models)]
-        record = known.get(key)
-        if record is None:
-            start = time.monotonic()
-            record = [find(), time.monotonic() - start]
-            known.put(key, record)
-        return record[0], record[1]
+        record, seconds = known.kept([*about, code_version(), *map(identity, models)], found)
+        return record, seconds
 
 
 @functools.cache
