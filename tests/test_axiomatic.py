@@ -15,7 +15,7 @@ from superopt.prove.closure import Closure, Given
 from superopt.prove.ground import read_ground
 from superopt.prove.precondition import completed
 from superopt.prove.replay import Derivation, replay, well_typed
-from superopt.rule import Rule, axioms, laws, parse_rule, parse_rules
+from superopt.rule import Rule, axioms, law_names, laws, parse_rule, parse_rules
 from superopt.store import load
 from superopt.verdict import Proved, Unknown
 
@@ -82,6 +82,10 @@ REFUTED = [
     for path in sorted((Path(__file__).parent / "refuted").glob("*.rules"))
     for rule in parse_rules(path.read_text(encoding="utf-8"))
 ]
+
+
+def test_laws_are_named_without_being_read() -> None:
+    assert law_names() == laws().keys()
 
 
 @pytest.mark.parametrize("rule", TRUE, ids=lambda r: r.name)

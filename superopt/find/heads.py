@@ -78,19 +78,19 @@ SCORES = Universe(
     limit=3,
 )
 
-_LAID_OUT = {-3: N, -2: H, -1: K}
-
 
 def _lone(order: tuple[int, ...]) -> Universe:
+    """Heads of a batch of one, whose other axes come to stand in this order."""
+    heads = N, H, K
     return Universe(
         family="heads",
         name=f"heads of one batch, axes {order}",
-        variables=((variable("x", (1, N, H, K)),),),
+        variables=((variable("x", (1, *heads)),),),
         constants=(),
         templates=(
-            Template("reshape", 1, {"shape": (N, H, K)}, takes=(("x",),)),
+            Template("reshape", 1, {"shape": heads}, takes=(("x",),)),
             Template("transpose", 1, {"perm": order}, takes=(("reshape",),)),
-            Template("reshape", 1, {"shape": (1, *(_LAID_OUT[axis] for axis in order))}, takes=(("transpose",),)),
+            Template("reshape", 1, {"shape": (1, *(heads[axis] for axis in order))}, takes=(("transpose",),)),
             Template("transpose", 1, {"perm": (-4, *order)}, takes=(("x",),)),
         ),
         ranges={"n": SMALL, "h": SMALL, "k": SMALL},

@@ -76,10 +76,11 @@ def renames(rule: Rule) -> bool:
 
 def _changes(outline: Outline) -> int:
     """Of how many reshapes of a variable the outline is; 0 where it is something else."""
-    if outline.op != "reshape":
-        return 0
-    (under,) = outline.args
-    return _changes(under) + 1 if not under.op or _changes(under) else 0
+    count = 0
+    while outline.op == "reshape":
+        (outline,) = outline.args
+        count += 1
+    return 0 if outline.op else count
 
 
 def nowhere(_: str) -> tuple[Term, ...]:
