@@ -268,12 +268,12 @@ def in_blocks(
 
     A model that is loaded is visited for half a second at least, and gone before the next one is loaded. The original is loaded
     again after the last candidate: what it takes before and after the candidates makes a round. There are four rounds, more if
-    these take less than `seconds`, and two where no candidate gained in either.
+    these take less than `seconds`, and two where no candidate gained in either, or all are far from the original in both.
     """
     rounds: list[Times] = []
     start = time.monotonic()
     before = _block(loaded[0])
-    while not _is_hopeless(rounds) and (len(rounds) < _BLOCKS or time.monotonic() < start + seconds):
+    while not _is_settled(rounds) and (len(rounds) < _BLOCKS or time.monotonic() < start + seconds):
         others = [_block(load) for load in loaded[1:]]
         after = _block(loaded[0])
         rounds.append((before, *others, after))
@@ -283,9 +283,10 @@ def in_blocks(
     return _summaries(rounds)
 
 
-def _is_hopeless(rounds: Sequence[Times]) -> bool:
-    """Whether no candidate gained in any round, of which there are two."""
-    return len(rounds) >= _BLOCKS // 2 and all(found.high < 1 + MARGIN for found in _summaries(rounds))
+def _is_settled(rounds: Sequence[Times]) -> bool:
+    """Whether no candidate gained in any round, of which there are two, or it is obvious from them how each compares."""
+    found = _summaries(rounds) if len(rounds) >= _BLOCKS // 2 else []
+    return bool(found) and (all(one.high < 1 + MARGIN for one in found) or all(map(_is_obvious, found)))
 
 
 def _block(load: Callable[[], Timed]) -> float:

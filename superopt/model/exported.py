@@ -21,7 +21,7 @@ from superopt.graph import Term
 from superopt.match import Pattern
 from superopt.model.lift import constant_tensor, leaf_of, lift_node
 from superopt.model.lower import lower
-from superopt.model.nodes import Lowered
+from superopt.model.nodes import Lowered, now
 from superopt.rule import parse_rule
 from superopt.work import total_work
 
@@ -125,7 +125,7 @@ def emitted(op: Any, found: Improvement) -> list[ir.Value]:
     """The nodes added through an onnxscript rewriter context; the values that replace the match's outputs."""
     known: dict[str, ir.Value] = dict(found.values)
     for name, array in found.lowered.initializers.items():
-        known[name] = op.call_op("Constant", [], {"value": ir.tensor(array)})
+        known[name] = op.call_op("Constant", [], {"value": ir.tensor(now(array))})
     for node in found.lowered.nodes:
         inputs = [known[name] if name else None for name in node.inputs]
         attributes = {name: list(v) if isinstance(v, tuple) else v for name, v in node.attributes}

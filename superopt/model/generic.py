@@ -21,7 +21,7 @@ from superopt.errors import ShapeError
 from superopt.graph import Term, subterms, variable
 from superopt.model.dimensions import Sizing
 from superopt.model.lower import Array, Constants, lower
-from superopt.model.nodes import Hollow, Lowered, NodeText
+from superopt.model.nodes import Deferred, Hollow, Lowered, NodeText, now
 from superopt.op import apply, operator
 
 LAST = np.iinfo(np.int64).max
@@ -94,7 +94,7 @@ def _common(found: Sequence[Lowered]) -> Lowered:
     first = found[0]
     if any(f.nodes != first.nodes or f.initializers.keys() != first.initializers.keys() for f in found):
         raise ShapeError("the nodes depend on the open dimensions")
-    initializers: dict[str, Array] = {}
+    initializers: dict[str, Array | Deferred] = {}
     for name, array in first.initializers.items():
         others = [f.initializers[name] for f in found]
         same = all(_equal(a, array) for a in others)
@@ -102,15 +102,16 @@ def _common(found: Sequence[Lowered]) -> Lowered:
     return replace(first, initializers=initializers)
 
 
-def _equal(one: Array, other: Array) -> bool:
+def _equal(one: Array | Deferred, other: Array | Deferred) -> bool:
     """Whether the arrays are the same, as far as they hold anything."""
     if one is other:
         return True
-    return one.shape == other.shape and (isinstance(one, Hollow) or np.array_equal(one, other))
+    return one.shape == other.shape and (isinstance(one, Hollow) or np.array_equal(now(one), now(other)))
 
 
-def _numbers(name: str, arrays: Sequence[Array], found: Sequence[Lowered]) -> Array:
+def _numbers(name: str, given: Sequence[Array | Deferred], found: Sequence[Lowered]) -> Array:
     """What stands for shapes or bounds that differ, in all the nodes that read them."""
+    arrays = [*map(now, given)]
     if any(a.ndim != 1 or a.dtype.kind != "i" or a.shape != arrays[0].shape for a in arrays):
         raise ShapeError("a weight depends on the open dimensions")
     written = {
@@ -167,7 +168,7 @@ def _bounds(node: NodeText, columns: Sequence[tuple[int, ...]], found: Sequence[
     if not shapes or not axes or axes[0] is None:
         raise ShapeError("what is sliced is not known")
     written: list[int] = []
-    for axis, column in zip(axes[0].tolist(), columns, strict=True):
+    for axis, column in zip(now(axes[0]).tolist(), columns, strict=True):
         if len(set(column)) == 1:
             written.append(column[0])
             continue

@@ -28,7 +28,7 @@ from superopt.evaluate import Floats, evaluate
 from superopt.graph import Term, subterms, variables
 from superopt.model.booleans import MOVERS, resolved
 from superopt.model.hosts import ROLES, row, taken, written
-from superopt.model.nodes import AttributeValue, Lowered, NodeText, direct, input_position, needed, renamed, schema_of
+from superopt.model.nodes import AttributeValue, Deferred, Lowered, NodeText, direct, input_position, needed, renamed, schema_of
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
 from superopt.model.units import sunk
 from superopt.op import apply, operator, registry
@@ -36,7 +36,7 @@ from superopt.rows import unflattened
 
 SMALL = 64
 Array: TypeAlias = "npt.NDArray[Any]"
-Constants: TypeAlias = "Callable[[Term], Array]"
+Constants: TypeAlias = "Callable[[Term], Array | Deferred]"
 Inverse: TypeAlias = "tuple[str, Callable[[Term], Term | None]]"
 
 
@@ -114,7 +114,7 @@ class _Lowering:
     whole: set[str] = field(default_factory=set)
     casts: dict[str, str] = field(default_factory=dict)
     nodes: list[NodeText] = field(default_factory=list)
-    initializers: dict[str, Array] = field(default_factory=dict)
+    initializers: dict[str, Array | Deferred] = field(default_factory=dict)
     names: dict[Term, str] = field(default_factory=dict)
     stored: dict[tuple[object, ...], str] = field(default_factory=dict)
     shared: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
@@ -387,9 +387,9 @@ class _Lowering:
                 array = np.asarray(given)
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
 
-    def _initializer(self, array: Array) -> str:
-        small = array.size <= SMALL
-        key = (array.dtype.str, array.shape, array.tobytes()) if small else (id(array),)
+    def _initializer(self, array: Array | Deferred) -> str:
+        held = None if isinstance(array, Deferred) or array.size > SMALL else array.tobytes()
+        key = (id(array),) if held is None else (array.dtype.str, array.shape, held)
         if key not in self.stored:
             self.stored[key] = self._fresh("constant")
             self.initializers[self.stored[key]] = array

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,6 +39,24 @@ class Hollow(np.ndarray[Any, np.dtype[Any]]):
         return np.broadcast_to(np.zeros((), dtype), shape).view(Hollow)
 
 
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """An array that is computed whenever it is needed, so that it is in memory no longer than that."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    computed: Callable[[], Array]
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
+
+    def astype(self, dtype: npt.DTypeLike) -> Deferred:
+        """The array with its elements of another type."""
+        return Deferred(np.dtype(dtype), self.shape, lambda: self.computed().astype(dtype))
+
+
 @dataclass(frozen=True)
 class NodeText:
     """One ONNX node: what stands in a NodeProto, as plain values. An absent optional input is the empty string.
@@ -60,7 +79,7 @@ class Lowered:
     """
 
     nodes: tuple[NodeText, ...]
-    initializers: Mapping[str, Array]
+    initializers: Mapping[str, Array | Deferred]
     booleans: frozenset[str] = frozenset()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -119,10 +138,15 @@ def domains(lowered: Lowered) -> list[str]:
     return sorted({node.op_type.rpartition(".")[0] for node in lowered.nodes} - {""})
 
 
-def _tensor(array: Array, name: str) -> TensorProto:
-    if not isinstance(array, Hollow):
-        return onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
-    return hollow_tensor(array, name)
+def _tensor(array: Array | Deferred, name: str) -> TensorProto:
+    if isinstance(array, Hollow):
+        return hollow_tensor(array, name)
+    return onnx.numpy_helper.from_array(np.asarray(now(array), order="C"), name)
+
+
+def now(array: Array | Deferred) -> Array:
+    """The array itself."""
+    return array.computed() if isinstance(array, Deferred) else array
 
 
 def hollow_tensor(array: Hollow, name: str) -> TensorProto:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from superopt.errors import ShapeError
 from superopt.graph import Term
+from superopt.model.nodes import Deferred, now
 from superopt.model.units import is_elementwise
 from superopt.op import apply, operator
 
@@ -95,12 +96,13 @@ def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
     return tiled
 
 
-def positions(array: npt.NDArray[Any], extent: int) -> npt.NDArray[np.int64]:
-    """The positions of an axis of this extent that the array holds, counted from the start.
+def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np.int64]:
+    """The positions of an axis of this extent that the given array holds, counted from the start.
 
     Raises:
         ShapeError: a number in it is no such position, or its type cannot hold every position.
     """
+    array = now(given)
     exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1
     whole = np.trunc(array)
     if not exact or (whole < -extent).any() or (whole >= extent).any():

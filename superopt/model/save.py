@@ -142,7 +142,7 @@ def identity(model: Loadable) -> str:
 def _digest(file: Path, *_stamped: int) -> bytes:
     """A digest of the bytes of a file."""
     with file.open("rb") as content:
-        return hashlib.file_digest(content, "blake2b").digest()
+        return hashlib.file_digest(content, "sha256").digest()
 
 
 def _apart(model: Model) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import math
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +19,15 @@ from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.fold import fold
 from superopt.model.generic import lower_everywhere
-from superopt.model.lift import constant_array
+from superopt.model.lift import constant_tensor
 from superopt.model.load import OVERRIDABLE_SINCE, Model, first_line, opset_of
-from superopt.model.lower import Array
-from superopt.model.nodes import CONTRIB_VERSION, NodeText, domains
+from superopt.model.lower import Array, is_boolean
+from superopt.model.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
+
+_LARGE, _KEPT = 2**20, 2**28
+"""Bytes from which on a weight-only term is computed only when its weight is read, which may be never; and how many bytes of
+such weights are kept for the next time, all others being computed anew.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +48,8 @@ class Replacement:
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
     """A copy of the model in which the replaced values are computed by their terms; nodes and weights that die are gone.
 
-    Weight-only terms become initializers, each stored once. Inputs, outputs, opset, IR version, metadata, functions, subgraphs,
+    Weight-only terms become initializers, each stored once, large ones as tensors that are computed when they are read, and of
+    which no more than 256 MiB stay in memory. Inputs, outputs, opset, IR version, metadata, functions, subgraphs,
     names of values that remain and weights that are still used are as they were. A new name is unlike any other.
 
     Raises:
@@ -90,9 +99,10 @@ class _Splicing:
             self.values[scope] = ChainMap(_own(graph), *(self.values[scope[:-1]].maps if scope else ()))
         self.taken = set(_names(model))
         self.numbers = count()
-        self.folded: dict[tuple[Term, ir.DataType, frozenset[ir.Value]], Array] = {}
-        self.stored: dict[int, tuple[Array, ir.Value]] = {}
+        self.folded: dict[tuple[Term, ir.DataType, frozenset[ir.Value]], Array | Deferred] = {}
+        self.stored: dict[int, tuple[Array | Deferred, ir.Value]] = {}
         self.retired: list[ir.Value] = []
+        self.kept = 0
 
     def insert(self, replacement: Replacement) -> None:
         """Adds the nodes that compute the replacement's outputs and hands the old values' names and uses to the new ones."""
@@ -100,7 +110,7 @@ class _Splicing:
         dtype = replacement.dtype
         graph, values = self.graphs[replacement.scope], self.values[replacement.scope]
 
-        def constant(term: Term) -> Array:
+        def constant(term: Term) -> Array | Deferred:
             return self._folded(term, dtype, values)
 
         outputs, conditions = replacement.outputs, replacement.conditions
@@ -169,27 +179,36 @@ class _Splicing:
         if not weight.is_graph_input() and weight.graph is not None:
             weight.graph.initializers.pop(weight.name or "", None)
 
-    def _folded(self, term: Term, dtype: ir.DataType, values: Mapping[str, ir.Value]) -> Array:
+    def _folded(self, term: Term, dtype: ir.DataType, values: Mapping[str, ir.Value]) -> Array | Deferred:
         """The array of a weight-only term over these values; the same array for the same term."""
         if term.is_variable:
-            return _array(values[term.name])
+            return _stored(values[term.name]).numpy()
         weights = {t.name: values[t.name] for t in variables(term)}
         key = term, dtype, frozenset(weights.values())
         if key not in self.folded:
-            arrays = {name: _array(weight) for name, weight in weights.items()}
-            self.folded[key] = fold([term], arrays, dtype.numpy())[term]
+            tensors = {name: _stored(weight) for name, weight in weights.items()}
+            large = math.prod(term.sizes) * dtype.itemsize >= _LARGE and not is_boolean(term)
+            self.folded[key] = _deferred(term, tensors, dtype) if large else _computed(term, tensors, dtype)
         return self.folded[key]
 
-    def _initializer(self, name: str, array: Array) -> ir.Value:
+    def _initializer(self, name: str, array: Array | Deferred) -> ir.Value:
         """The weight of the top graph that stores the array, new under this name if none does yet."""
         if id(array) not in self.stored:
-            tensor = ir.tensor(array, name=name)
+            tensor = self._tensor(array, name)
             value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
             self.graph.register_initializer(value)
             if self.listed:
                 self.graph.inputs.append(value)
             self.stored[id(array)] = array, value
         return self.stored[id(array)][1]
+
+    def _tensor(self, array: Array | Deferred, name: str) -> ir.TensorProtocol:
+        if not isinstance(array, Deferred):
+            return ir.tensor(array, name=name)
+        kind = ir.DataType.from_numpy(array.dtype)
+        self.kept += array.dtype.itemsize * array.size
+        made = functools.partial(_made, array, name)
+        return ir.LazyTensor(made, kind, ir.Shape(array.shape), name=name, cache=self.kept <= _KEPT)
 
     def _prefix(self) -> str:
         """What no name of the model begins with, nor any name made so far."""
@@ -205,10 +224,24 @@ def _own(graph: ir.Graph) -> dict[str, ir.Value]:
     return {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
 
 
-def _array(weight: ir.Value) -> Array:
-    stored = weight.const_value.numpy() if weight.const_value is not None else constant_array(weight)
+def _stored(weight: ir.Value) -> ir.TensorProtocol:
+    stored = constant_tensor(weight) if weight.const_value is None else weight.const_value
     assert stored is not None, "a weight has an array"
     return stored
+
+
+def _computed(term: Term, weights: Mapping[str, ir.TensorProtocol], dtype: ir.DataType) -> Array:
+    """The array of the term; of weights in files, no more stays in memory than was."""
+    arrays = {name: copy.copy(tensor).numpy() for name, tensor in weights.items()}
+    return fold([term], arrays, dtype.numpy())[term]
+
+
+def _deferred(term: Term, weights: Mapping[str, ir.TensorProtocol], dtype: ir.DataType) -> Deferred:
+    return Deferred(dtype.numpy(), term.sizes, lambda: _computed(term, weights, dtype))
+
+
+def _made(array: Deferred, name: str) -> ir.TensorProtocol:
+    return ir.tensor(array.computed(), name=name)
 
 
 def _node(text: NodeText, known: Mapping[str, ir.Value], name: str) -> ir.Node:
