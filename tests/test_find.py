@@ -324,6 +324,21 @@ def test_what_another_kind_of_operator_computes_is_kept_though_rules_join_it() -
     assert kept.part(found) is None
 
 
+def test_a_sum_as_a_difference_is_kept_both_ways_though_rules_join_it() -> None:
+    kept = Kept()
+    kept.add(parse_rule("r: y - scale(x, factor=-1) => x + y for x[2], y[2]"))
+    kept.add(parse_rule("r: scale(y, factor=-1) + x => x - y for x[2], y[2]"))
+    kept.add(parse_rule("r: scale(x @ w, factor=a) => x @ scale(w, factor=a) for x[2], w[2]"))
+    suggested = enumerate_universe(matrix.SIGNS, 0).candidates
+    assert len(suggested) == 2
+    for found in suggested:
+        assert kept.part(found) == "search"
+        for one in (found, Candidate(found.universe, found.right, found.left)):
+            assert all(useful(one, sizing) and shortens(one, sizing) for sizing in kept.sizings(matrix.SIGNS))
+    kept.add(parse_rule("r: x + y @ w => x - y @ scale(w, factor=-1) for x[2], y[2], w[2]"))
+    assert [kept.part(found) for found in suggested].count(None) == 1
+
+
 def test_a_constant_factor_taken_out_is_kept_though_rules_join_it() -> None:
     scaled, ones = "concat(scale(x, factor=a), y, axis=-1)", "scale(ones(shape=x.shape), factor=a)"
     factored = f"concat({ones}, ones(shape=y.shape), axis=-1) * concat(x, y, axis=-1)"

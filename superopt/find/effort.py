@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,16 +32,26 @@ class Effort:
 
 def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
     """The cost of numeric terms; with `weights_known`, what depends on weights alone is free."""
-    operators, total = 0, 0.0
+    live = _live(roots, weights_known=weights_known)
+    return Effort(len(live), sum(map(_work, live), 0.0))
+
+
+def executed(*roots: Term) -> Counter[str]:
+    """How many of each operator are executed, weights known."""
+    return Counter(term.op for term in _live(roots, weights_known=True))
+
+
+def _live(roots: Sequence[Term], *, weights_known: bool) -> list[Term]:
+    """What is computed at run time, by operators that compute something."""
+    live = list[Term]()
     free: set[Term] = set()
     for term in subterms(*roots):
         known = weights_known and term.is_variable and term.name in WEIGHTS
         if known or (not term.is_variable and all(a in free for a in term.args)):
             free.add(term)
         elif not term.is_variable and term.op not in VIEWS:
-            operators += 1
-            total += _work(term)
-    return Effort(operators, total)
+            live.append(term)
+    return live
 
 
 _known: dict[tuple[str, tuple[tuple[str, Attribute], ...], tuple[Shape, ...]], float] = {}

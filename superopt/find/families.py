@@ -64,6 +64,7 @@ UNIVERSES: tuple[Universe, ...] = (
     images.ENLARGED_BIASES,
     *stacks.UNIVERSES,
     *lone.UNIVERSES,
+    matrix.SIGNS,
 )
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(u.family for u in UNIVERSES))
 ABOUT: Mapping[str, str] = {

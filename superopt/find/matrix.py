@@ -234,3 +234,18 @@ SQUARE = Universe(
     ),
     ranges={"n": SMALL, "k": SMALL, "a": FACTORS},
 )
+
+SIGNS = Universe(
+    family="matrix",
+    name="signs",
+    variables=((variable("x", (N, M)),), (variable("y", (N, K)),), (W,)),
+    constants=(),
+    templates=(
+        Template("scale", 1, {"factor": -1}, takes=(("w",),)),
+        Template("matmul", 2, takes=(("y",), ("w", "scale"))),
+        Template("add", 2, takes=(("x", "matmul"),) * 2),
+        Template("sub", 2, takes=(("x",), ("matmul",))),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL},
+    limit=3,
+)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from superopt.find.effort import effort, heavy
+from superopt.find.effort import effort, executed, heavy
 from superopt.find.enumerate import Candidate, term_size
 from superopt.find.numbers import Numbered, distinct_numbers
 from superopt.find.rewriter import Classes, Rewriter
@@ -178,7 +178,9 @@ class Kept:
 
         A hill counts where the step saves an operator or a tenth of the cost, and where an operator is heavy or there are no
         more than `LOCAL`: between larger graphs without a heavy one hills are low, and a search climbs them by itself. What one
-        operator computes as another kind of operator does is a hill as well: no step leads up it through more operators.
+        operator computes as another kind of operator does is a hill as well: no step leads up it through more operators. So is
+        what other operators compute for the same cost: which of them a runtime takes together with those around them, no count
+        tells.
         So is taking out a constant factor, where no sequence of steps takes out any: to multiply the rest by ones is no step.
         Joining two outputs in one takes steps that no single output pays for, so such rules are for the search.
         """
@@ -190,8 +192,8 @@ class Kept:
             return None
         if not self._equal(left, right, self._place(candidate.universe).classes):
             return CORE
-        hill = self._over_a_hill(candidate) or self._of_another_kind(candidate) or self._takes_out_a_factor(candidate)
-        return SEARCH if hill else None
+        hills = self._over_a_hill, self._of_another_kind, self._in_other_operators, self._takes_out_a_factor
+        return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
         """Whether one side gains on the other at both sizings, and at one only dearer terms lead from the other to it."""
@@ -230,6 +232,20 @@ class Kept:
             cheap, dear = sorted(sides, key=self.rewriter.cost)
             steep = cheap.op != dear.op and self.rewriter.cost(cheap) < self.rewriter.cost(dear)
             if not steep or dear in self.rewriter.steps(cheap):
+                return False
+        return True
+
+    def _in_other_operators(self, candidate: Candidate) -> bool:
+        """Whether both sides cost the same, weights known, a heavy operator on each, but are not of the same operators, and no
+        step leads from one to the other.
+        """
+        for sizing in self.sizings(candidate.universe):
+            sides = [n for t in candidate.left + candidate.right if (n := sizing(t)) is not None]
+            if len(sides) < 2 or not all(map(heavy, sides)):
+                return False
+            one, other = sides
+            old, new = (effort([t], weights_known=True) for t in sides)
+            if old != new or executed(one) == executed(other) or other in self.rewriter.steps(one):
                 return False
         return True
 
