@@ -36,7 +36,7 @@ from superopt.rewrite.record import nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet, renames
 from superopt.rewrite.schedule import Find, gains, search_all, states, untouched, weight_elements
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
-from superopt.rewrite.vanish import vanished
+from superopt.rewrite.vanish import once_vanished, vanished
 from superopt.rule import Rule
 
 LARGE = 100
@@ -44,7 +44,9 @@ LARGE = 100
 SHORTEST = 1e-9
 """Seconds that anything takes."""
 CLEAR = 1.1
-"""How many times as fast what takes `LONG` has to be to be believed at once: all that is found is compared in the end."""
+"""How many times as fast what takes `LONG` has to be to be believed at once: all that is found is compared in the end. Where it
+is no faster than measurements differ by, a second look at it is not worth its time.
+"""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
 """What is taken for a device of the provider that was not calibrated."""
 
@@ -210,6 +212,7 @@ class Search:
                 copies.setdefault(part.state, []).append(part)
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
             finding = self._with_mutants(island) if find is search_mutants else find
+            finding = once_vanished(finding) if find is search else finding
             finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
             limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
             known, late = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
@@ -367,8 +370,8 @@ class Search:
         if not computed(found.outputs):
             return True
         predicted = found.before / max(found.after, SHORTEST)
-        if predicted >= CLEAR and found.before >= LONG:
-            return True
+        if found.before >= LONG and not 1 + NOISE < predicted < CLEAR:
+            return predicted >= CLEAR
         return any(measured.stands(self._at(before, s), self._at(found.outputs, s), predicted, NOISE) for s in self.sizings)
 
     def _measure(self, measured: Measured, everywhere: Sequence[Sizing], start: State) -> Cost:

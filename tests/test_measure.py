@@ -318,11 +318,24 @@ def with_constant(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> 
     return proto
 
 
-def test_structure_sees_the_values_of_small_constants_alone() -> None:
-    one, two = np.full((4,), 1, np.float32), np.full((4,), 2, np.float32)
-    assert structure(with_constant(one)) != structure(with_constant(two))
-    wide = [np.full((100, 4), v, np.float32) for v in (1, 2)]
+def test_structure_sees_the_values_of_small_constants_and_of_those_that_are_all_the_same() -> None:
+    for shape in ((4,), (100, 4)):
+        one, two = np.full(shape, 1, np.float32), np.full(shape, 2, np.float32)
+        assert structure(with_constant(one)) != structure(with_constant(two))
+    wide = [np.random.default_rng(seed).standard_normal((100, 4)).astype(np.float32) for seed in (1, 2)]
     assert structure(with_constant(wide[0])) == structure(with_constant(wide[1]))
+
+
+def test_numbers_that_are_known_are_seen_by_the_optimizations() -> None:
+    clock = Clock(Device())
+    rectified = apply("relu", variable("x", (4, 512)))
+
+    def made(addend: Term) -> list[str]:
+        model = Measured(clock, 18).model((apply("tanh", apply("add", rectified, addend)),))
+        return [piece.op_type for piece in clock.pieces(model)]
+
+    assert made(apply("zeros", shape=(4, 512))) == ["Relu", "Tanh"]
+    assert made(variable("b", (4, 512), constant=True)) == ["Relu", "Add", "Tanh"]
 
 
 def test_layout_conversions_at_the_ends_are_artefacts() -> None:

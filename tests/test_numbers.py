@@ -12,8 +12,10 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.op import apply
 from superopt.ranges import ANY, NONE, Range, range_of
+from superopt.rewrite.apply import State, Step
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.vanish import vanished
+from superopt.rewrite.search import Cost, Found, Limits
+from superopt.rewrite.vanish import once_vanished, vanished
 from superopt.segments import whole, written
 from superopt.selection import spliced
 from superopt.store import load_rules
@@ -172,3 +174,22 @@ def test_what_computes_nothing_vanishes_step_by_step() -> None:
     assert state == (apply("relu", X),)
     assert {step.rule for step in steps} == {"add-zeros-to-x"}
     assert vanished(state, RuleSet(load_rules())) == (state, ())
+
+
+@pytest.mark.parametrize(("after", "taken"), [(3.0, 2), (2.0, 1), (1.0, 0)])
+def test_a_search_begins_where_nothing_vanishes(after: float, taken: int) -> None:
+    """`after` is what is left once zeros are gone; the search gets from 3 to 2."""
+    start, clean, better = (apply("add", X, apply("zeros", shape=(3, 4))),), (X,), (apply("relu", X),)
+    seen: list[State] = []
+
+    def find(state: State, _: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        seen.append(state)
+        steps = (Step("r", clean, better),) if after > 2 else ()
+        return Found(better if steps else clean, steps, after, min(after, 2.0), 1, "")
+
+    before = 2.5 if taken else 1.0
+    found = once_vanished(find)(start, RuleSet(load_rules()), estimate=lambda _: 0.0, measure=lambda _: before, limits=None)
+    assert seen == [clean]
+    assert found.before == before
+    assert len(found.steps) == taken
+    assert found.outputs == (start if not taken else better if taken == 2 else clean)

@@ -18,13 +18,14 @@ from superopt.passes import Improved, improvements
 from superopt.report.progress import silent
 from superopt.rewrite.apply import Step
 from superopt.rewrite.island import search_island
+from superopt.rewrite.schedule import Find
 from superopt.rewrite.search import OUT_OF_TIME, Found, search
 from superopt.segments import Gain, Search, Segment
 from superopt.selection import selections
 from tests.models import model
 
 BUDGET = 100.0
-KINDS = {search_mutants: "mutants", search_island: "sweeps", search: "windows"}
+KINDS: dict[Find, str] = {search_mutants: "mutants", search_island: "sweeps", search: "windows"}
 
 
 @dataclass

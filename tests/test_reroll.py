@@ -225,8 +225,8 @@ def test_an_operator_is_a_candidate_like_any_other(rules: RuleSet) -> None:
         return estimate(state) + ("lstm" in operators(state))
 
     few = rules.within(LINEAR)
-    assert "lstm" in operators(search_island(start, few, estimate=estimate, measure=estimate).outputs)
-    assert "lstm" not in operators(search_island(start, few, estimate=estimate, measure=slow).outputs)
+    assert "lstm" in operators(search_island(start, few, estimate=estimate, measure=estimate, limits=None).outputs)
+    assert "lstm" not in operators(search_island(start, few, estimate=estimate, measure=slow, limits=None).outputs)
 
 
 def gru(elements: Sequence[Term], h: Term, *, blended: bool) -> Term:

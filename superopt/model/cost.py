@@ -17,20 +17,22 @@ from superopt.graph import Term, variables
 from superopt.model.dimensions import Sizing
 from superopt.model.generic import lower_everywhere
 from superopt.model.kernel import random_values
-from superopt.model.lower import is_boolean, lower
+from superopt.model.lower import is_boolean, literal, lower
 from superopt.model.measure import Clock
 from superopt.model.nodes import Hollow, model_of
 from superopt.model.session import Array
 
 _LARGE = 1024
 """Bytes from which a weight is left without values, for ONNX Runtime's optimizations do not look at them."""
+_LITERAL = 1 << 16
+"""Elements up to which numbers that are known are there: of zeros that are added, ONNX Runtime makes no node."""
 
 
 class Measured:
     """The measured cost of segments of a model with this opset; what the search minimizes.
 
     Weights, and what is made of weights alone, are initializers of the right shapes: small ones with random values, large ones
-    with none. No weight is computed.
+    with none, unless their numbers are known. No weight is computed.
     """
 
     def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
@@ -103,6 +105,8 @@ class Measured:
 
         def constant(term: Term) -> Array:
             dtype = self._dtype_of(term)
+            if not variables(term) and math.prod(term.sizes) <= _LITERAL:
+                return literal(term, dtype)
             if math.prod(term.sizes) * dtype.itemsize >= _LARGE:
                 return self._hollow(term)
             return random_values(helper.np_dtype_to_tensor_dtype(dtype), term.sizes, next(salts))

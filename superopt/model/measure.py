@@ -322,7 +322,9 @@ def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Ope
 
 
 def structure(model: ModelProto) -> str:
-    """A digest of what the optimizations see of a model: everything but names and the values of large constants."""
+    """A digest of what the optimizations see of a model: everything but names and the values of large constants, unless these
+    are all the same.
+    """
     graph = model.graph
     number: dict[str, int] = {"": -1}
     kinds = [[p.type.tensor_type.elem_type, [d.dim_value for d in p.type.tensor_type.shape.dim]] for p in graph.input]
@@ -345,8 +347,12 @@ def structure(model: ModelProto) -> str:
 
 
 def _value_digest(tensor: TensorProto) -> str:
-    small = int(np.prod(tensor.dims)) <= SMALL
-    return numpy_helper.to_array(tensor).tobytes().hex() if small and not tensor.external_data else ""
+    if tensor.external_data:
+        return ""
+    values = numpy_helper.to_array(tensor)
+    if values.size <= SMALL:
+        return values.tobytes().hex()
+    return f"all {values.flat[0].tobytes().hex()}" if (values == values.flat[0]).all() else ""
 
 
 def _chain(length: int, device: Device) -> Any:

@@ -13,25 +13,16 @@ from superopt.rewrite.reroll import rerolled
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Cost, Found, Limits
 from superopt.rewrite.sweep import SWEPT, sweep
-from superopt.rewrite.vanish import vanished
+from superopt.rewrite.vanish import once_vanished
 
 FAR = 0.5
 """How much of its time is left of an island that recurrences make so fast that it is not swept unrolled as well."""
 
 
-def search_island(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
-    """The cheapest state met; `start` if nothing is cheaper."""
-    clean, steps = vanished(start, rules)
-    found = _searched(clean, rules, estimate=estimate, measure=measure, limits=limits)
-    before = measure(start) if steps else found.before
-    if not (steps or found.steps) or before <= found.after:
-        return replace(found, outputs=start, steps=(), before=before, after=before)
-    return replace(found, steps=(*steps, *found.steps), before=before)
-
-
-def _searched(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-    """As `search_island`, of a state in which nothing vanishes. Algorithms are chosen for what sweeps make, and for the start
-    too: of a large island that alone may be what there is time for.
+@once_vanished
+def search_island(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    """The cheapest state met; `start` if nothing is cheaper. Algorithms are chosen for what sweeps make, and for the start too:
+    of a large island that alone may be what there is time for.
     """
     within = limits or Limits()
     cost = measure(start)
