@@ -14,28 +14,25 @@ import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from superopt.errors import Undecidable
-from superopt.graph import Term, subterms, variable
-from superopt.linearity import degrees
-from superopt.op import apply, operator, rebuild
+from superopt.graph import Term
 from superopt.partial.correct import corrections
 from superopt.partial.judge import Judgement, judge
 from superopt.partial.library import Partial, Recalled, recalled
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
-from superopt.repair import Json, Memory, Repair, recorded, restored
+from superopt.repair import Json, Memory, Repair, exchanged, program_of, recorded, restored
 from superopt.rewrite.algorithm import places, with_algorithms
 from superopt.rewrite.apply import PARTLY, State, Step, computed
 from superopt.rewrite.record import nodes_of
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import weight_elements
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
-from superopt.work import work
 
 SHARE = 0.01
 """The part of an island's estimated time below which an operator is not looked at."""
@@ -50,6 +47,8 @@ WORTH = 0.03
 """The part of a program's time that a mutant must save for its weights to be solved for, by a glance and by measurement."""
 ENUMERATING = 2 / 3
 """The share of the time after which no mutants are enumerated: what rules make of programs is surer to gain."""
+SURE = 1.25
+"""How many times as fast as the program a mutant has to be for that to be believed of times that were not taken in turns."""
 MOST_REPAIRS = 8
 """Corrected mutants of one operator that are tried in its place, those first that take the least time by themselves."""
 
@@ -84,6 +83,10 @@ class Tally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - start
 
 
+Faster: TypeAlias = "Callable[[State, State], float]"
+"""How many times as fast as the first state the second is."""
+
+
 class Draft(Protocol):
     """What may become a mutant: `term` is for its cost."""
 
@@ -105,6 +108,7 @@ def search_mutants(
     measure: Cost,
     limits: Limits | None = None,
     glance: Cost | None = None,
+    faster: Faster | None = None,
     memory: Memory | None = None,
     tally: Tally | None = None,
     partial: Sequence[Partial] = (),
@@ -115,8 +119,9 @@ def search_mutants(
     has a repair, none are. By rules, programs come first that take long. By enumeration, those do that take the most times what
     arithmetic and traffic alone would take: where a kernel is near that, no other form gains much; each may take a share of
     what is left of two thirds of the time, half of it by that ratio, half equally. `rules` are left to other passes, but for
-    their algorithms. Weights grow by no more than the limits allow. `glance` measures roughly, and faster. All that there is to
-    find of a program is kept in `memory`, which has nothing of other devices in it, and taken from there. `tally` counts.
+    their algorithms. Weights grow by no more than the limits allow. `glance` measures roughly, and faster; `faster` times two
+    states in turns, a program and a mutant that is not much faster. All that there is to find of a program is kept in `memory`,
+    which has nothing of other devices in it, and taken from there. `tally` counts.
     """
     within, began = limits or Limits(), time.monotonic()
     deadline, most = within.deadline, weight_elements(start) + within.growth
@@ -142,37 +147,29 @@ def search_mutants(
             program = asked.pop(0)
             looked.add(program)
             repairs = repairs_of(program, now + share * (deadline - now))
-            states = {r: _exchanged(state, program, r)[0] for r in repairs[:MOST_REPAIRS]}
+            states = {r: exchanged(state, program, r)[0] for r in repairs[:MOST_REPAIRS]}
             placed = {r: measure(after) for r, after in states.items() if weight_elements(after) <= most}
             best = min(placed, key=placed.__getitem__, default=None)
-            if best is not None and placed[best] < cost * (1 - NOISE):
+            if best is not None and placed[best] < cost * (1 - NOISE) and _is_believed(program, best, measure, faster):
                 cost = placed[best]
-                state, more = _exchanged(state, program, best)
+                state, more = exchanged(state, program, best)
                 steps += more
     stopped = OUT_OF_TIME if len(looked) < len(programs) or others or bench.cut_short else "every operator was looked at"
     return Found(state, tuple(steps), before, cost, len(looked), stopped)
 
 
+def _is_believed(program: Term, repair: Repair, measure: Cost, faster: Faster | None) -> bool:
+    """Whether the repair is much faster than the program, or is faster when they are timed in turns."""
+    own, other = (program,), (repair.term,)
+    return faster is None or measure(own) >= SURE * measure(other) or faster(own, other) > 1 + NOISE
+
+
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
     """The distinct programs of the state that take some of its time, and how many times as long they take as by estimate."""
-    places = Counter(program for term in computed(state) if (program := _program(term)) is not None)
+    places = Counter(program for term in computed(state) if (program := program_of(term)) is not None)
     least = SHARE * estimate(state)
     ratios = {p: measure((p,)) / estimate((p,)) for p, count in places.items() if estimate((p,)) * count >= least}
     return {p: ratio for p, ratio in ratios.items() if ratio < math.inf}
-
-
-def _program(term: Term) -> Term | None:
-    """The term's operator on variables; None where it is no polynomial in them, adds up too little to be worth a look, is of
-    open extents, or is a number: it has no layout.
-    """
-    if not term.rank or not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
-        return None
-    if operator(term.op).commutative or work(term).flops <= 2 * math.prod(term.sizes):
-        return None
-    names = (f"{'w' if arg.constant else 'x'}{place}" for place, arg in enumerate(term.args))
-    operands = [variable(name, arg.shape, constant=arg.constant) for name, arg in zip(names, term.args, strict=True)]
-    program = apply(term.op, *operands, **dict(term.attributes))
-    return program if all(math.isfinite(d) for monomial in degrees(program) for d in monomial) else None
 
 
 class _Bench:
@@ -209,7 +206,7 @@ class _Bench:
         """
         with self.tally.stage("recall"), suppress(_OutOfTimeError):
             made = recalled(program, self.partial)
-            found = [one for one in made if program not in map(_program, computed(_state(one.term)))]
+            found = [one for one in made if program not in map(program_of, computed(_state(one.term)))]
             self.tally.recalled += len(found)
             priced = {one: self._price(one.term, deadline) for one in found}
             most = MOST_DEARER * self._price(program, deadline) if found else 0.0
@@ -331,7 +328,7 @@ class _Bench:
         with self.tally.stage("glance"):
             whole = glanced((program,))
             left = whole * (1 + ROUGH)
-            for cut in filter(None, map(_program, computed(_state(sketch)))):
+            for cut in filter(None, map(program_of, computed(_state(sketch)))):
                 left -= glanced((cut,))
                 if left <= 0:
                     return False
@@ -378,22 +375,3 @@ class _Bench:
 
 def _state(program: Program) -> State:
     return program if isinstance(program, tuple) else (program,)
-
-
-def _exchanged(state: State, program: Term, repair: Repair) -> tuple[State, list[Step]]:
-    """The state with the repair in all the program's places, and the steps that lead there, those of each place together."""
-    done: dict[Term, Term] = {}
-    steps: list[Step] = []
-    for one in subterms(*state):
-        args = tuple(done[a] for a in one.args)
-        done[one] = one if args == one.args else apply(one.op, *args, **dict(one.attributes))
-        if not one.is_variable and not one.constant and _program(one) is program:
-            operands = dict(zip(program.args, args, strict=True))
-
-            def placed(terms: Sequence[Term], operands: dict[Term, Term] = operands) -> State:
-                return tuple(rebuild(term, operands) for term in terms)
-
-            steps.append(Step(repair.name, (done[one],), placed([repair.mutant])))
-            steps += [Step(step.rule, placed(step.roots), placed(step.replacements)) for step in repair.steps]
-            (done[one],) = placed([repair.term])
-    return tuple(done[root] for root in state), steps

@@ -31,7 +31,7 @@ LITTLE = 0.01
 """The share of what a model takes that mutants have to save for rules to be searched after them as well as before them."""
 LEAST, MOST = 10.0, 30.0
 """Seconds that a search takes at least and at most where that is left to the model."""
-LOADING = 10 / 2**30
+LOADING = 20 / 2**30
 """Seconds that all the sessions of an optimization take longer to make for each byte of weights."""
 
 

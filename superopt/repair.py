@@ -1,14 +1,18 @@
-"""What takes a program's place: a mutant that was corrected, and how it is kept between runs."""
+"""What a program is, what takes its place: a mutant that was corrected, and how that is kept between runs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from superopt.graph import Term
-from superopt.rewrite.apply import Step
+from superopt.graph import Term, subterms, variable
+from superopt.linearity import degrees
+from superopt.op import apply, operator, rebuild
+from superopt.rewrite.apply import State, Step
 from superopt.rewrite.record import nodes_of, steps_recorded, steps_restored, terms_of
+from superopt.work import work
 
 Json: TypeAlias = "Any"
 
@@ -51,3 +55,36 @@ def restored(record: Json) -> list[Repair]:
         Repair(terms[term], name, seconds, terms[mutant], steps_restored(steps))
         for term, name, seconds, mutant, steps in record["repairs"]
     ]
+
+
+def program_of(term: Term) -> Term | None:
+    """The term's operator on variables; None where it is no polynomial in them, adds up too little to be worth a look, is of
+    open extents, or is a number: it has no layout.
+    """
+    if not term.rank or not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
+        return None
+    if operator(term.op).commutative or work(term).flops <= 2 * math.prod(term.sizes):
+        return None
+    names = (f"{'w' if arg.constant else 'x'}{place}" for place, arg in enumerate(term.args))
+    operands = [variable(name, arg.shape, constant=arg.constant) for name, arg in zip(names, term.args, strict=True)]
+    program = apply(term.op, *operands, **dict(term.attributes))
+    return program if all(math.isfinite(d) for monomial in degrees(program) for d in monomial) else None
+
+
+def exchanged(state: State, program: Term, repair: Repair) -> tuple[State, list[Step]]:
+    """The state with the repair in all the program's places, and the steps that lead there, those of each place together."""
+    done: dict[Term, Term] = {}
+    steps: list[Step] = []
+    for one in subterms(*state):
+        args = tuple(done[a] for a in one.args)
+        done[one] = one if args == one.args else apply(one.op, *args, **dict(one.attributes))
+        if not one.is_variable and not one.constant and program_of(one) is program:
+            operands = dict(zip(program.args, args, strict=True))
+
+            def placed(terms: Sequence[Term], operands: dict[Term, Term] = operands) -> State:
+                return tuple(rebuild(term, operands) for term in terms)
+
+            steps.append(Step(repair.name, (done[one],), placed([repair.mutant])))
+            steps += [Step(step.rule, placed(step.roots), placed(step.replacements)) for step in repair.steps]
+            (done[one],) = placed([repair.term])
+    return tuple(done[root] for root in state), steps

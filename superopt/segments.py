@@ -211,7 +211,7 @@ class Search:
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
-            finding = self._with_mutants(island) if find is search_mutants else find
+            finding = self._with_mutants(island, measured) if find is search_mutants else find
             finding = once_vanished(finding) if find is search else finding
             finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
             limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
@@ -230,7 +230,7 @@ class Search:
                 more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
                 yield Gain(tuple(copies[state]), found, tuple(saved), more * len(copies[state]) * island.dtype.itemsize)
 
-    def _with_mutants(self, island: Island) -> Find:
+    def _with_mutants(self, island: Island, measured: Measured) -> Find:
         """`search_mutants` that glances at times with weights in the caches, and keeps what it finds beside the times."""
         glanced = Measured(self.clock.warm(), self.opset, dtype=island.dtype.numpy())
         memory = Part(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
@@ -243,6 +243,7 @@ class Search:
                 estimate=estimate,
                 measure=measure,
                 glance=self._measure(glanced, island.sizings, start),
+                faster=functools.partial(self._faster, measured, island.sizings),
                 limits=limits,
                 memory=memory,
                 tally=self.tally,

@@ -199,3 +199,21 @@ def test_nothing_is_measured_after_the_deadline() -> None:
 
     ((_, found),) = search_all({(DILATED,): 1.0}, RuleSet([]), estimate=counted, measure=measure, deadline=time.monotonic())
     assert (found.outputs, found.steps, found.after, found.stopped) == ((DILATED,), (), 1.0, OUT_OF_TIME)
+
+
+@pytest.mark.parametrize(("sure", "ratio", "taken"), [(1e6, 1.0, 0), (1e6, 1.1, 2), (0.0, 1.0, 2)])
+def test_what_is_not_much_faster_is_timed_in_turns_before_it_is_taken(
+    sure: float, ratio: float, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is `sure` times as fast need not be; a mutant is `ratio` times as fast in turns."""
+    asked: list[tuple[State, State]] = []
+
+    def faster(one: State, other: State) -> float:
+        asked.append((one, other))
+        return ratio
+
+    monkeypatch.setattr("superopt.mutation.SURE", sure)
+    found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, faster=faster)
+    assert len(found.steps) == taken
+    assert len(asked) == (sure > 0)
+    assert all(slow_pools(one) > slow_pools(other) for one, other in asked)
