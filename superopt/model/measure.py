@@ -22,7 +22,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from superopt.errors import InvalidModelError, ProviderError
 from superopt.model.cache import Cache, digest_of
-from superopt.model.compare import Comparison, compare
+from superopt.model.compare import LONG, Comparison, compare
 from superopt.model.kernel import (
     SMALL,
     VIEWS,
@@ -48,7 +48,7 @@ _TURNS = 12
 """How often it and another take turns, where they are timed beside each other."""
 _COMPARING, _LOADS = 0.6, 2
 """Seconds that two segments are compared for as wholes, half as many where sums of kernels tell as well, and how often they are
-loaded for that.
+loaded for that, unless one run takes long.
 """
 _SUMS, _GAINS = 0.03, 0.5
 """The relative error of what sums of kernels say of a gain: this much, or this part of the gain if that is more."""
@@ -160,7 +160,8 @@ class Clock:
             models = [with_weights(model, Path(folder)) for model, folder in ((before, one), (after, other))]
             try:
                 seconds = _COMPARING if self.together else _COMPARING / 2
-                return compare(models[0], models[1], self.device, seconds=seconds, cold=self.cold, loads=_LOADS)
+                loads = 1 if not self.together and self.seconds(before) >= LONG else _LOADS
+                return compare(models[0], models[1], self.device, seconds=seconds, cold=self.cold, loads=loads)
             except ProviderError as error:
                 raise InvalidModelError(str(error)) from error
 
