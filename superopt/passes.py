@@ -43,7 +43,7 @@ def budget_of(nodes: int, seconds: float, sizes: int, weights: int) -> float:
     they are the fewer the longer it takes to load and to run, for checks and comparisons come on top.
     """
     return max(
-        LEAST, min(max(0.01 * math.pow(nodes, 1.5), 200 * seconds), MOST - 30 * seconds - 3 * (sizes - 1) - LOADING * weights)
+        LEAST, min(max(0.01 * math.pow(nodes, 1.5), 200 * seconds), MOST - 20 * seconds - 3 * (sizes - 1) - LOADING * weights)
     )
 
 
