@@ -147,12 +147,12 @@ def search_mutants(
             program = asked.pop(0)
             looked.add(program)
             repairs = repairs_of(program, now + share * (deadline - now))
-            states = {r: exchanged(state, program, r)[0] for r in repairs[:MOST_REPAIRS]}
-            placed = {r: measure(after) for r, after in states.items() if weight_elements(after) <= most}
+            ways = {r: exchanged(state, program, r) for r in repairs[:MOST_REPAIRS]}
+            placed = {r: measure(after) for r, (after, _) in ways.items() if weight_elements(after) <= most}
             best = min(placed, key=placed.__getitem__, default=None)
             if best is not None and placed[best] < cost * (1 - NOISE) and _is_believed(program, best, measure, faster):
                 cost = placed[best]
-                state, more = exchanged(state, program, best)
+                state, more = ways[best]
                 steps += more
     stopped = OUT_OF_TIME if len(looked) < len(programs) or others or bench.cut_short else "every operator was looked at"
     return Found(state, tuple(steps), before, cost, len(looked), stopped)

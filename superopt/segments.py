@@ -211,8 +211,7 @@ class Search:
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
-            finding = self._with_mutants(island, measured) if find is search_mutants else find
-            finding = once_vanished(finding) if find is search else finding
+            finding = self._with_mutants(island, measured) if find is search_mutants else once_vanished(find)
             finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
             limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
             known, late = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))

@@ -180,8 +180,8 @@ class Kept:
         more than `LOCAL`: between larger graphs without a heavy one hills are low, and a search climbs them by itself. What one
         operator computes as another kind of operator does is a hill as well: no step leads up it through more operators. So is
         what other operators compute for the same cost: which of them a runtime takes together with those around them, no count
-        tells.
-        So is taking out a constant factor, where no sequence of steps takes out any: to multiply the rest by ones is no step.
+        tells. So is taking out a constant factor, where no sequence of steps takes out any: to multiply the rest by ones is no
+        step.
         Joining two outputs in one takes steps that no single output pays for, so such rules are for the search.
         """
         numbered = self.sizings(candidate.universe)[0]
@@ -239,15 +239,13 @@ class Kept:
         """Whether both sides cost the same, weights known, a heavy operator on each, but are not of the same operators, and no
         step leads from one to the other.
         """
-        for sizing in self.sizings(candidate.universe):
-            sides = [n for t in candidate.left + candidate.right if (n := sizing(t)) is not None]
-            if len(sides) < 2 or not all(map(heavy, sides)):
-                return False
-            one, other = sides
-            old, new = (effort([t], weights_known=True) for t in sides)
-            if old != new or executed(one) == executed(other) or other in self.rewriter.steps(one):
-                return False
-        return True
+        steps = next(self._directions(candidate), [])
+        return bool(steps) and all(self._is_another_way(one, other) for one, other in steps)
+
+    def _is_another_way(self, one: Term, other: Term) -> bool:
+        cost, same = (effort([term], weights_known=True) for term in (one, other))
+        alike = cost == same and heavy(one) and heavy(other)
+        return alike and executed(one) != executed(other) and other not in self.rewriter.steps(one)
 
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Whether the terms are joined: by congruence and up to three steps at the root, or by one step and normal forms."""

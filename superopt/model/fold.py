@@ -45,8 +45,10 @@ def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLik
 
 def _only_moves(term: Term) -> bool:
     """Whether the term's root is none, or moves the elements of its operands."""
-    names = () if term.is_variable else operator(term.op).onnx
-    return term.is_variable or (bool(names) and MOVERS.issuperset(names))
+    if term.is_variable:
+        return True
+    names = operator(term.op).onnx
+    return bool(names) and MOVERS.issuperset(names)
 
 
 def _computed(

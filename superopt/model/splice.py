@@ -187,8 +187,9 @@ class _Splicing:
         key = term, dtype, frozenset(weights.values())
         if key not in self.folded:
             tensors = {name: _stored(weight) for name, weight in weights.items()}
+            compute = functools.partial(_computed, term, tensors, dtype)
             large = math.prod(term.sizes) * dtype.itemsize >= _LARGE and not is_boolean(term)
-            self.folded[key] = _deferred(term, tensors, dtype) if large else _computed(term, tensors, dtype)
+            self.folded[key] = Deferred(dtype.numpy(), term.sizes, compute) if large else compute()
         return self.folded[key]
 
     def _initializer(self, name: str, array: Array | Deferred) -> ir.Value:
@@ -207,8 +208,8 @@ class _Splicing:
             return ir.tensor(array, name=name)
         kind = ir.DataType.from_numpy(array.dtype)
         self.kept += array.dtype.itemsize * array.size
-        made = functools.partial(_made, array, name)
-        return ir.LazyTensor(made, kind, ir.Shape(array.shape), name=name, cache=self.kept <= _KEPT)
+        shape, cache = ir.Shape(array.shape), self.kept <= _KEPT
+        return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:
         """What no name of the model begins with, nor any name made so far."""
@@ -234,14 +235,6 @@ def _computed(term: Term, weights: Mapping[str, ir.TensorProtocol], dtype: ir.Da
     """The array of the term; of weights in files, no more stays in memory than was."""
     arrays = {name: copy.copy(tensor).numpy() for name, tensor in weights.items()}
     return fold([term], arrays, dtype.numpy())[term]
-
-
-def _deferred(term: Term, weights: Mapping[str, ir.TensorProtocol], dtype: ir.DataType) -> Deferred:
-    return Deferred(dtype.numpy(), term.sizes, lambda: _computed(term, weights, dtype))
-
-
-def _made(array: Deferred, name: str) -> ir.TensorProtocol:
-    return ir.tensor(array.computed(), name=name)
 
 
 def _node(text: NodeText, known: Mapping[str, ir.Value], name: str) -> ir.Node:

@@ -1,5 +1,5 @@
-"""The cheapest form of a whole island, once nothing in it computes what is there already: by sweeps from it, from what it is
-with its unrolled recurrences as operators, and with operators computed by other algorithms.
+"""The cheapest form of a whole island: by sweeps from it, from what it is with its unrolled recurrences as operators, and with
+operators computed by other algorithms.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from superopt.rewrite.reroll import rerolled
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Cost, Found, Limits
 from superopt.rewrite.sweep import SWEPT, sweep
-from superopt.rewrite.vanish import once_vanished
 
 FAR = 0.5
 """How much of its time is left of an island that recurrences make so fast that it is not swept unrolled as well."""
 
 
-@once_vanished
 def search_island(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
     """The cheapest state met; `start` if nothing is cheaper. Algorithms are chosen for what sweeps make, and for the start too:
     of a large island that alone may be what there is time for.
