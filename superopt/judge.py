@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,8 @@ class Judge:
     is at `others` too, its `tolerance` as in `check`. With a `forecaster`, times are predicted by it.
 
     `seconds` is what that took so far, glances aside. What was found before of models of the same bytes is taken from the
-    `cache`, and counts as if it were found now: nothing that time decides is then decided otherwise. `told` is given the share
-    of a comparison that is done.
+    `cache`, and counts as if it were found now: nothing that time decides is then decided otherwise. Checks and comparisons
+    are each a `phase` of their name; `told` is given the share of a comparison that is done.
     """
 
     original: Loadable
@@ -44,8 +45,20 @@ class Judge:
     seed: int
     tolerance: float
     forecaster: ForecastClock | None
+    phase: Callable[[str], AbstractContextManager[None]]
     told: Callable[[float], None]
     seconds: float = 0.0
+
+    def judged(self, candidate: Loadable, seconds: float, *, doubtful: bool) -> tuple[Compared | Forecasts, Check | None]:
+        """How the two compare and, where the candidate is faster, what the check says. What is `doubtful` is checked before
+        it is compared, and everything else after that: most of what is refused is not faster.
+
+        Raises:
+            CheckFailedError, InvalidModelError, ProviderError: see `check` and `compare`.
+        """
+        checked = self.check(candidate) if doubtful else None
+        compared = self.compare(candidate, seconds)
+        return compared, checked or (self.check(candidate) if compared.faster else None)
 
     def check(self, candidate: Loadable) -> Check:
         """What the check says.
@@ -54,7 +67,8 @@ class Judge:
             CheckFailedError, InvalidModelError: see `check`.
         """
         how: dict[str, Any] = {"cache": self.cache, "factor": self.tolerance, "seed": self.seed}
-        checked, seconds = check_once(self.original, candidate, self.device, self.sizings, self.others, **how)
+        with self.phase("check"):
+            checked, seconds = check_once(self.original, candidate, self.device, self.sizings, self.others, **how)
         self.seconds += seconds
         if isinstance(checked, CheckFailedError):
             raise checked
@@ -66,15 +80,15 @@ class Judge:
         Raises:
             InvalidModelError, ProviderError: see `compare_settings`.
         """
-        if self.forecaster is not None:
-            return forecast_everywhere(self.forecaster, self.original, candidate, self.sizings)
-        first, spent = self._compared(candidate, seconds)
-        self.seconds += spent
-        if not first.promising or self.seconds > PATIENCE:
-            return first
-        second, spent = self._compared(candidate, seconds, again=True)
-        self.seconds += spent
-        return second
+        with self.phase("measure" if self.forecaster is None else "predict"):
+            if self.forecaster is not None:
+                return forecast_everywhere(self.forecaster, self.original, candidate, self.sizings)
+            found, spent = self._compared(candidate, seconds)
+            self.seconds += spent
+            if found.promising and self.seconds <= PATIENCE:
+                found, spent = self._compared(candidate, seconds, again=True)
+                self.seconds += spent
+            return found
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second

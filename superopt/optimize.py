@@ -1,4 +1,4 @@
-"""FLOW 2, a faster model: load -> islands -> lift -> search -> lower -> splice -> check -> measure."""
+"""FLOW 2, a faster model: load -> islands -> lift -> search -> lower -> splice -> measure -> check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
 from superopt.execute import collecting_rarely
 from superopt.figures import environment, prediction, reason, rounding, timing, tuned
-from superopt.judge import COMPARING, Judge
+from superopt.judge import COMPARING, PATIENCE, Judge
 from superopt.model.bodies import runs
 from superopt.model.bounds import index_bounds
 from superopt.model.cache import Cache, default_path
@@ -237,8 +237,9 @@ class _Run:
         def told(done: float) -> None:
             self.listener(Progress("measure", round(100 * done), 100))
 
-        how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster, "told": told}
-        return Judge(original, self.device, self.sizings, self.cache, [*other_sizings(model)], **how)
+        how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster}
+        at = self.sizings, self.cache, [*other_sizings(model)]
+        return Judge(original, self.device, *at, **how, phase=self.phase, told=told)
 
     def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, folder: Path) -> tuple[Gain, ...]:
         """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an
@@ -300,27 +301,26 @@ class _Run:
     def accepted(
         self, model: Model, candidate: Model, judge: Judge, folder: Path, doubtful: AbstractSet[str] = frozenset()
     ) -> tuple[Model, CheckFailedError | None]:
-        """The first of the candidate, which takes all gains, and of models that take fewer, that passes the check and measures
-        faster; the last one tried where none does. And why the first that failed the check did. None is tried where all gains
+        """The first of the candidate, which takes all gains, and of models that take fewer, that measures faster and passes the
+        check; the last one tried where none does. And why the first that failed the check did. None is tried where all gains
         together are too small, and none after one that fails where there are steps of `doubtful` rules, which others have too.
         """
         failed: CheckFailedError | None = None
+        has_doubtful = has_steps_of(doubtful, self.passes, *self.others)
         for number, passes in enumerate(() if self.small else self.choices()):
-            if number and judge.seconds > RETRYING:
+            if number and judge.seconds > (RETRYING if failed is None else PATIENCE):
                 break
             candidate = spliced(model, passes) if number else candidate
+            seconds = COMPARING / 2 if number else COMPARING
             try:
-                with self.phase("check"):
-                    require_valid(candidate, model)
-                    rewritten = loadable(candidate, folder)
-                    checked = judge.check(rewritten)
+                require_valid(candidate, model)
+                rewritten = loadable(candidate, folder)
+                compared, checked = judge.judged(rewritten, seconds, doubtful=has_doubtful or failed is not None)
             except CheckFailedError as error:
                 failed = failed or error
-                if has_steps_of(doubtful, self.passes, *self.others):
+                if has_doubtful:
                     break
                 continue
-            with self.phase("measure" if self.forecaster is None else "predict"):
-                compared = judge.compare(rewritten, COMPARING / 2 if number else COMPARING)
             if self.compared is None or compared.faster:
                 self.compared, self.checked, self.taken = compared, checked, passes
             if compared.faster:

@@ -8,14 +8,32 @@ import platform
 import subprocess
 from pathlib import Path
 
+_VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
+"""What vector extensions are called, the widest first, by the flags that tell of them: kernels are chosen by these."""
+
 
 @functools.cache
 def cpu_name() -> str:
-    """The processor's name, as the operating system gives it."""
+    """The processor's name, as the operating system gives it, with what tells apart those that virtual machines call the same:
+    family and model, where it has them, and the widest vector extension.
+    """
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        return described(Path("/proc/cpuinfo").read_text(encoding="utf-8")) or _otherwise()
+    return _otherwise()
+
+
+def described(cpuinfo: str) -> str:
+    """The name of the first processor in such a file; empty where it has none."""
+    first, _, _ = cpuinfo.partition("\n\n")
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    vectors = next((name for flag, name in _VECTORS.items() if flag in facts.get("flags", "").split()), "")
+    numbers = [f"{kind} {facts[key]}" for kind, key in (("family", "cpu family"), ("model", "model")) if key in facts]
+    more = ", ".join(filter(None, [*numbers, vectors]))
+    name = facts.get("model name", "")
+    return f"{name} ({more})" if name and more else name
+
+
+def _otherwise() -> str:
     return platform.processor() or platform.machine()
 
 

@@ -127,11 +127,12 @@ class Report:
     """One run of `superopt.optimize`.
 
     `accepted` says whether the returned model is the rewritten one; `reason` says why, or why not. `seconds` are by phase.
-    `timing` and `rounding` are absent where no candidate reached them. There is a `prediction` where the model was optimized
-    for a device that is not here, and then no `timing`. `stopped` says what ended the search. Where dimensions are open,
-    `shapes` has the timings at the sizes that were asked for, and `timing` is the one that gains least. `forgone` are the
-    seconds a run that operators of ONNX Runtime's own would save, where these were not allowed. `failed` is what the check says
-    of what was found, where nothing of it passes: errors of rounding that add up, or a rule that is wrong.
+    `timing` and `rounding` are absent where no candidate reached them: what is not faster is not checked. There is a
+    `prediction` where the model was optimized for a device that is not here, and then no `timing`. `stopped` says what ended
+    the search. Where dimensions are open, `shapes` has the timings at the sizes that were asked for, and `timing` is the one
+    that gains least. `forgone` are the seconds a run that operators of ONNX Runtime's own would save, where these were not
+    allowed. `failed` is what the check says of what was found, where nothing of it passes: errors of rounding that add up, or a
+    rule that is wrong.
     """
 
     model: str
