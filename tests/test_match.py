@@ -156,6 +156,26 @@ def test_a_chain_is_offered_only_where_it_ends_cheaper() -> None:
     assert not list(chains(folded, rules, estimate=size, ceiling=9 * size(start), horizon=Horizon()))
 
 
+def test_layers_are_cut_alike_whatever_stands_before_them() -> None:
+    layer = [*"abcdefghijk"]
+    for before in range(9):
+        nodes = [*range(before + 4 * len(layer) + 3)]
+        kinds = [*map(str, range(before)), *(4 * layer), "x", "y", "z"]
+        reads = {node: [node - 1, *([0] if kinds[node] == "e" else [])] for node in nodes[1:]}
+        found = windows(nodes, reads, kinds, least=3, most=5)
+        assert [n for w in found for n in w] == nodes
+        assert all(len(w) <= 5 for w in found)
+        cut = ["".join(kinds[n] for n in w) for w in found]
+        assert max(map(cut.count, cut)) >= 3, "repetitions of a layer are the same windows"
+        assert len({w for w in cut if not any(kind in w for kind in "xyz0")}) <= 3 + before
+
+
+def test_the_shortest_layer_that_repeats_is_found() -> None:
+    nodes = [*range(24)]
+    found = windows(nodes, {node: [node - 1] for node in nodes[1:]}, [*("pqr" * 8)], least=2, most=9)
+    assert [len(w) for w in found] == [3] * 8
+
+
 def test_windows_cut_where_one_value_crosses_and_cover_every_node() -> None:
     nodes = [f"{stage}{part}" for stage in "abcd" for part in "123"]
     reads = {}

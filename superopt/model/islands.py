@@ -10,7 +10,7 @@ which a value that a body takes from around it is a value from outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -61,6 +61,11 @@ class Island:
                     yield _name(value)
 
         return {node: tuple(dict.fromkeys(sources(node))) for node in self.nodes}
+
+    @property
+    def kinds(self) -> list[Hashable]:
+        """What each node computes, but for its attributes: an operator, and the shapes of its results."""
+        return [(*node.op_identifier(), *(str(value.shape) for value in node.outputs)) for node in self.nodes]
 
 
 class Chart:

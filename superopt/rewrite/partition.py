@@ -1,34 +1,97 @@
 """Cutting a long island into windows that are searched one by one.
 
 Nodes are given in topological order. A window is a run of consecutive nodes, so windows depend on each other in one direction
-only; cuts are made where few values cross, at a single value where the graph allows it.
+only; cuts are made where few values cross, at a single value where the graph allows it. Layers of a deep model are cut alike,
+so what is searched in one of them is known of all.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 N = TypeVar("N")
+Array: TypeAlias = "npt.NDArray[Any]"
+
+LONGEST = 512
+"""Nodes of the longest layer whose repetitions are looked for."""
 
 
 def windows(
-    nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]], *, least: int = 8, most: int = 32, between: bool = False
+    nodes: Sequence[N],
+    reads: Mapping[N, Sequence[Hashable]],
+    kinds: Sequence[Hashable] = (),
+    *,
+    least: int = 8,
+    most: int = 32,
+    between: bool = False,
 ) -> list[tuple[N, ...]]:
-    """Consecutive windows of `least` to `most` nodes (the last may be shorter), covering all nodes.
+    """Consecutive windows of `least` to `most` nodes (the last of all nodes or of a layer may be shorter), covering all nodes.
 
-    `reads` lists, for each node, the nodes of the sequence whose results it uses, and values from elsewhere. With `between`,
-    windows go from the middle of one of those to the middle of the next, as far as `most` allows: what was a seam lies inside.
+    `reads` lists, for each node, the nodes of the sequence whose results it uses, and values from elsewhere. `kinds`, if they
+    are given, say of each node what it computes: where a sequence of kinds repeats, each repetition is a layer, cut as the
+    others are. With `between`, windows go from the middle of one of those to the middle of the next, as far as `most` allows:
+    what was a seam lies inside.
     """
     crossing = _crossings(nodes, reads)
-    ends: list[int] = []
-    while not ends or ends[-1] < len(nodes):
-        start = ends[-1] if ends else 0
-        ends.append(_cut(crossing, start, min(least, most), most, len(nodes)))
+    number: dict[Hashable, int] = {}
+    numbers = np.array([number.setdefault(kind, len(number)) for kind in kinds or range(len(nodes))])
+    ends = _Cutting(crossing, numbers, min(least, most), most).ends(0, len(nodes))
     if between:
         ends = _between(crossing, ends, most)
     return [tuple(nodes[start:end]) for start, end in itertools.pairwise([0, *ends]) if start < end]
+
+
+@dataclass(frozen=True)
+class _Cutting:
+    """How a sequence is cut: what crosses after each node, the number of its kind, and the sizes of windows."""
+
+    crossing: Sequence[int]
+    kinds: Array
+    least: int
+    most: int
+
+    def ends(self, start: int, end: int) -> list[int]:
+        """Ends of windows from here to there: of layers, cut alike and where least crosses, and of what is around them."""
+        layers = self._layers(start, end)
+        if layers is None:
+            return self._cuts(start, end)
+        first, last, period = layers
+
+        def widest(phase: int) -> int:
+            return max(self.crossing[cut - 1] for cut in self._cuts(phase, phase + period))
+
+        phase = min(range(first, first + period), key=widest)
+        offsets = [cut - phase for cut in self._cuts(phase, phase + period)]
+        inside = [layer + offset for layer in range(phase, last - period + 1, period) for offset in offsets]
+        return [*self.ends(start, phase), *inside, *self.ends(inside[-1], end)]
+
+    def _layers(self, start: int, end: int) -> tuple[int, int, int] | None:
+        """From where to where layers of how many nodes repeat, two or more of them; those that cover most, the shortest."""
+        here, found, most = self.kinds[start:end], None, 0
+        for period in range(self.least, min(LONGEST, len(here) // 2) + 1):
+            breaks = np.flatnonzero(np.concatenate(([True], here[period:] != here[:-period], [True])))
+            runs = np.diff(breaks) - 1
+            longest = int(np.argmax(runs))
+            run = int(runs[longest])
+            if run >= period and run + period > most:
+                first, most = start + int(breaks[longest]), run + period
+                found = first, first + most, period
+        return found
+
+    def _cuts(self, start: int, end: int) -> list[int]:
+        """Ends of windows from here to there, one after the other; what is left at the end is in the last where it has room."""
+        ends: list[int] = []
+        while start < end:
+            stop = _cut(self.crossing, start, self.least, self.most, end)
+            start = end if end - stop < self.least and end - start <= self.most else stop
+            ends.append(start)
+        return ends
 
 
 def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[int]:
