@@ -259,29 +259,25 @@ class Search:
         for part in parts:
             state = self._at(part.state)
             key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0]]
-            total += (
-                self.clock.cache.kept(key, functools.partial(self._forgone, state, rules, part.island, deadline)) * part.runs
-            )
+            saved = functools.partial(self._forgone, state, rules, part.island, deadline)
+            total += self.clock.cache.kept(key, saved) * part.runs
         return total
 
     def _forgone(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
         """The seconds that the rules' fusions would save in the state, which has no open dimensions; in a long one, by sums."""
 
         def faster(before: State, after: State) -> float:
-            if time.monotonic() >= deadline:
-                return 0.0
-            return (
-                self._faster(measured, (), before, after) if cost < LONG else cost / self._measure(measured, (), before)(after)
-            )
+            sums, late = cost >= LONG, time.monotonic() >= deadline
+            return 0.0 if late else cost / measured.seconds(after, state) if sums else self._faster(measured, (), before, after)
 
         if time.monotonic() >= deadline or next(fused(state, rules), None) is None:
             return 0.0
         measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
         try:
             cost = measured.seconds(state, state)
+            return cost - with_fusions(Found(state, (), cost, cost, 0, ""), rules, faster=faster).after
         except (InvalidModelError, ShapeError):
             return 0.0
-        return cost - with_fusions(Found(state, (), cost, cost, 0, ""), rules, faster=faster).after
 
     def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:
         """What finds as `find` does, and then looks for fusions: to all that is offered, and to ONNX Runtime's own alone."""
