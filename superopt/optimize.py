@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -33,6 +32,7 @@ from superopt.model.islands import Charts
 from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, weight_bytes
 from superopt.model.measure import Clock
+from superopt.model.placed import Scratch, temporary
 from superopt.model.prices import target
 from superopt.model.raised import raised
 from superopt.model.save import loadable, parsed
@@ -155,13 +155,13 @@ def optimize(
     device = Device(provider if prices is None else "cpu", threads)
     most = LEAST if budget is None else budget
     run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib)
-    with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+    with temporary() as scratch:
         with run.phase("load"):
             loaded = load(model)
             if ort_config:
                 config_of(loaded.model)
             run.sizings = representative(loaded.model, shapes)
-            original = loadable(loaded.model, Path(folder), loaded.path)
+            original = loadable(loaded.model, scratch, loaded.path)
             first = first_once(original, loaded, run.device, run.sizings, path)
             run.refused, run.short, run.takes = first.refused, first.short, first.seconds
             weights = weight_bytes(loaded.model)
@@ -180,7 +180,7 @@ def optimize(
             with run.phase("load"):
                 start = with_known_stored(loaded.model if opset is None else raised(loaded.model, opset))
                 rules = load_rules() if run.charts.of(start).islands() else []
-            candidate = run.rewritten(start, rules, judge, Path(folder))
+            candidate = run.rewritten(start, rules, judge, scratch)
     report = run.report(loaded, candidate, rules)
     return result(model, loaded, candidate, report, run.evidence(loaded.model, rules, report, opset), embed=ort_config)
 
@@ -241,7 +241,7 @@ class _Run:
         at = self.sizings, self.cache, [*other_sizings(model)]
         return Judge(original, self.device, *at, **how, phase=self.phase, told=told)
 
-    def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, folder: Path) -> tuple[Gain, ...]:
+    def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, scratch: Scratch) -> tuple[Gain, ...]:
         """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an
         exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there twice are left as they
         are, for their weights may have to be laid out anew.
@@ -251,26 +251,26 @@ class _Run:
             return ()
         forms = written(whole(self.charts.of(model), self.runs), rules)
         try:
-            return forms if forms and judge.is_promising(loadable(spliced(model, (forms,)), folder), clock) else ()
+            return forms if forms and judge.is_promising(loadable(spliced(model, (forms,)), scratch), clock) else ()
         except (InvalidModelError, ShapeError):
             return ()
 
-    def rewritten(self, model: Model, rules: list[Rule], judge: Judge, folder: Path) -> Model:
+    def rewritten(self, model: Model, rules: list[Rule], judge: Judge, scratch: Scratch) -> Model:
         """What is `accepted` of what the search finds; where that strays too far, and has algorithms less accurate than the
         tolerance, of what it finds without these, in a third of the time. Where nothing passes the check, `failed` says why.
         """
         tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
         doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
-        improved = self.improved(model, tried, self.budget, judge, folder)
-        candidate, failed = self.accepted(model, improved, judge, folder, doubtful)
+        improved = self.improved(model, tried, self.budget, judge, scratch)
+        candidate, failed = self.accepted(model, improved, judge, scratch, doubtful)
         faster = self.compared is not None and self.compared.faster
         if failed is not None and not faster and has_steps_of(doubtful, self.passes, *self.others):
-            improved = self.improved(model, accurate, self.budget / 3, judge, folder)
-            candidate, failed = self.accepted(model, improved, judge, folder)
+            improved = self.improved(model, accurate, self.budget / 3, judge, scratch)
+            candidate, failed = self.accepted(model, improved, judge, scratch)
         self.failed = str(failed) if failed is not None and self.compared is None else ""
         return candidate
 
-    def improved(self, model: Model, rules: list[Rule], budget: float, judge: Judge, folder: Path) -> Model:
+    def improved(self, model: Model, rules: list[Rule], budget: float, judge: Judge, scratch: Scratch) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget, in seconds."""
         times, weights = Cache(self.cache), weight_bytes(model)
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
@@ -288,7 +288,7 @@ class _Run:
             self.passes, self.others = best.passes, [other.passes for other in others]
         with self.phase("forms"):
             if self.forms is None:
-                self.forms = self.written(model, rules, clock, judge, folder)
+                self.forms = self.written(model, rules, clock, judge, scratch)
             if self.forms:
                 self.passes = (*best.passes, written(whole(self.charts.of(best.model), self.runs), rules))
             model = spliced(best.model, self.passes[len(best.passes) :])
@@ -299,7 +299,7 @@ class _Run:
         return model
 
     def accepted(
-        self, model: Model, candidate: Model, judge: Judge, folder: Path, doubtful: AbstractSet[str] = frozenset()
+        self, model: Model, candidate: Model, judge: Judge, scratch: Scratch, doubtful: AbstractSet[str] = frozenset()
     ) -> tuple[Model, CheckFailedError | None]:
         """The first of the candidate, which takes all gains, and of models that take fewer, that measures faster and passes the
         check; the last one tried where none does. And why the first that failed the check did. None is tried where all gains
@@ -314,7 +314,7 @@ class _Run:
             seconds = COMPARING / 2 if number else COMPARING
             try:
                 require_valid(candidate, model)
-                rewritten = loadable(candidate, folder)
+                rewritten = loadable(candidate, scratch)
                 compared, checked = judge.judged(rewritten, seconds, doubtful=has_doubtful or failed is not None)
             except CheckFailedError as error:
                 failed = failed or error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import statistics
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -19,6 +18,7 @@ from superopt.model.dimensions import representative
 from superopt.model.kernel import Kernel
 from superopt.model.load import load, weight_bytes
 from superopt.model.measure import Clock
+from superopt.model.placed import temporary
 from superopt.model.prices import Prices
 from superopt.model.profile import DeviceProfile, Known, profiled, read
 from superopt.model.roofline import Curve
@@ -110,8 +110,8 @@ def _timed(
     clock = Clock(device, times, resident=weight_bytes(loaded.model))
     kernels: list[Kernel] = []
     try:
-        with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
-            source = loadable(loaded.model, Path(folder), loaded.path)
+        with temporary() as scratch:
+            source = loadable(loaded.model, scratch, loaded.path)
             for sizing in representative(loaded.model, shapes):
                 kernels += clock.kernels(source, sizing.numbers)
         for done, kernel in enumerate(kernels, 1):

@@ -7,9 +7,7 @@ the steps make of the original must be the optimized model.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from superopt.certificate import Place, Rewrite, read, titles
 from superopt.errors import CertificateError, CheckFailedError, ShapeError
@@ -22,6 +20,7 @@ from superopt.model.everywhere import check_everywhere
 from superopt.model.islands import Chart, Island
 from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, load
+from superopt.model.placed import temporary
 from superopt.model.raised import raised
 from superopt.model.save import loadable
 from superopt.model.session import Device
@@ -138,7 +137,7 @@ def _replacement(island: Island, form: Canonical, result: State) -> Replacement:
 
 def _checked(before: Loaded, after: Loaded, sizes: Sequence[Mapping[str, int]], device: Device, seed: int) -> Check:
     """What running both models on inputs that are drawn gives."""
-    with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
-        one, other = (loadable(loaded.model, Path(folder), loaded.path) for loaded in (before, after))
+    with temporary() as scratch:
+        one, other = (loadable(loaded.model, scratch, loaded.path) for loaded in (before, after))
         sizings, others = representative(before.model, sizes), other_sizings(before.model)
         return check_everywhere(one, other, device, sizings, others, seed=seed)

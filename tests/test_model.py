@@ -16,7 +16,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundEr
 from superopt.graph import Term, variable
 from superopt.model.islands import Chart, Island
 from superopt.model.load import load
-from superopt.model.placed import Placed
+from superopt.model.placed import Placed, Scratch
 from superopt.model.save import identity, loadable, parsed, save, save_text, stored_bytes
 from superopt.model.session import Device, Loadable, Session
 from superopt.model.splice import Replacement, require_valid, splice
@@ -163,7 +163,7 @@ def test_links_as_the_hugging_face_cache_lays_them_are_followed(tmp_path: Path) 
     loaded = load(snapshot / "m.onnx")
     save(loaded.model, tmp_path / "n.onnx")
     same_values(onnx.load(tmp_path / "n.onnx"), two_layers())
-    given = loadable(loaded.model, tmp_path, loaded.path)
+    given = loadable(loaded.model, Scratch(tmp_path), loaded.path)
     feeds = {"x": np.ones((4, 8), np.float32)}
     assert isinstance(given, Placed)
     np.testing.assert_array_equal(Session(given, Device()).run(feeds)[0], Session(two_layers(), Device()).run(feeds)[0])
@@ -173,20 +173,43 @@ def test_large_models_are_loaded_from_files_and_small_ones_from_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = external(tmp_path)
-    given = loadable(load(path).model, tmp_path, path)
+    given = loadable(load(path).model, Scratch(tmp_path), path)
     assert isinstance(given, Placed)
     assert given.folder == tmp_path.resolve()
     assert stored_bytes(given) >= (tmp_path / "weights.bin").stat().st_size
     assert stored_bytes(path) == path.stat().st_size + (tmp_path / "weights.bin").stat().st_size
-    message = loadable(load(two_layers()).model, tmp_path)
+    message = loadable(load(two_layers()).model, Scratch(tmp_path))
     assert isinstance(message, onnx.ModelProto)
     assert stored_bytes(message) == message.ByteSize()
     monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
     onnx.save(two_layers(), tmp_path / "whole.onnx")
     whole = load(tmp_path / "whole.onnx")
-    assert loadable(whole.model, tmp_path, whole.path) == tmp_path / "whole.onnx"
-    written = loadable(whole.model, tmp_path)
-    same_values(parsed(written), two_layers())
+    same_values(parsed(loadable(whole.model, Scratch(tmp_path), whole.path)), two_layers())
+
+
+def test_a_large_tensor_is_laid_out_once_however_many_models_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
+    monkeypatch.setattr("superopt.model.placed._LARGE", 100)
+    proto = two_layers()
+    given, scratch = load(proto).model, Scratch(tmp_path)
+    one, same = (loadable(model, scratch) for model in (given, given.clone()))
+    assert isinstance(one, Placed)
+    assert isinstance(same, Placed)
+    assert [file.name for file in tmp_path.iterdir()] == ["1.data"]
+    assert identity(one) == identity(same)
+    assert [t.name for t in parsed(one, external=False).graph.initializer if t.external_data] == ["v"]
+    same_values(parsed(one), proto)
+    value = given.graph.initializers["v"]
+    value.const_value = ir.tensor(2 * numpy_helper.to_array(proto.graph.initializer[0]), name="v")
+    other = loadable(given, scratch)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["1.data", "2.data"]
+    assert (tmp_path / "2.data").stat().st_size == value.const_value.nbytes
+    feeds = {"x": np.ones((4, 8), np.float32)}
+    assert not np.allclose(Session(other, Device()).run(feeds)[0], Session(one, Device()).run(feeds)[0])
+    (tmp_path / "gone").mkdir()
+    gone = Scratch(tmp_path / "gone" / "by now")
+    with pytest.raises(TargetError, match="cannot write"):
+        loadable(given, gone)
 
 
 def test_a_link_to_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -550,7 +573,7 @@ def test_the_identity_of_a_model_is_that_of_its_bytes_wherever_they_lie(
         folder = tmp_path / name
         folder.mkdir()
         path = external(folder)
-        return folder, loadable(load(path).model, folder, path)
+        return folder, loadable(load(path).model, Scratch(folder), path)
 
     one, same = stored("one")[1], stored("same")[1]
     folder, other = stored("other")

@@ -11,7 +11,7 @@ from superopt.accuracy import admitted, is_algorithm
 from superopt.graph import Term, subterms, variable
 from superopt.model.cache import Cache
 from superopt.model.dimensions import dimension
-from superopt.mutation import Tally, search_mutants
+from superopt.mutation import Faster, Tally, search_mutants
 from superopt.op import apply
 from superopt.partial.judge import compared
 from superopt.rewrite.apply import State, computed
@@ -42,8 +42,14 @@ def slow_pools(state: State) -> float:
     return estimate(state) + 1e-3 * pools
 
 
-def searched(limits: Limits | None = None) -> Found:
-    return search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, limits=limits)
+KNOWN = Cache()
+"""What a search found of the pool, once for all tests that are about what is made of it."""
+
+
+def searched(limits: Limits | None = None, faster: Faster | None = None) -> Found:
+    memory = None if limits else KNOWN
+    start, rules = (TWICE,), RuleSet([])
+    return search_mutants(start, rules, estimate=estimate, measure=slow_pools, limits=limits, faster=faster, memory=memory)
 
 
 def linear(term: Term) -> Term:
@@ -213,7 +219,7 @@ def test_what_is_not_much_faster_is_timed_in_turns_before_it_is_taken(
         return ratio
 
     monkeypatch.setattr("superopt.mutation.SURE", sure)
-    found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, faster=faster)
+    found = searched(faster=faster)
     assert len(found.steps) == taken
     assert len(asked) == (sure > 0)
     assert all(slow_pools(one) > slow_pools(other) for one, other in asked)

@@ -1,14 +1,24 @@
-"""Models that are held as a message while their tensors lie in files, and where those files are."""
+"""Models that are held as a message while their tensors lie in files, where those files are, and how they come there."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
 
-from superopt.model.load import Model
+from superopt.errors import TargetError
+from superopt.model.load import Model, first_line
+
+_LARGE = 1 << 16
+"""Bytes from which a tensor is laid out in a file: smaller ones, which say of what shape others are, stay in the message."""
+_KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
+"""Types of which the numbers matter to whoever looks at the message: text, conditions, indices."""
+_PAGE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ def placed(model: Model) -> Placed:
         if isinstance(tensor := value.const_value, ir.ExternalTensor)
     ]
     files = [Path(tensor.path).resolve() for _, tensor in found]
-    folder = Path(os.path.commonpath([file.parent for file in files]))
+    folder = Path(os.path.commonpath([file.parent for file in files])) if files else Path()
     for (value, tensor), file in zip(found, files, strict=True):
         value.const_value = ir.ExternalTensor(
             file.relative_to(folder),
@@ -41,3 +51,53 @@ def placed(model: Model) -> Placed:
             base_dir=folder,
         )
     return Placed(ir.to_proto(copy).SerializeToString(), folder)
+
+
+class Scratch:
+    """A folder into which large tensors of models are written, each of them once however many models have it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files = 0
+        self._written: dict[int, tuple[ir.TensorProtocol, ir.ExternalTensor]] = {}
+
+    def laid_out(self, model: Model) -> Model:
+        """The model, with its large tensors in files; those that the folder has already, and those in other files, stay there.
+
+        Raises:
+            TargetError: the files cannot be written.
+        """
+        copy = model.clone()
+        values = [value for graph in copy.graphs() for value in graph.initializers.values()]
+        large = {id(tensor): tensor for value in values if (tensor := value.const_value) is not None and _is_large(tensor)}
+        known = {key: file for key in large if key in self._written for _, file in [self._written[key]]}
+        new = {key: tensor for key, tensor in large.items() if key not in known}
+        written = dict(zip(new, self._write([*new.values()]), strict=True))
+        self._written |= {key: (new[key], file) for key, file in written.items() if not isinstance(new[key], ir.LazyTensor)}
+        for value in values:
+            if id(value.const_value) in large:
+                value.const_value = (known | written)[id(value.const_value)]
+        return copy
+
+    def _write(self, tensors: list[ir.TensorProtocol]) -> list[ir.ExternalTensor]:
+        """The tensors in one file, each from a page of it on, as ONNX Runtime maps them into memory."""
+        if not tensors:
+            return []
+        self._files += 1
+        try:
+            return ir.external_data.convert_tensors_to_external(
+                tensors, self.folder, f"{self._files}.data", alignment=_PAGE, align_threshold=_LARGE - 1
+            )
+        except OSError as error:
+            raise TargetError(f"{self.folder}: cannot write: {error.strerror or first_line(error)}") from error
+
+
+@contextmanager
+def temporary() -> Iterator[Scratch]:
+    """A scratch whose folder is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+        yield Scratch(Path(folder))
+
+
+def _is_large(tensor: ir.TensorProtocol) -> bool:
+    return not isinstance(tensor, ir.ExternalTensor) and tensor.dtype not in _KNOWN and tensor.nbytes >= _LARGE

@@ -17,7 +17,7 @@ from onnx.external_data_helper import load_external_data_for_model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, TargetError
 from superopt.model.load import Model, ModelProto, first_line, tensors
-from superopt.model.placed import Placed, placed
+from superopt.model.placed import Placed, Scratch, placed
 from superopt.model.session import Loadable
 
 INLINE_LIMIT = 2**31 - 2**26
@@ -42,21 +42,21 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
         _publish([folder / data, folder / target.name] if (folder / data).exists() else [folder / target.name], target.parent)
 
 
-def loadable(model: Model, folder: Path, path: Path | None = None) -> Loadable:
-    """The model in a form that ONNX Runtime loads: its own file, which lies at `path`, or a message, or files in `folder`.
+def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadable:
+    """The model in a form that ONNX Runtime loads: a message that leaves tensors in other files there, of at most 128 MiB, or
+    with its own tensors laid out in files too; or its own file, which lies at `path`, where it has tensors of both kinds.
 
-    A message is small: it leaves tensors in other files there, and is taken where what remains has at most 128 MiB.
+    Raises:
+        TargetError: these files cannot be written.
     """
     stored = list(tensors(model))
     elsewhere = [t for t in stored if isinstance(t, ir.ExternalTensor)]
     inside = sum(t.nbytes for t in stored if not isinstance(t, ir.ExternalTensor))
     if inside <= _MESSAGE:
         return placed(model) if elsewhere else ir.to_proto(model)
-    if path is not None and not any(Path(t.location).is_absolute() for t in elsewhere):
+    if elsewhere and path is not None and not any(Path(t.location).is_absolute() for t in elsewhere):
         return path
-    file = folder / f"{len(list(folder.iterdir()))}.onnx"
-    save(model, file)
-    return file
+    return placed(scratch.laid_out(model))
 
 
 def stored_bytes(model: Loadable) -> int:
