@@ -24,7 +24,7 @@ COMPARING, GLANCING = 7.0, 1.0
 ALIKE = 0.005
 """Relative differences of sums over nodes that are none."""
 PATIENCE = 18.0
-"""Seconds of checking and comparing after which nothing is looked at once more."""
+"""Seconds of comparing after which nothing is looked at once more."""
 
 
 @dataclass
@@ -32,9 +32,10 @@ class Judge:
     """Checks candidates against one original on one device, and compares them with it, at the `sizings` that matter; the check
     is at `others` too, its `tolerance` as in `check`. With a `forecaster`, times are predicted by it.
 
-    `seconds` is what that took so far, glances aside. What was found before of models of the same bytes is taken from the
-    `cache`, and counts as if it were found now: nothing that time decides is then decided otherwise. Checks and comparisons
-    are each a `phase` of their name; `told` is given the share of a comparison that is done.
+    `seconds` is what that took so far, glances aside, and `comparing` what comparisons did of it. What was found before of
+    models of the same bytes is taken from the `cache`, and counts as if it were found now: nothing that time decides is then
+    decided otherwise. Checks and comparisons are each a `phase` of their name; `told` is given the share of a comparison that
+    is done.
     """
 
     original: Loadable
@@ -48,6 +49,7 @@ class Judge:
     phase: Callable[[str], AbstractContextManager[None]]
     told: Callable[[float], None]
     seconds: float = 0.0
+    comparing: float = 0.0
 
     def judged(self, candidate: Loadable, seconds: float, *, doubtful: bool) -> tuple[Compared | Forecasts, Check | None]:
         """How the two compare and, where the candidate is faster, what the check says. What is `doubtful` is checked before
@@ -83,12 +85,17 @@ class Judge:
         with self.phase("measure" if self.forecaster is None else "predict"):
             if self.forecaster is not None:
                 return forecast_everywhere(self.forecaster, self.original, candidate, self.sizings)
-            found, spent = self._compared(candidate, seconds)
-            self.seconds += spent
-            if found.promising and self.seconds <= PATIENCE:
-                found, spent = self._compared(candidate, seconds, again=True)
-                self.seconds += spent
+            found = self._counted(self._compared(candidate, seconds))
+            if found.promising and self.comparing <= PATIENCE:
+                found = self._counted(self._compared(candidate, seconds, again=True))
             return found
+
+    def _counted(self, compared: tuple[Compared, float]) -> Compared:
+        """What was found, the seconds that it took counted."""
+        found, seconds = compared
+        self.seconds += seconds
+        self.comparing += seconds
+        return found
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second

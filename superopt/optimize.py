@@ -17,7 +17,7 @@ from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
 from superopt.execute import collecting_rarely
 from superopt.figures import environment, prediction, reason, rounding, timing, tuned
-from superopt.judge import COMPARING, PATIENCE, Judge
+from superopt.judge import COMPARING, Judge
 from superopt.model.bodies import runs
 from superopt.model.bounds import index_bounds
 from superopt.model.cache import Cache, default_path
@@ -58,8 +58,9 @@ FORGONE = 0.1
 """The share of that time that is left for what fusions would gain that are not allowed."""
 SMALLEST = 0.01
 """The share of a run that what is found has to save by the cost model to be checked and compared: half of what is accepted."""
-RETRIES, RETRYING = 3, 10.0
-"""How many smaller choices are tried where a larger one is not faster, and after how many seconds of judging none is."""
+RETRIES, RETRYING, FAILING = 3, 10.0, 18.0
+"""How many smaller choices are tried where a larger one is not faster; seconds of judging after which none is, and where one
+failed."""
 
 
 class Options(TypedDict, total=False):
@@ -115,8 +116,8 @@ def optimize(
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
     given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `budget` the
     seconds that the search may take (checking and comparing come on top; by default 10, and up to 30 for a model of several
-    hundred nodes or one that runs for long), `seed` that of every random choice. `cache` is the file that keeps measured times,
-    in the user's cache folder by default. With `tune`, sessions of the model are first measured with other settings than the
+    hundred nodes, one that runs for long, or a slow machine), `seed` that of every random choice. `cache` is the file of known
+    times, in the user's cache folder by default. With `tune`, sessions are first measured with other settings than the
     defaults (`model.tuning`), and the model is optimized for the best; with `ort_config` too, what of these ONNX Runtime can
     read there is in the result's metadata (`model.embedded`), also where the model itself stays as it is.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
@@ -166,7 +167,7 @@ def optimize(
             run.refused, run.short, run.takes = first.refused, first.short, first.seconds
             weights = weight_bytes(loaded.model)
             if budget is None:
-                run.budget = budget_of(count(loaded.model), run.takes, len(run.sizings), weights)
+                run.budget = budget_of(count(loaded.model), run.takes, len(run.sizings), weights, first.pace)
             if prices is not None:
                 run.forecaster = ForecastClock(device, prices, resident=weights)
                 run.refused = run.refused or unpriced(run.forecaster, original, run.sizings)
@@ -308,7 +309,7 @@ class _Run:
         failed: CheckFailedError | None = None
         has_doubtful = has_steps_of(doubtful, self.passes, *self.others)
         for number, passes in enumerate(() if self.small else self.choices()):
-            if number and judge.seconds > (RETRYING if failed is None else PATIENCE):
+            if number and judge.seconds > (FAILING if failed else RETRYING):
                 break
             candidate = spliced(model, passes) if number else candidate
             seconds = COMPARING / 2 if number else COMPARING

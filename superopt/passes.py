@@ -35,16 +35,15 @@ LOADING = 20 / 2**30
 """Seconds that all the sessions of an optimization take longer to make for each byte of weights."""
 
 
-def budget_of(nodes: int, seconds: float, sizes: int, weights: int) -> float:
+def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
     """The seconds to search a model of so many nodes and bytes of weights in, which runs for so many seconds, once at each of
-    the sizes.
+    the sizes, where a search takes `pace` times as long as on the machine that these figures are of.
 
     They grow with its seconds, and faster than its nodes, which all rules are tried at again after a step. Beyond the least,
     they are the fewer the longer it takes to load and to run, for checks and comparisons come on top.
     """
-    return max(
-        LEAST, min(max(0.01 * math.pow(nodes, 1.5), 200 * seconds), MOST - 20 * seconds - 3 * (sizes - 1) - LOADING * weights)
-    )
+    wanted = max(pace * max(LEAST, 0.01 * math.pow(nodes, 1.5)), 200 * seconds)
+    return max(LEAST, min(wanted, MOST - 20 * seconds - 3 * (sizes - 1) - LOADING * weights))
 
 
 @dataclass(frozen=True)

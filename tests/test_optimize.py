@@ -23,7 +23,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.graph import variable
 from superopt.model.check import check_all
 from superopt.model.compare import Comparison, Setting
-from superopt.model.first import FirstRun
+from superopt.model.first import FirstRun, measured_pace
 from superopt.model.measure import Clock
 from superopt.model.session import Device
 from superopt.op import apply
@@ -401,6 +401,7 @@ def test_of_one_segment_whose_steps_fail_the_check_fewer_are_taken(monkeypatch: 
 
 def test_where_nothing_passes_the_check_the_original_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, WRONG)
+    compare_as(monkeypatch, lambda _: measured(2.0))
     nodes = [helper.make_node("Sin", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["r"])]
     proto = model([*nodes, helper.make_node("Sin", ["r"], ["y"])], {"x": [512, 512]}, {"y": [512, 512]})
     optimized = superopt.optimize(proto, budget=5.0)
@@ -431,14 +432,18 @@ def test_the_search_makes_the_moves_that_are_chosen(
 
 def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
+    assert 1.0 <= measured_pace() <= 3.0
+    monkeypatch.setattr("superopt.model.first.measured_pace", lambda: 1.5)
     proto = branches()
-    assert superopt.optimize(proto, moves=()).report.budget == budget_of(len(proto.graph.node), 0.0, 1, 0) == LEAST
+    assert superopt.optimize(proto, moves=()).report.budget == budget_of(len(proto.graph.node), 0.0, 1, 0, 1.5) == 1.5 * LEAST
     assert budget_of(150, 0.0, 1, 0) == pytest.approx(18.4, abs=0.1)
     assert budget_of(10, 0.1, 1, 0) == 20.0
     assert budget_of(1000, 0.0, 1, 0) == MOST
     assert MOST > budget_of(1000, 0.2, 1, 0) > budget_of(1000, 0.2, 4, 0) > budget_of(1000, 0.3, 4, 0) > LEAST
     assert MOST > budget_of(1000, 0.0, 1, 2**28) > budget_of(1000, 0.0, 1, 2**29) > LEAST == budget_of(1000, 0.0, 1, 2**34)
     assert budget_of(1000, 10.0, 1, 0) == LEAST
+    assert [budget_of(0, 0.0, 1, 0, pace) for pace in (1.0, 1.5, 9.0)] == [LEAST, 1.5 * LEAST, MOST]
+    assert budget_of(10, 0.1, 1, 0, 1.5) == 20.0
 
 
 def test_a_move_that_is_none_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,16 +16,21 @@ from superopt.model.once import once
 from superopt.model.save import parsed
 from superopt.model.session import Device, Loadable, Session, random_inputs
 
+_WORK, _WORKED = 200_000, 0.028
+"""A piece of work in Python, and about the seconds that it takes where budgets were set, on an AMD EPYC with AVX-512."""
+_SLOWEST = 3.0
+
 
 @dataclass(frozen=True)
 class FirstRun:
     """Why the model cannot be run on inputs that are drawn, where it cannot (then nothing could be checked); the seconds that
-    it takes, at all sizes that matter, and whether its nodes are short.
+    it takes, at all sizes that matter, and whether its nodes are short. `pace` is as `measured_pace` says.
     """
 
     refused: str = ""
     seconds: float = 0.0
     short: bool = False
+    pace: float = 1.0
 
 
 def first_once(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing], cache: Path) -> FirstRun:
@@ -63,4 +69,17 @@ def first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Seque
                 return FirstRun(str(error))
             why = f"it does not run at {sizing}, so other sizes are needed ({error})"
             raise InvalidModelError(f"{loaded.label}: {why}") from error
-    return FirstRun("", seconds, seconds < SHORT * len(sizings) * len(loaded.model.graph))
+    short = seconds < SHORT * len(sizings) * len(loaded.model.graph)
+    return FirstRun("", seconds, short, measured_pace())
+
+
+def measured_pace() -> float:
+    """How many times as long a search takes here as where its seconds were set: at least 1, and at most 3, in tenths."""
+
+    def worked() -> float:
+        start, seen = time.perf_counter(), dict[tuple[int, int], int]()
+        for n in range(_WORK):
+            seen[n % 997, n & 7] = n
+        return time.perf_counter() - start
+
+    return min(max(round(min(worked() for _ in range(3)) / _WORKED, 1), 1.0), _SLOWEST)

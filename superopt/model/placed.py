@@ -70,7 +70,7 @@ class Scratch:
         copy = model.clone()
         values = [value for graph in copy.graphs() for value in graph.initializers.values()]
         large = {id(tensor): tensor for value in values if (tensor := value.const_value) is not None and _is_large(tensor)}
-        known = {key: file for key in large if key in self._written for _, file in [self._written[key]]}
+        known = {key: self._written[key][1] for key in large if key in self._written}
         new = {key: tensor for key, tensor in large.items() if key not in known}
         written = dict(zip(new, self._write([*new.values()]), strict=True))
         self._written |= {key: (new[key], file) for key, file in written.items() if not isinstance(new[key], ir.LazyTensor)}
