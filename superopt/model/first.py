@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -82,4 +83,4 @@ def measured_pace() -> float:
             seen[n % 997, n & 7] = n
         return time.perf_counter() - start
 
-    return min(max(round(min(worked() for _ in range(3)) / _WORKED, 1), 1.0), _SLOWEST)
+    return min(max(round(statistics.median(worked() for _ in range(5)) / _WORKED, 1), 1.0), _SLOWEST)
