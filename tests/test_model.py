@@ -202,8 +202,10 @@ def test_a_large_tensor_is_laid_out_once_however_many_models_have_it(tmp_path: P
     value = given.graph.initializers["v"]
     value.const_value = ir.tensor(2 * numpy_helper.to_array(proto.graph.initializer[0]), name="v")
     other = loadable(given, scratch)
+    assert isinstance(other, Placed)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1.data", "2.data"]
     assert (tmp_path / "2.data").stat().st_size == value.const_value.nbytes
+    assert stored_bytes(other) - len(other.content) == value.const_value.nbytes, "what others have there is not its own"
     feeds = {"x": np.ones((4, 8), np.float32)}
     assert not np.allclose(Session(other, Device()).run(feeds)[0], Session(one, Device()).run(feeds)[0])
     (tmp_path / "gone").mkdir()

@@ -60,12 +60,21 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
 
 
 def stored_bytes(model: Loadable) -> int:
-    """How many bytes the model has in its message and its files."""
+    """How many bytes the model has in its message and its files; of files that other models have tensors in too, its own."""
     if isinstance(model, ModelProto):
         return int(model.ByteSize())
     if isinstance(model, bytes):
         return len(model)
-    return (len(model.content) if isinstance(model, Placed) else 0) + sum(file.stat().st_size for file in _files(model))
+    if isinstance(model, Placed):
+        return len(model.content) + _mapped(parsed(model, external=False), model.folder)
+    return sum(file.stat().st_size for file in _files(model))
+
+
+def _mapped(model: ModelProto, folder: Path) -> int:
+    """The bytes of the model's external data, each counted once."""
+    entries = ({e.key: e.value for e in tensor.external_data} for tensor in model.graph.initializer if tensor.external_data)
+    parts = {(e["location"], e.get("offset", "0")): e.get("length") for e in entries}
+    return sum(int(length or (folder / location).stat().st_size) for (location, _), length in parts.items())
 
 
 def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
