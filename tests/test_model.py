@@ -187,6 +187,34 @@ def test_large_models_are_loaded_from_files_and_small_ones_from_messages(
     same_values(parsed(loadable(whole.model, Scratch(tmp_path), whole.path)), two_layers())
 
 
+def test_tensors_of_bodies_that_are_laid_out_are_part_of_what_a_model_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
+    monkeypatch.setattr("superopt.model.placed._LARGE", 100)
+
+    def branching(factor: float) -> Loadable:
+        bodies = {}
+        for name in ("then_branch", "else_branch"):
+            values = numpy_helper.from_array(np.full((8, 6), factor, np.float32), f"{name}_w")
+            out = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [4, 6])
+            product = helper.make_node("MatMul", ["x", f"{name}_w"], [f"{name}_y"])
+            bodies[name] = helper.make_graph([product], name, [], [out], [values])
+        choice = helper.make_node("If", ["c"], ["y"], **bodies)
+        given = [helper.make_tensor_value_info(n, k, s) for n, k, s in (("x", 1, [4, 8]), ("c", TensorProto.BOOL, []))]
+        graph = helper.make_graph([choice], "g", given, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 6])])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        (tmp_path / str(factor)).mkdir(exist_ok=True)
+        return loadable(load(proto).model, Scratch(tmp_path / str(factor)))
+
+    one, same, other = map(branching, (1.0, 1.0, 2.0))
+    assert isinstance(one, Placed)
+    assert stored_bytes(one) - len(one.content) == 2 * 4 * 8 * 6
+    assert identity(one) == identity(same) != identity(other)
+    feeds = {"x": np.ones((4, 8), np.float32), "c": np.array(True)}
+    np.testing.assert_array_equal(Session(other, Device()).run(feeds)[0], 2 * Session(one, Device()).run(feeds)[0])
+
+
 def test_a_large_tensor_is_laid_out_once_however_many_models_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
     monkeypatch.setattr("superopt.model.placed._LARGE", 100)

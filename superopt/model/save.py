@@ -7,12 +7,13 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from onnx import GraphProto, NodeProto
 from onnx.external_data_helper import load_external_data_for_model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, TargetError
@@ -72,9 +73,25 @@ def stored_bytes(model: Loadable) -> int:
 
 def _mapped(model: ModelProto, folder: Path) -> int:
     """The bytes of the model's external data, each counted once."""
-    entries = ({e.key: e.value for e in tensor.external_data} for tensor in model.graph.initializer if tensor.external_data)
-    parts = {(e["location"], e.get("offset", "0")): e.get("length") for e in entries}
+    parts = {(e["location"], e.get("offset", "0")): e.get("length") for e in _entries(model)}
     return sum(int(length or (folder / location).stat().st_size) for (location, _), length in parts.items())
+
+
+def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
+    """Where each tensor lies that lies in another file, those of bodies of control flow too."""
+    waiting = [model.graph, *(body for function in model.functions for body in _bodies(function.node))]
+    while waiting:
+        graph = waiting.pop()
+        waiting += _bodies(graph.node)
+        for tensor in graph.initializer:
+            if tensor.external_data:
+                yield {entry.key: entry.value for entry in tensor.external_data}
+
+
+def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
+    """The graphs that are attributes of the nodes."""
+    attributes = [attribute for node in nodes for attribute in node.attribute]
+    return [body for a in attributes for body in (*([a.g] if a.HasField("g") else []), *a.graphs)]
 
 
 def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
@@ -93,8 +110,7 @@ def _beside(path: Path, *_stamped: int) -> list[Path]:
 
 def _external(model: ModelProto, folder: Path) -> list[Path]:
     """The files of the model's external data."""
-    stored = (entry for tensor in model.graph.initializer for entry in tensor.external_data)
-    return [folder / location for location in sorted({entry.value for entry in stored if entry.key == "location"})]
+    return [folder / location for location in sorted({entry["location"] for entry in _entries(model)})]
 
 
 def _stamp(file: Path) -> tuple[int, int]:
