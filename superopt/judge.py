@@ -32,9 +32,9 @@ class Judge:
     """Checks candidates against one original on one device, and compares them with it, at the `sizings` that matter; the check
     is at `others` too, its `tolerance` as in `check`. With a `forecaster`, times are predicted by it.
 
-    `seconds` is what that took so far, glances aside, and `comparing` what comparisons did of it. What was found before of
-    models of the same bytes is taken from the `cache`, and counts as if it were found now: nothing that time decides is then
-    decided otherwise. Checks and comparisons are each a `phase` of their name; `told` is given the share of a comparison that
+    `checking` and `comparing` are the seconds that these took so far, glances aside. What was found before of models of the
+    same bytes is taken from the `cache`, and counts as if it were found now: nothing that time decides is then decided
+    otherwise. Checks and comparisons are each a `phase` of their name; `told` is given the share of a comparison that
     is done.
     """
 
@@ -48,8 +48,13 @@ class Judge:
     forecaster: ForecastClock | None
     phase: Callable[[str], AbstractContextManager[None]]
     told: Callable[[float], None]
-    seconds: float = 0.0
+    checking: float = 0.0
     comparing: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What checking and comparing took so far."""
+        return self.checking + self.comparing
 
     def judged(self, candidate: Loadable, seconds: float, *, doubtful: bool) -> tuple[Compared | Forecasts, Check | None]:
         """How the two compare and, where the candidate is faster, what the check says. What is `doubtful` is checked before
@@ -71,7 +76,7 @@ class Judge:
         how: dict[str, Any] = {"cache": self.cache, "factor": self.tolerance, "seed": self.seed}
         with self.phase("check"):
             checked, seconds = check_once(self.original, candidate, self.device, self.sizings, self.others, **how)
-        self.seconds += seconds
+        self.checking += seconds
         if isinstance(checked, CheckFailedError):
             raise checked
         return checked
@@ -85,17 +90,12 @@ class Judge:
         with self.phase("measure" if self.forecaster is None else "predict"):
             if self.forecaster is not None:
                 return forecast_everywhere(self.forecaster, self.original, candidate, self.sizings)
-            found = self._counted(self._compared(candidate, seconds))
+            found, spent = self._compared(candidate, seconds)
+            self.comparing += spent
             if found.promising and self.comparing <= PATIENCE:
-                found = self._counted(self._compared(candidate, seconds, again=True))
+                found, spent = self._compared(candidate, seconds, again=True)
+                self.comparing += spent
             return found
-
-    def _counted(self, compared: tuple[Compared, float]) -> Compared:
-        """What was found, the seconds that it took counted."""
-        found, seconds = compared
-        self.seconds += seconds
-        self.comparing += seconds
-        return found
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second

@@ -26,7 +26,7 @@ from superopt.model.compare import RESIDENT
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.embedded import config_of
 from superopt.model.everywhere import Compared
-from superopt.model.first import first_once
+from superopt.model.first import first_once, pace_once
 from superopt.model.forecast import ForecastClock, Forecasts, unpriced
 from superopt.model.islands import Charts
 from superopt.model.known import with_known_stored
@@ -167,7 +167,7 @@ def optimize(
             run.refused, run.short, run.takes = first.refused, first.short, first.seconds
             weights = weight_bytes(loaded.model)
             if budget is None:
-                run.budget = budget_of(count(loaded.model), run.takes, len(run.sizings), weights, first.pace)
+                run.budget = budget_of(count(loaded.model), run.takes, len(run.sizings), weights, pace_once(path))
             if prices is not None:
                 run.forecaster = ForecastClock(device, prices, resident=weights)
                 run.refused = run.refused or unpriced(run.forecaster, original, run.sizings)

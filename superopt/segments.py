@@ -267,8 +267,9 @@ class Search:
         """The seconds that the rules' fusions would save in the state, which has no open dimensions; in a long one, by sums."""
 
         def faster(before: State, after: State) -> float:
-            sums, late = cost >= LONG, time.monotonic() >= deadline
-            return 0.0 if late else cost / measured.seconds(after, state) if sums else self._faster(measured, (), before, after)
+            if time.monotonic() >= deadline:
+                return 0.0
+            return cost / measured.seconds(after, state) if cost >= LONG else self._faster(measured, (), before, after)
 
         if time.monotonic() >= deadline or next(fused(state, rules), None) is None:
             return 0.0

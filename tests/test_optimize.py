@@ -345,6 +345,7 @@ def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypat
     compare_as(monkeypatch, lambda _: measured(2.0))
     seconds = iter([0.1, 0.12])
     monkeypatch.setattr("superopt.model.first.first_run", lambda *_: FirstRun(seconds=next(seconds)))
+    monkeypatch.setattr("superopt.model.first.measured_pace", lambda: 1.0)
     first, again = (superopt.optimize(branches()).report.budget for _ in range(2))
     assert first == again == budget_of(0, 0.1, 1, 0)
     assert next(seconds) == 0.12

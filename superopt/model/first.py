@@ -5,12 +5,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from superopt.errors import InvalidModelError
 from superopt.model.bounds import index_bounds
+from superopt.model.cache import Cache
 from superopt.model.dimensions import Sizing
+from superopt.model.hardware import cpu_name
 from superopt.model.load import Loaded
 from superopt.model.measure import SHORT
 from superopt.model.once import once
@@ -25,13 +28,12 @@ _SLOWEST = 3.0
 @dataclass(frozen=True)
 class FirstRun:
     """Why the model cannot be run on inputs that are drawn, where it cannot (then nothing could be checked); the seconds that
-    it takes, at all sizes that matter, and whether its nodes are short. `pace` is as `measured_pace` says.
+    it takes, at all sizes that matter, and whether its nodes are short.
     """
 
     refused: str = ""
     seconds: float = 0.0
     short: bool = False
-    pace: float = 1.0
 
 
 def first_once(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing], cache: Path) -> FirstRun:
@@ -70,8 +72,13 @@ def first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Seque
                 return FirstRun(str(error))
             why = f"it does not run at {sizing}, so other sizes are needed ({error})"
             raise InvalidModelError(f"{loaded.label}: {why}") from error
-    short = seconds < SHORT * len(sizings) * len(loaded.model.graph)
-    return FirstRun("", seconds, short, measured_pace())
+    return FirstRun("", seconds, seconds < SHORT * len(sizings) * len(loaded.model.graph))
+
+
+def pace_once(cache: Path) -> float:
+    """`measured_pace`, or what came of it before on this processor."""
+    with closing(Cache(cache)) as known:
+        return float(known.kept(["pace", cpu_name()], measured_pace))
 
 
 def measured_pace() -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,15 +29,18 @@ class Placed:
     folder: Path
 
 
-def placed(model: Model) -> Placed:
-    """The model as a message, the tensors that it keeps in other files left there; `folder` is above all of these."""
+def placed(model: Model, scratch: Scratch | None = None) -> Placed:
+    """The model as a message, the tensors that it keeps in other files left there, and its other large ones laid out in the
+    scratch, if there is one; `folder` is above all of these files.
+
+    Raises:
+        TargetError: the scratch cannot be written.
+    """
     copy = model.clone()
-    found = [
-        (value, tensor)
-        for graph in copy.graphs()
-        for value in graph.initializers.values()
-        if isinstance(tensor := value.const_value, ir.ExternalTensor)
-    ]
+    values = [value for graph in copy.graphs() for value in graph.initializers.values()]
+    laid_out = scratch.files([v.const_value for v in values if v.const_value is not None]) if scratch is not None else {}
+    stored = [(value, laid_out.get(id(value.const_value), value.const_value)) for value in values]
+    found = [(value, tensor) for value, tensor in stored if isinstance(tensor, ir.ExternalTensor)]
     files = [Path(tensor.path).resolve() for _, tensor in found]
     folder = Path(os.path.commonpath([file.parent for file in files])) if files else Path()
     for (value, tensor), file in zip(found, files, strict=True):
@@ -61,23 +64,18 @@ class Scratch:
         self._files = 0
         self._written: dict[int, tuple[ir.TensorProtocol, ir.ExternalTensor]] = {}
 
-    def laid_out(self, model: Model) -> Model:
-        """The model, with its large tensors in files; those that the folder has already, and those in other files, stay there.
+    def files(self, tensors: Sequence[ir.TensorProtocol]) -> dict[int, ir.ExternalTensor]:
+        """Where the large ones of the tensors lie, by their identities, once those that the folder does not have are written.
 
         Raises:
-            TargetError: the files cannot be written.
+            TargetError: they cannot be written.
         """
-        copy = model.clone()
-        values = [value for graph in copy.graphs() for value in graph.initializers.values()]
-        large = {id(tensor): tensor for value in values if (tensor := value.const_value) is not None and _is_large(tensor)}
+        large = {id(tensor): tensor for tensor in tensors if _is_large(tensor)}
         known = {key: self._written[key][1] for key in large if key in self._written}
         new = {key: tensor for key, tensor in large.items() if key not in known}
         written = dict(zip(new, self._write([*new.values()]), strict=True))
         self._written |= {key: (new[key], file) for key, file in written.items() if not isinstance(new[key], ir.LazyTensor)}
-        for value in values:
-            if id(value.const_value) in large:
-                value.const_value = (known | written)[id(value.const_value)]
-        return copy
+        return known | written
 
     def _write(self, tensors: list[ir.TensorProtocol]) -> list[ir.ExternalTensor]:
         """The tensors in one file, each from a page of it on, as ONNX Runtime maps them into memory."""

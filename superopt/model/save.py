@@ -57,7 +57,7 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
         return placed(model) if elsewhere else ir.to_proto(model)
     if elsewhere and path is not None and not any(Path(t.location).is_absolute() for t in elsewhere):
         return path
-    return placed(scratch.laid_out(model))
+    return placed(model, scratch)
 
 
 def stored_bytes(model: Loadable) -> int:
@@ -83,15 +83,12 @@ def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
     while waiting:
         graph = waiting.pop()
         waiting += _bodies(graph.node)
-        for tensor in graph.initializer:
-            if tensor.external_data:
-                yield {entry.key: entry.value for entry in tensor.external_data}
+        yield from ({e.key: e.value for e in tensor.external_data} for tensor in graph.initializer if tensor.external_data)
 
 
 def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
-    """The graphs that are attributes of the nodes."""
-    attributes = [attribute for node in nodes for attribute in node.attribute]
-    return [body for a in attributes for body in (*([a.g] if a.HasField("g") else []), *a.graphs)]
+    """The graphs that are attributes of the nodes; an empty one for each other attribute."""
+    return [body for node in nodes for attribute in node.attribute for body in (attribute.g, *attribute.graphs)]
 
 
 def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 N = TypeVar("N")
-Array: TypeAlias = "npt.NDArray[Any]"
 
 LONGEST = 512
 """Nodes of the longest layer whose repetitions are looked for."""
@@ -40,7 +39,7 @@ def windows(
     """
     crossing = _crossings(nodes, reads)
     number: dict[Hashable, int] = {}
-    numbers = np.array([number.setdefault(kind, len(number)) for kind in kinds or range(len(nodes))])
+    numbers = np.array([number.setdefault(kind, len(number)) for kind in kinds or range(len(nodes))], dtype=np.int64)
     ends = _Cutting(crossing, numbers, min(least, most), most).ends(0, len(nodes))
     if between:
         ends = _between(crossing, ends, most)
@@ -52,7 +51,7 @@ class _Cutting:
     """How a sequence is cut: what crosses after each node, the number of its kind, and the sizes of windows."""
 
     crossing: Sequence[int]
-    kinds: Array
+    kinds: npt.NDArray[np.int64]
     least: int
     most: int
 
