@@ -23,7 +23,7 @@ from superopt.segments import Gain, Passes, Runs, Search, Segment, segments, who
 from superopt.selection import affordable, spliced
 
 MUTANTS = "mutants"
-RULES = {"sweeps": 0.45, "windows": 0.35, "windows between": 0.2}
+RULES = {"sweeps": 0.6, "windows": 0.25, "windows between": 0.15}
 FIRST = {MUTANTS: 0.4, **RULES}
 LAST = {**RULES, MUTANTS: 0.15}
 """The passes of each order, and how the time is shared: what one does not take is for those after it."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,6 +108,16 @@ def test_two_layers_of_experts_become_two_products(rules: RuleSet, count: int, b
     assert live["slice"] == live["concat"] == 0
     given = arrays(start)
     np.testing.assert_allclose(evaluated(given, *state)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
+
+
+def test_what_is_joined_when_time_is_out_is_told(rules: RuleSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = experts(8, width=8, hidden=12, out=4, biased=False)
+    asked = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: 0.0 if next(asked) < 2 else math.inf)
+    monkeypatch.setattr("superopt.rewrite.layers.time", clock)
+    state = joined(start, rules)
+    products = [sum(t.op == "matmul" for t in computed(one)) for one in (start, state)]
+    assert products == [16, 10]
 
 
 def test_tables_and_what_is_behind_them_become_one_lookup(rules: RuleSet) -> None:

@@ -21,7 +21,7 @@ from superopt.model.compare import DECIDED, TOLD, Comparison, Until, compare, in
 from superopt.model.compare import _median_interval as median_interval
 from superopt.model.cost import Measured
 from superopt.model.dimensions import Sizing
-from superopt.model.everywhere import compare_once
+from superopt.model.everywhere import Compared, compare_once
 from superopt.model.kernel import Kernel, Timing, random_values
 from superopt.model.measure import Clock, structure
 from superopt.model.measure import _boundary as boundary
@@ -398,6 +398,12 @@ def test_faster_means_beyond_margin_and_noise() -> None:
     assert not found(1.05, 1.04, 1.06, 0.05).faster()
     assert not found(1.015, 1.012, 1.018, 0.001).faster()
     assert not found(1.05, 0.99, 1.06, 0.001).faster()
+    assert Compared(
+        ((Sizing({"n": 1}), found(0.995, 0.98, 1.0, 0.03)), (Sizing({"n": 8}), found(1.05, 1.04, 1.06, 0.01)))
+    ).faster
+    assert not Compared(
+        ((Sizing({"n": 1}), found(0.985, 0.98, 1.0, 0.03)), (Sizing({"n": 8}), found(1.5, 1.4, 1.6, 0.01)))
+    ).faster
     assert found(0.9, 0.88, 0.92, 0.01).slower()
     assert not found(0.9, 0.88, 0.92, 0.2).slower()
 

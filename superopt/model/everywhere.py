@@ -15,6 +15,8 @@ from superopt.model.dimensions import Sizing
 from superopt.model.once import once
 from superopt.model.session import Device, Loadable
 
+SLOWER = 0.01
+"""How much slower a candidate may measure at one of several sizings for it to count as no slower there."""
 CHECKING = 5.0
 """Seconds after which a check begins no further input."""
 
@@ -32,9 +34,9 @@ class Compared:
 
     @property
     def faster(self) -> bool:
-        """Whether the candidate is faster at one sizing at least, and at none slower by more than the noise."""
+        """Whether the candidate is faster at one sizing at least, and at none slower by more than the noise, or `SLOWER`."""
         found = [comparison for _, comparison in self.at]
-        return any(c.faster() for c in found) and all(c.ratio >= 1 - c.noise for c in found)
+        return any(c.faster() for c in found) and all(c.ratio >= 1 - min(c.noise, SLOWER) for c in found)
 
     @property
     def promising(self) -> bool:

@@ -26,7 +26,7 @@ LEAST = 4
 
 
 def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
-    """The state after each layer from the inputs on is joined.
+    """The state after each layer from the inputs on is joined, and what the last was when time was out.
 
     A layer that no rule joins, or not within the ceiling of the sweeper before what cancels is tidied, is left as it is.
     """
@@ -39,6 +39,8 @@ def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
                 yield (told := here)
         else:
             here = joined
+    if here is not told:
+        yield here
 
 
 def wide(state: State) -> bool:

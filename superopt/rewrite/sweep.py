@@ -24,8 +24,10 @@ from superopt.rewrite.sweeper import Sweeper, Swept
 from superopt.rewrite.widen import widened
 
 SWEPT = "no sweep gains more"
-LAYERS = 0.75
-"""The share of the time that joining layers may take."""
+LAYERS, FURTHER = 0.75, 0.7
+"""The share of the time that joining layers may take, and of what is left that all else may: joined in part, layers gain
+nothing, while every other sweep is of use by itself.
+"""
 MEASURED = 3
 """How many of the states that are estimated cheaper are measured, the cheapest first."""
 
@@ -52,14 +54,19 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     for state, steps in widened(start, rules):
         taken(Swept(state, steps, estimate(state)))
     begun, start = found.steps, found.outputs
-    share = time.monotonic() + LAYERS * (within.deadline - time.monotonic())
-    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, share)))
-    better = True
-    while better and time.monotonic() < within.deadline:
+    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, _share(LAYERS, within))))
+    better, deadline = True, _share(FURTHER, within)
+    while better and time.monotonic() < deadline:
         begun, start = found.steps, found.outputs
-        sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), within.deadline)
+        sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), deadline)
         better = len([*sweeper.descent(start, taken)]) > 0 or any_taken(sweeper.cheaper(start))
-    return replace(found, stopped=OUT_OF_TIME if time.monotonic() >= within.deadline else SWEPT)
+    return replace(found, stopped=OUT_OF_TIME if time.monotonic() >= deadline else SWEPT)
+
+
+def _share(share: float, limits: Limits) -> float:
+    """When this share of the time is over that is left."""
+    now = time.monotonic()
+    return now + share * (limits.deadline - now)
 
 
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
