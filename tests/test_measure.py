@@ -25,7 +25,7 @@ from superopt.model.everywhere import Compared, compare_once
 from superopt.model.kernel import Kernel, Timing, random_values
 from superopt.model.measure import Clock, structure
 from superopt.model.measure import _boundary as boundary
-from superopt.model.session import Device, Session, random_inputs
+from superopt.model.session import Bound, Device, Session, random_inputs
 from superopt.op import apply
 
 CPU = Device()
@@ -388,6 +388,21 @@ def test_less_work_is_faster() -> None:
     assert found.original > found.candidate
     assert shares == sorted(shares)
     assert compare(product(2), product(12), CPU, seconds=0.3).slower()
+
+
+def test_what_seems_the_fastest_so_far_is_timed_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, turns = iter([1.1, 0.8, 0.95, 0.96, 0.7, 0.9]), list[int]()
+
+    def ratio(_one: Bound, _other: Bound, more: int = 1) -> float:
+        turns.append(more)
+        return next(told)
+
+    monkeypatch.setattr("superopt.model.measure._ratio", ratio)
+    clock = Clock(CPU, together=True)
+    whole = clock.seconds(product(1))
+    found = [clock.beside(product(n), product(1)) / whole for n in (2, 3, 4, 5)]
+    assert found == pytest.approx([1.1, 0.95, 0.96, 0.9])
+    assert [more > 1 for more in turns] == [False, False, True, False, False, True]
 
 
 def test_faster_means_beyond_margin_and_noise() -> None:
