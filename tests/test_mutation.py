@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 
@@ -42,12 +43,17 @@ def slow_pools(state: State) -> float:
     return estimate(state) + 1e-3 * pools
 
 
-KNOWN = Cache()
-"""What a search found of the pool, once for all tests that are about what is made of it."""
+@functools.cache
+def first() -> tuple[Found, Cache, Tally]:
+    """What a search for mutants of the pool finds, remembers and counts, once for all tests that are about that."""
+    memory, tally = Cache(), Tally()
+    found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=tally)
+    return found, memory, tally
 
 
 def searched(limits: Limits | None = None, faster: Faster | None = None) -> Found:
-    memory = None if limits else KNOWN
+    """What a search finds that has, unless it is limited, nothing to enumerate any more."""
+    memory = None if limits else first()[1]
     start, rules = (TWICE,), RuleSet([])
     return search_mutants(start, rules, estimate=estimate, measure=slow_pools, limits=limits, faster=faster, memory=memory)
 
@@ -62,7 +68,7 @@ def linear(term: Term) -> Term:
 
 
 def test_every_place_of_an_operator_is_exchanged_for_the_corrected_mutant() -> None:
-    found = searched()
+    found, _, _ = first()
     (after,) = found.outputs
     assert not any(t.op == "avg_pool" and t.integer("include_pads") == 0 for t in subterms(after))
     assert [t.op for t in subterms(after)].count("relu") == 2
@@ -119,11 +125,11 @@ def test_numbers_have_no_layout_to_exchange() -> None:
 
 
 def test_what_was_found_of_a_program_is_taken_from_memory_in_another_island() -> None:
-    memory, first, again = Cache(), Tally(), Tally()
-    found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=first)
+    found, memory, tally = first()
+    again = Tally()
     other = apply("relu", pooled(apply("exp", X)))
     later = search_mutants((other,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=again)
-    assert first.remembered == 0 < first.judged
+    assert tally.remembered == 0 < tally.judged
     assert (again.remembered, again.enumerated, again.judged) == (1, 0, 0)
     assert later.steps[0].text == found.steps[0].text
     assert later.after == slow_pools(later.outputs) < later.before
@@ -160,8 +166,7 @@ def test_weights_are_solved_for_only_where_that_can_pay() -> None:
 
 
 def test_judgements_compare_few_of_all_positions() -> None:
-    tally = Tally()
-    search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally)
+    _, _, tally = first()
     assert 0 < tally.positions < tally.total
     assert {"recall", "enumerate", "glance", "measure", "solve", "judge", "correct"} == tally.seconds.keys()
 

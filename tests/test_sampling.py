@@ -32,9 +32,9 @@ def drawn(text: str, count: int = 150) -> list[Instance]:
 def test_instances_of_an_axiom_are_legal_and_agree(name: str) -> None:
     for law in axioms()[name].equations:
         asked = conditions(law)
-        for instance in itertools.islice(instantiations(law, np.random.default_rng(0)), 3):
+        for instance in itertools.islice(instantiations(law, np.random.default_rng(0)), 2):
             assert all(substitute_cond(c, instance.value()) is True for c in asked)
-        assert mismatch(law, instances=3, seed=0) is None
+        assert mismatch(law, instances=2, seed=0) is None
 
 
 @pytest.mark.parametrize(

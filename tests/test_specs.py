@@ -51,7 +51,7 @@ def _is_expressible(term: Term, opset: int) -> bool:
 
 
 @pytest.mark.parametrize("name", WITH_OPERANDS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data(), seed=st.integers(0, 999))
 def test_definition_is_what_onnx_runtime_computes(name: str, data: st.DataObject, seed: int) -> None:
     term = data.draw(applications(name))

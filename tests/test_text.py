@@ -161,7 +161,7 @@ def test_axioms_read_as_they_are_shown(axiom: Rule) -> None:
         declared = {name: variable(name, rank) for name, rank in equation.ranks if rank > 0}
         sides = equation.left + equation.right
         assert parse(show(*sides), declared) == sides
-        assert equations(parse_statement(str(axiom.statement))) == list(axiom.equations)
+    assert equations(parse_statement(str(axiom.statement))) == list(axiom.equations)
 
 
 def one(text: str) -> Term:
