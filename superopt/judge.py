@@ -61,10 +61,14 @@ class Judge:
         it is compared, and everything else after that: most of what is refused is not faster.
 
         Raises:
-            CheckFailedError, InvalidModelError, ProviderError: see `check` and `compare`.
+            CheckFailedError: see `check`; or the candidate cannot be run.
+            ProviderError: see `compare`.
         """
         checked = self.check(candidate) if doubtful else None
-        compared = self.compare(candidate, seconds)
+        try:
+            compared = self.compare(candidate, seconds)
+        except InvalidModelError as error:
+            raise CheckFailedError(str(error)) from error
         return compared, checked or (self.check(candidate) if compared.faster else None)
 
     def check(self, candidate: Loadable) -> Check:

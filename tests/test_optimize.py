@@ -340,6 +340,21 @@ def test_a_second_run_checks_nothing_again(monkeypatch: pytest.MonkeyPatch, fail
     assert counts[0] == counts[1] > 0
 
 
+def test_where_the_result_cannot_be_run_the_model_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Infinity times zero, of what makes positions, is one of no table: a proof over real numbers does not see it."""
+    use(monkeypatch, FACTOR)
+
+    def stops(_: onnx.ModelProto) -> Comparison:
+        raise InvalidModelError("ONNX Runtime cannot run the model: a position is out of bounds")
+
+    compare_as(monkeypatch, stops)
+    model = branches()
+    optimized = superopt.optimize(model, budget=2.0)
+    assert not optimized.report.accepted
+    assert "out of bounds" in optimized.report.reason
+    assert optimized.model == model
+
+
 def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(2.0))

@@ -86,8 +86,9 @@ def check_all(
     the device's own too, as it rounds, at the first of the trials.
 
     Raises:
-        CheckFailedError: another interface, an error too large, or NaN or infinity where the original has none or the reverse.
-        InvalidModelError: ONNX Runtime cannot load or run one of the models, on random inputs at least.
+        CheckFailedError: another interface, an error too large, NaN or infinity where the original has none or the reverse, or
+            ONNX Runtime cannot load the candidate, or run it on what the original runs on.
+        InvalidModelError: ONNX Runtime cannot load or run the original, on random inputs at least.
     """
     found = _checked(original, candidate, device, trials, factor, seed)
     if begins_with(device, exact=True) != device.provider:
@@ -115,7 +116,10 @@ def _checked(
         bench.run(trial)
     runs, left_out, why, interface = bench.runs, bench.left_out, bench.why, (bench.session.inputs, bench.session.outputs)
     del bench
-    worst = _worst(runs, interface, Session(candidate, device, exact=exact), factor)
+    try:
+        worst = _worst(runs, interface, Session(candidate, device, exact=exact), factor)
+    except InvalidModelError as error:
+        raise CheckFailedError(str(error)) from error
     return Check(*worst, f"original ({why})" if why else "float64", tuple(run.name for run in runs), tuple(left_out))
 
 
@@ -248,12 +252,14 @@ def _ulp(dtype: np.dtype[Any]) -> float:
 
 
 def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, *tuple[Any, ...]]]:
-    """Each output's name, and its values in the runs; of a sequence each element's, of an optional output what is there.
+    """Each output's name, and its values in the runs; of a sequence each element's, of a map its keys and its numbers, of an
+    optional output what is there.
 
     Raises:
         CheckFailedError: sequences of different lengths, or an output that is there in one run alone.
     """
-    for name, *found in zip(names, *runs, strict=True):
+    for name, *given in zip(names, *runs, strict=True):
+        found = [_parts(value) if isinstance(value, dict) else value for value in given]
         lists = [len(value) if isinstance(value, list) else value is None for value in found]
         if len(set(lists)) > 1:
             raise CheckFailedError(f"output {name!r} has not as many elements as the original's")
@@ -261,6 +267,13 @@ def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, 
             yield from _tensors([f"{name}[{n}]" for n in range(len(found[0]))], *found)
         elif found[0] is not None:
             yield name, *map(np.asarray, found)
+
+
+def _parts(value: Mapping[Any, Any]) -> list[Array]:
+    """A map's keys, and its numbers, of which ONNX Runtime makes Python's own of more places than they have."""
+    numbers = np.array([*value.values()])
+    own = all(isinstance(number, float) and not isinstance(number, np.floating) for number in value.values())
+    return [np.array([*value]), numbers.astype(np.float32) if own else numbers]
 
 
 def _reference(model: Loadable, hollow: ModelProto) -> tuple[Reference | None, str]:

@@ -14,6 +14,7 @@ from onnx import ModelProto
 from onnx_ir import Model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError
+from superopt.model.maps import make_untyped, with_maps, without_maps
 from superopt.model.propagate import with_shapes
 
 __all__ = [
@@ -93,7 +94,7 @@ def _read(proto: ModelProto, path: Path, label: str) -> Model:
     if proto.graph.sparse_initializer or proto.training_info:
         raise InvalidModelError(f"{label}: sparse initializers and training information are not supported")
     try:
-        model = ir.from_proto(proto)
+        model = as_model(proto)
     except Exception as error:
         raise InvalidModelError(f"{label}: not a valid ONNX model ({first_line(error)})") from error
     _bind_external_data(model, path, label)
@@ -102,12 +103,12 @@ def _read(proto: ModelProto, path: Path, label: str) -> Model:
 
 def as_model(model: Model | ModelProto) -> Model:
     """The model as an `onnx_ir.Model`."""
-    return ir.from_proto(model) if isinstance(model, ModelProto) else model
+    return ir.from_proto(without_maps(model)) if isinstance(model, ModelProto) else model
 
 
 def as_proto(model: Model) -> ModelProto:
     """The model as an `onnx.ModelProto`; tensors in other files stay there."""
-    return ir.to_proto(model)
+    return with_maps(ir.to_proto(model))
 
 
 def opset_of(model: Model) -> int:
@@ -206,6 +207,7 @@ def charted(model: Model, sized: Callable[[Model], Model] = lambda model: model)
         copy.graph.inputs.clear()
         copy.graph.inputs.extend(inputs)
     copy.graph.sort()
+    make_untyped(copy)
     for value in (v for graph in copy.graphs() for v in graph.initializers.values()):
         if value.const_value is not None:
             value.shape, value.dtype = ir.Shape(value.const_value.shape.numpy()), value.const_value.dtype

@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from superopt.errors import TargetError
-from superopt.model.load import Model, first_line
+from superopt.model.load import Model, as_proto, first_line
 
 _LARGE = 1 << 16
 """Bytes from which a tensor is laid out in a file: smaller ones, which say of what shape others are, stay in the message."""
@@ -53,7 +53,7 @@ def placed(model: Model, scratch: Scratch | None = None) -> Placed:
             name=value.name or "",
             base_dir=folder,
         )
-    return Placed(ir.to_proto(copy).SerializeToString(), folder)
+    return Placed(as_proto(copy).SerializeToString(), folder)
 
 
 class Scratch:

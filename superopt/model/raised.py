@@ -7,7 +7,7 @@ import onnx_ir as ir
 from onnx import version_converter
 
 from superopt.errors import OpsetError
-from superopt.model.load import Model, as_proto, first_line, opset_of
+from superopt.model.load import Model, as_model, as_proto, first_line, opset_of
 
 SMALL = 2**12
 """Bytes of a weight that the converter is shown: it may be a shape, or axes. Larger ones it need not copy."""
@@ -34,7 +34,7 @@ def raised(model: Model, opset: int) -> Model:
     hollow, weights = _without_weights(model)
     try:
         converted = version_converter.convert_version(as_proto(hollow), opset)
-        result = ir.from_proto(converted)
+        result = as_model(converted)
     except Exception as error:
         raise OpsetError(f"the model cannot be brought from opset {before} to {opset} ({first_line(error)})") from error
     _restore(result, weights)

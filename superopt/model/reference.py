@@ -50,7 +50,15 @@ class Reference:
         evaluator = type("Evaluator", (_Evaluator,), {"weights": weights})
         try:
             opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
-            own_ops = [Conv, AveragePool, MaxPool, GatherElements, Loop, *([DequantizeLinear] if opset < _DEQUANTIZES else [])]
+            own_ops = [
+                Conv,
+                AveragePool,
+                MaxPool,
+                GatherElements,
+                Loop,
+                ZipMap,
+                *([DequantizeLinear] if opset < _DEQUANTIZES else []),
+            ]
             self._evaluator = evaluator(wide, new_ops=own_ops)
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
@@ -267,6 +275,18 @@ class AveragePool(OpRun):
             total += pixels
             number += ones
         return (total / number,)
+
+
+class ZipMap(OpRun):
+    """Each row as a map from labels to its numbers (`ai.onnx.ml.ZipMap`)."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(
+        self, x: Array, classlabels_int64s: Sequence[int] | None = None, classlabels_strings: Sequence[str] | None = None
+    ) -> tuple[list[dict[Any, Any]]]:
+        labels = classlabels_int64s or classlabels_strings or ()
+        return ([dict(zip(labels, row, strict=True)) for row in np.atleast_2d(x)],)
 
 
 class GatherElements(OpRun):

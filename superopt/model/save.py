@@ -17,7 +17,8 @@ from onnx import GraphProto, NodeProto
 from onnx.external_data_helper import load_external_data_for_model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, TargetError
-from superopt.model.load import Model, ModelProto, first_line, tensors
+from superopt.model.load import Model, ModelProto, as_proto, first_line, tensors
+from superopt.model.maps import has_maps, with_maps
 from superopt.model.placed import Placed, Scratch, placed
 from superopt.model.session import Loadable
 
@@ -40,6 +41,9 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
     data = f"{target.name}.data"
     with _staging(target) as folder:
         ir.save(model, folder / target.name, external_data=data if external or _apart(model) else None)
+        if has_maps(model):
+            proto = with_maps(onnx.load(folder / target.name, load_external_data=False))
+            (folder / target.name).write_bytes(proto.SerializeToString())
         _publish([folder / data, folder / target.name] if (folder / data).exists() else [folder / target.name], target.parent)
 
 
@@ -54,7 +58,7 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
     elsewhere = [t for t in stored if isinstance(t, ir.ExternalTensor)]
     inside = sum(t.nbytes for t in stored if not isinstance(t, ir.ExternalTensor))
     if inside <= _MESSAGE:
-        return placed(model) if elsewhere else ir.to_proto(model)
+        return placed(model) if elsewhere else as_proto(model)
     if elsewhere and path is not None and not any(Path(t.location).is_absolute() for t in elsewhere):
         return path
     return placed(model, scratch)

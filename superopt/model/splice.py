@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import onnx_ir as ir
+from onnx.checker import check_model
 from onnx_ir.passes.common import CheckerPass
 
 from superopt.errors import CheckFailedError
@@ -20,8 +21,9 @@ from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.fold import fold
 from superopt.model.generic import lower_everywhere
 from superopt.model.lift import constant_tensor
-from superopt.model.load import OVERRIDABLE_SINCE, Model, first_line, opset_of
+from superopt.model.load import OVERRIDABLE_SINCE, Model, as_proto, first_line, opset_of
 from superopt.model.lower import Array, is_boolean
+from superopt.model.maps import has_maps
 from superopt.model.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
 
 _LARGE, _KEPT = 2**20, 2**28
@@ -80,7 +82,10 @@ def require_valid(model: Model, original: Model) -> None:
 
 def _complaint(model: Model) -> str | None:
     try:
-        CheckerPass(full_check=True)(model.clone())
+        if has_maps(model):
+            check_model(as_proto(model), full_check=True)
+        else:
+            CheckerPass(full_check=True)(model.clone())
     except Exception as error:  # noqa: BLE001
         return first_line(error)
     return None
