@@ -8,6 +8,7 @@ one term has to be the lifted one again at each of the numbers.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
@@ -46,6 +47,7 @@ class Views:
         self._shapes: dict[ir.Value, Shape] = {}
         self._reading = _Reading(self.sizings, self._fitted)
         self._extents: dict[Vector, Extent] = {}
+        self._vectors: dict[Extent, Vector] = {}
         for name in self.sizings[0].numbers if self.dynamic else ():
             self._extents[tuple(s.numbers[name] for s in self.sizings)] = dimension(name)
 
@@ -112,35 +114,34 @@ class Views:
             return values[0]
         if values in self._extents:
             return self._extents[values]
-        for extent, vector in self._candidates(near):
-            ratio = {Fraction(v) / Fraction(w) for v, w in zip(values, vector, strict=True)}  # type: ignore[arg-type]
-            if len(ratio) == 1:
-                (factor,) = ratio
+        candidates = [*self._candidates(near)]
+        for some, vector in candidates:
+            if all(v * vector[0] == values[0] * w for v, w in zip(values, vector, strict=True)):
+                extent, factor = math.prod(some), Fraction(values[0]) / Fraction(vector[0])  # type: ignore[arg-type]
                 if factor.denominator == 1:
                     return extent * int(factor)
                 whole = extent // factor.denominator
                 if self._vector(whole * factor.numerator) == values:
                     return whole * factor.numerator
-        for extent, vector in self._candidates(near):
-            offset = {v - w for v, w in zip(values, vector, strict=True)}
-            if len(offset) == 1:
-                return extent + offset.pop()
+        for some, vector in candidates:
+            if all(v - w == values[0] - vector[0] for v, w in zip(values, vector, strict=True)):
+                return math.prod(some) + (values[0] - vector[0])
         return None
 
-    def _candidates(self, near: Sequence[Extent]) -> Iterator[tuple[Extent, Vector]]:
-        """Extents and products of two or three of them, with their values."""
-        single = list(dict.fromkeys((*self._extents.values(), *(n for n in near if not isinstance(n, int)))))
+    def _candidates(self, near: Sequence[Extent]) -> Iterator[tuple[tuple[Extent, ...], Vector]]:
+        """Extents and pairs and triples of them, with the values of their products."""
+        single = dict.fromkeys((*self._extents.values(), *(n for n in near if not isinstance(n, int))))
+        known = [(extent, self._vector(extent)) for extent in single]
         for count in range(1, 4):
-            for some in itertools.combinations_with_replacement(single, count):
-                product: Extent = 1
-                for extent in some:
-                    product = product * extent
-                vector = self._vector(product)
+            for some in itertools.combinations_with_replacement(known, count):
+                vector = tuple(map(math.prod, zip(*(values for _, values in some), strict=True)))
                 if 0 not in vector:
-                    yield product, vector
+                    yield tuple(extent for extent, _ in some), vector
 
     def _vector(self, extent: Extent) -> Vector:
-        return tuple(s.extent(extent) for s in self.sizings)
+        if extent not in self._vectors:
+            self._vectors[extent] = tuple(s.extent(extent) for s in self.sizings)
+        return self._vectors[extent]
 
 
 def _complete(found: Iterable[T | None]) -> tuple[T, ...] | None:
