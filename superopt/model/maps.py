@@ -7,11 +7,13 @@ files have it where it was.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
 import onnx_ir as ir
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
+from onnx import ModelProto, TypeProto, ValueInfoProto
+
+from superopt.model.messages import graphs
 
 KEY = "superopt.type"
 """Under which name the type is among a value's metadata."""
@@ -60,22 +62,10 @@ def make_untyped(model: ir.Model) -> None:
 
 def _values(model: ModelProto) -> Iterator[ValueInfoProto]:
     """What the model says of values, bodies and functions included."""
-    yield from _of_graph(model.graph)
+    for graph in graphs(model):
+        yield from chain(graph.input, graph.output, graph.value_info)
     for function in model.functions:
         yield from function.value_info
-        yield from _of_bodies(function.node)
-
-
-def _of_graph(graph: GraphProto) -> Iterator[ValueInfoProto]:
-    yield from chain(graph.input, graph.output, graph.value_info)
-    yield from _of_bodies(graph.node)
-
-
-def _of_bodies(nodes: Iterable[NodeProto]) -> Iterator[ValueInfoProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _of_graph(body)
 
 
 def _is_map(kind: TypeProto) -> bool:

@@ -7,18 +7,18 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from onnx import GraphProto, NodeProto
 from onnx.external_data_helper import load_external_data_for_model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, TargetError
 from superopt.model.load import Model, ModelProto, as_proto, first_line, tensors
 from superopt.model.maps import has_maps, with_maps
+from superopt.model.messages import graphs
 from superopt.model.placed import Placed, Scratch, placed
 from superopt.model.session import Loadable
 
@@ -83,16 +83,8 @@ def _mapped(model: ModelProto, folder: Path) -> int:
 
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
     """Where each tensor lies that lies in another file, those of bodies of control flow too."""
-    waiting = [model.graph, *(body for function in model.functions for body in _bodies(function.node))]
-    while waiting:
-        graph = waiting.pop()
-        waiting += _bodies(graph.node)
+    for graph in graphs(model):
         yield from ({e.key: e.value for e in tensor.external_data} for tensor in graph.initializer if tensor.external_data)
-
-
-def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
-    """The graphs that are attributes of the nodes; an empty one for each other attribute."""
-    return [body for node in nodes for attribute in node.attribute for body in (attribute.g, *attribute.graphs)]
 
 
 def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
