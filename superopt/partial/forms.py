@@ -155,7 +155,7 @@ def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
 
 def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> Axis | None:
     """The window along an axis, padded behind as far as the output's extent asks; None where what is read is no window."""
-    big = np.iinfo(np.int64).max
+    big = np.iinfo(sample.x[axis].dtype).max
     low = np.where(sample.seen, sample.x[axis], big).min(axis=0)
     live = low != big
     if not live.any():
