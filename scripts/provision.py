@@ -11,7 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-NEEDED = ("networkx", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "z3")
+NEEDED = ("networkx", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich")
+"""What optimization needs: it may be done where there is no Z3."""
 EXTRAS = {"": "", "egglog": "generate", "hypothesis": "dev"}
 """The extra of superopt that brings a module which not every script needs."""
 INSTALL = 'set -euo pipefail; source "$1"; environment "$2"'

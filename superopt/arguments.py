@@ -59,6 +59,8 @@ def _add_optimize(commands: Commands) -> None:
     )
     command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
     command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
+    about = "optimize for runs that are replayed as a CUDA graph, with the provider cuda"
+    command.add_argument("--cuda-graph", action="store_true", help=about)
     about = "sizes of an open dimension of the inputs at which to be fast, given once for each; it stays open"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     about = (

@@ -71,7 +71,8 @@ def environment(device: Device) -> Environment:
     """The hardware and the versions that the measurements hold for."""
     versions = {name: version_of(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
     versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
-    return Environment(device.name, device.provider, device.threads, versions)
+    provider = f"{device.provider}, CUDA graph" if device.cuda_graph else device.provider
+    return Environment(device.name, provider, device.threads, versions)
 
 
 def version_of(package: str) -> str:

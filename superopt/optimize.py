@@ -70,6 +70,7 @@ class Options(TypedDict, total=False):
     budget: float | None
     seed: int
     threads: int
+    cuda_graph: bool
     shapes: Sequence[Mapping[str, int]]
     cache: str | os.PathLike[str] | None
     tune: bool
@@ -99,6 +100,7 @@ def optimize(
     budget: float | None = None,
     seed: int = 0,
     threads: int = 1,
+    cuda_graph: bool = False,
     shapes: Sequence[Mapping[str, int]] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
@@ -114,12 +116,13 @@ def optimize(
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
-    given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `budget` the
-    seconds that the search may take (checking and comparing come on top; by default 10, and up to 30 for a model of several
-    hundred nodes, one that runs for long, or a slow machine), `seed` that of every random choice. `cache` is the file of known
-    times, in the user's cache folder by default. With `tune`, sessions are first measured with other settings than the
-    defaults (`model.tuning`), and the model is optimized for the best; with `ort_config` too, what of these ONNX Runtime can
-    read there is in the result's metadata (`model.embedded`), also where the model itself stays as it is.
+    given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `cuda_graph`
+    whether their runs are replayed as a CUDA graph, `budget` the seconds that the search may take (checking and comparing come
+    on top; by default 10, and up to 30 for a model of several hundred nodes, one that runs for long, or a slow machine), `seed`
+    that of every random choice. `cache` is the file of known times, in the user's cache folder by default. With `tune`,
+    sessions are first measured with other settings than the defaults (`model.tuning`), and the model is optimized for the best;
+    with `ort_config` too, what of these ONNX Runtime can read there is in the result's metadata (`model.embedded`), also where
+    the model itself stays as it is.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate. `growth` is the share of what they are by which the weights may become
     larger (by default 3, but no more than 256 MiB, or 0.5 if that is more). `moves` are what the search may do, of `MOVES`;
@@ -153,7 +156,7 @@ def optimize(
         raise ValueError("ort_config is what tuning finds, and nothing is to be tuned")
     path = Path(cache) if cache is not None else default_path()
     prices = target(device_profile, provider) if device_profile is not None else None
-    device = Device(provider if prices is None else "cpu", threads)
+    device = Device(provider if prices is None else "cpu", threads, cuda_graph)
     most = LEAST if budget is None else budget
     run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib)
     with temporary() as scratch:
@@ -357,11 +360,8 @@ class _Run:
         """
         sessions = ", both in tuned sessions" if self.tuned is not None and self.tuned.choices else ""
         found, taken = (sum(len(gains) for gains in passes) for passes in (self.passes, self.taken))
-        left_out = (
-            f", with {taken} of {found} improved segments (all of them together did not pass)"
-            if taken < found and not self.small
-            else ""
-        )
+        some = taken < found and not self.small
+        left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if some else ""
         large = f", with {self.too_large} improved segments left out for the growth of weights" if self.too_large else ""
         small = f" (what was found is to save {self.small:.1%} of a run)" if self.small else ""
         return sessions + left_out + large + small

@@ -126,6 +126,9 @@ def test_what_three_loads_decide_together_is_not_measured_on() -> None:
         def __init__(self, share: float) -> None:
             self.share = share
 
+        def alone(self) -> contextlib.AbstractContextManager[None]:
+            return contextlib.nullcontext()
+
         def run(self) -> None:
             time.sleep(0.01)
 
@@ -150,6 +153,9 @@ def test_few_disturbed_rounds_do_not_hide_a_gain(disturbed: int, faster: bool) -
     class Told:
         def __init__(self, *times: float) -> None:
             self.times = itertools.cycle(times)
+
+        def alone(self) -> contextlib.AbstractContextManager[None]:
+            return contextlib.nullcontext()
 
         def run(self) -> None:
             time.sleep(0.06)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,6 +51,9 @@ class Counted:
 
     def __del__(self) -> None:
         Counted.alive -= 1
+
+    def alone(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def run(self) -> None:
         pass

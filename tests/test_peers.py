@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,9 @@ class Steady:
 
     def __init__(self, name: str, time: float, visited: list[str]) -> None:
         self.name, self.time, self.visited = name, time, visited
+
+    def alone(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def run(self) -> None:
         self.visited.append(self.name)
@@ -111,6 +114,20 @@ def test_models_that_load_fast_are_loaded_more_often(until: Until, takes: float,
 
     in_turns(opened, seconds=1.0, loads=6, until=until)
     assert least <= len(loads) <= most
+
+
+def test_models_that_take_long_to_load_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.model.compare._SLOW", 0.05)
+    loads: list[int] = []
+
+    @contextmanager
+    def opened(load: int) -> Iterator[Sequence[Sequence[Timed]]]:
+        loads.append(load)
+        time.sleep(0.1)
+        yield [[Steady("", 4e-3, []) for _ in range(3)]]
+
+    in_turns(opened, seconds=0.05)
+    assert loads == [0]
 
 
 def test_every_model_is_loaded_at_every_place() -> None:

@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import onnx
 from benchmarks.peers import elsewhere
 from benchmarks.peers.contenders import PEERS, SUPEROPT, Row, optimized
 from benchmarks.peers.summary import OPENVINO
-from superopt.errors import CheckFailedError, InvalidModelError, SuperoptError
+from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, SuperoptError
 from superopt.model.bounds import index_bounds
 from superopt.model.check import FACTOR, Check, check
 from superopt.model.compare import Comparison, compare_all, compare_settings
@@ -105,6 +105,7 @@ def everything(case: Case, folder: Path, peers: Path | None) -> Row:
         name: {**row, "speed": measured(compared[name].least), "rounding": checked[name]} if name in fit else row
         for name, row in others.items()
     }
+    replayed = {"cuda graph": in_graph(case, files[SUPEROPT])} if case.device == Device("cuda", case.device.threads) else {}
     at = {str(sizing): measured(comparison) for sizing, comparison in compared[SUPEROPT].at if sizing.numbers}
     return {
         "optimization": ours,
@@ -112,6 +113,7 @@ def everything(case: Case, folder: Path, peers: Path | None) -> Row:
         "report": {**report, "model": case.path.name},
         "speed": measured(compared[SUPEROPT].least),
         **({"speed at": at} if at else {}),
+        **replayed,
         "rounding": checked[SUPEROPT],
         **({"tuning": tuned(case, folder / "tuned" / case.path.name)} if case.settings.tune else {}),
         **({"peers": beside, OPENVINO: in_openvino(case, files[SUPEROPT], peers)} if peers else {}),
@@ -134,6 +136,7 @@ def superoptimized(case: Case, target: Path, *, again: bool = False, tune: bool 
         **effort,
         "provider": device.provider,
         "threads": device.threads,
+        "cuda_graph": device.cuda_graph,
         "shapes": case.shapes,
         "cache": str(cache.resolve()),
         "tune": tune,
@@ -230,6 +233,21 @@ def speeds(case: Case, files: Mapping[str, Path]) -> dict[str, Compared]:
         for name, comparison in zip(files, compared, strict=True):
             found[name].append((sizing, comparison))
     return {name: Compared(tuple(at)) for name, at in found.items()}
+
+
+def in_graph(case: Case, candidate: Path) -> Row:
+    """The original and the candidate where the runs of both are replayed as CUDA graphs, at the size where it gains least."""
+    replaying = replace(case.device, cuda_graph=True)
+    at: list[tuple[Sizing, Comparison]] = []
+    try:
+        for sizing in case.sizings:
+            each = case.settings.measure / 2 / len(case.sizings)
+            how: dict[str, Any] = {"seconds": each, "seed": case.settings.seed, "high": case.high}
+            (found,) = compare_all(case.path, [candidate], replaying, **how, sizes=sizing.numbers)
+            at.append((sizing, found))
+    except (InvalidModelError, ProviderError) as error:
+        return {"failed": str(error)}
+    return {"speed": measured(Compared(tuple(at)).least)}
 
 
 def in_openvino(case: Case, candidate: Path, python: Path) -> Row:

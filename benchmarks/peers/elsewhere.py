@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +28,10 @@ class Remote:
 
     def __init__(self, process: subprocess.Popen[str], which: int) -> None:
         self._process, self._which = process, which
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Nothing is waited for: it runs on the CPU."""
+        return contextlib.nullcontext()
 
     def run(self) -> None:
         """One run."""

@@ -155,3 +155,14 @@ MODELS: Mapping[str, Recipe] = {
     **STANDARD,
     **SYNTHETIC,
 }
+
+
+def batched(models: Mapping[str, Recipe], batch: int) -> Mapping[str, Exported]:
+    """Those of the models that take one item at a time, as models of a batch, each under a name that tells it."""
+    return {
+        f"{name}_b{batch}": replace(
+            recipe, inputs=tuple(replace(each, shape=(batch, *each.shape[1:])) for each in recipe.inputs)
+        )
+        for name, recipe in models.items()
+        if isinstance(recipe, Exported) and all(each.shape[0] == 1 and not each.open_dimensions for each in recipe.inputs)
+    }

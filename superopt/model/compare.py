@@ -21,8 +21,8 @@ RESIDENT = 1 << 30
 MARGIN = 0.02
 LOADS, _LEAST_LOADS = 6, 2
 """How often the models of a comparison are loaded, at most unless that is quick, and at least."""
-_LOADING = 0.2
-"""The share of the time that loading may take where it is done more often."""
+_LOADING, _SLOW = 0.2, 10.0
+"""The share of the time that loading may take where it is done more often; seconds that it takes where it is done once."""
 _VISIT = 0.008
 LONG = 0.05
 """Seconds from which one run makes a visit: what it finds in the caches matters little to it."""
@@ -235,7 +235,8 @@ def in_turns(
     second copy, beginning with another one each time; a visit is one unmeasured run, which brings the model into the caches,
     and the least of those that follow; where a run takes long, it is one run. Rounds end early `until` that is reached for
     every candidate, and loads where it was twice, or is by all rounds of three, or of half of them where there may be more.
-    Two loads are made in any case if there may be so many, unless the first took all of the time.
+    Two loads are made in any case if there may be so many, unless the first took all of the time, or longer than that and
+    `_SLOW` until models were there: a GPU's libraries may compile kernels for each session.
     """
     rounds: list[list[Times]] = []
     began, spent, clear, load = time.monotonic(), 0.0, 0, 0
@@ -249,7 +250,8 @@ def in_turns(
         with opened(load) as ready:
             start = time.monotonic()
             if not load:
-                loads = max(loads, min(until.loads, int(_LOADING * seconds // max(start - asked, 1e-9))))
+                opening = max(start - asked, 1e-9)
+                loads = 1 if opening > max(_SLOW, seconds) else max(loads, min(until.loads, int(_LOADING * seconds // opening)))
             report = functools.partial(_report, progress, start - spent, seconds)
             each = seconds / loads / len(ready)
             found = [_rounds(timed, time.monotonic() + each, until, report) for timed in ready]
@@ -292,10 +294,11 @@ def _is_settled(rounds: Sequence[Times]) -> bool:
 def _block(load: Callable[[], Timed]) -> float:
     """The least time of a run of the model, from runs that take half a second together, and three of them at least."""
     timed = load()
-    timed.run()
     times: list[float] = []
-    while len(times) < 3 or sum(times) < _BLOCK:
-        times.append(timed.seconds(1))
+    with timed.alone():
+        timed.run()
+        while len(times) < 3 or sum(times) < _BLOCK:
+            times.append(timed.seconds(1))
     return min(times)
 
 
@@ -306,14 +309,16 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
 
 def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Callable[[], None]) -> list[Times]:
     """Rounds until what is to be reached is, or the deadline, but for the least number of them."""
-    runs = [_runs_for_visit(t) for t in timed]
+    with timed[0].alone():
+        runs = [_runs_for_visit(t) for t in timed]
     least = _LEAST_LONG if all(samples == 1 for samples, _ in runs) else _LEAST
     done: list[Times] = []
     while not until.reached(done) and (len(done) < least or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS)):
         times = [0.0] * len(timed)
-        for turn in range(len(timed)):
-            which = (turn + len(done)) % len(timed)
-            times[which] = _visit(timed[which], *runs[which])
+        with timed[0].alone():
+            for turn in range(len(timed)):
+                which = (turn + len(done)) % len(timed)
+                times[which] = _visit(timed[which], *runs[which])
         done.append(tuple(times))
         report()
     return done

@@ -299,8 +299,9 @@ def _believed(predicted: float, found: Comparison) -> float:
 
 def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
     """The median ratio of their times, which are taken in turns, so many times as `more` says."""
-    runs = max(1, round(_TOGETHER / 2 / _TURNS / min(other.seconds(1) for _ in range(3))))
-    return statistics.median(one.seconds(runs) / other.seconds(runs) for _ in range(more * _TURNS))
+    with one.alone():
+        runs = max(1, round(_TOGETHER / 2 / _TURNS / min(other.seconds(1) for _ in range(3))))
+        return statistics.median(one.seconds(runs) / other.seconds(runs) for _ in range(more * _TURNS))
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:

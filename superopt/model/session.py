@@ -8,6 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -30,6 +31,7 @@ from superopt.model.device import (
 )
 from superopt.model.load import first_line
 from superopt.model.placed import Placed
+from superopt.model.turns import alone
 from superopt.model.values import BFLOAT16, array_of, value_of
 
 __all__ = [
@@ -166,7 +168,7 @@ class Session:
         Raises:
             InvalidModelError: ONNX Runtime fails while it runs the model.
         """
-        with _failing():
+        with _failing(), alone(self.device):
             if self._plain or not self._narrow:
                 values: list[Array] = self._session.run(None, dict(feeds))
                 return values
@@ -207,16 +209,21 @@ class Unbound:
         self._session, self._feeds = session, feeds
         self.run()
 
+    def alone(self) -> AbstractContextManager[None]:
+        """See `turns.alone`."""
+        return alone(self._session.device)
+
     def run(self) -> None:
         """One run."""
         self._session.run(self._feeds)
 
     def seconds(self, runs: int) -> float:
         """The mean time of `runs` runs."""
-        start = time.perf_counter()
-        for _ in range(runs):
-            self.run()
-        return max(time.perf_counter() - start, 1e-9) / runs
+        with self.alone():
+            start = time.perf_counter()
+            for _ in range(runs):
+                self.run()
+            return max(time.perf_counter() - start, 1e-9) / runs
 
 
 class Bound:
@@ -243,6 +250,10 @@ class Bound:
             for name, value in zip(outputs, self._values, strict=True):
                 self._binding.bind_ortvalue_output(name, value)
 
+    def alone(self) -> AbstractContextManager[None]:
+        """See `turns.alone`."""
+        return alone(self._device)
+
     def _placed(self, array: Array) -> Any:
         with _failing():
             return value_of(array, self._device.memory, runtime())
@@ -251,12 +262,13 @@ class Bound:
         """The outputs of a run outside the capture: a CUDA graph needs its buffers before its first run."""
         options = runtime().RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")
-        values: list[Array] = self._session.run(list(outputs), dict(feeds), options)
+        with _failing(), alone(self._device):
+            values: list[Array] = self._session.run(list(outputs), dict(feeds), options)
         return values
 
     def run(self) -> None:
         """One run, finished on the device when this returns."""
-        with _failing():
+        with _failing(), alone(self._device):
             self._session.run_with_iobinding(self._binding)
 
     def outputs(self) -> list[Array]:
@@ -276,7 +288,7 @@ class Bound:
         Runtime makes a logger for each run, which takes 24 microseconds. A clock that has not moved counts as a nanosecond.
         """
         run, binding, now = self._session.run_with_iobinding, self._binding, self._now
-        with _failing():
+        with _failing(), alone(self._device):
             start = now()
             for _ in range(runs):
                 run(binding)

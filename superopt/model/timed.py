@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +12,12 @@ from superopt.model.kernel import last_level_cache
 
 
 class Timed(Protocol):
-    """A model that is loaded and has its inputs: `run` runs it once, `seconds` gives the mean time of a number of runs."""
+    """A model that is loaded and has its inputs: `run` runs it once, `seconds` gives the mean time of a number of runs.
+
+    Until what `alone` gives ends, no other process of superopt runs anything on its GPU, if it runs on one.
+    """
+
+    def alone(self) -> AbstractContextManager[None]: ...
 
     def run(self) -> None: ...
 
@@ -24,6 +30,10 @@ class Cold:
     def __init__(self, timed: Timed) -> None:
         self._timed = timed
         self._other = np.ones(3 * last_level_cache() // 2, np.uint8)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """As the model's own."""
+        return self._timed.alone()
 
     def run(self) -> None:
         """One run, caches as they are."""

@@ -1,0 +1,68 @@
+"""Turns on a GPU that several processes use: what one of them runs there, no other disturbs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from superopt.model.cache import default_path
+from superopt.model.device import Device
+
+
+class Turn:
+    """The right to a GPU, which one thread of one process on this machine has at a time, and may ask for again while it has it.
+
+    It is a lock on the file at `path`. Where that cannot be written, or the system knows no such locks, other processes are
+    not waited for.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = threading.RLock()
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._thread.acquire()
+        self._depth += 1
+        if self._depth == 1:
+            self._asked("LOCK_EX")
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._asked("LOCK_UN")
+        self._thread.release()
+
+    def _asked(self, what: str) -> None:
+        with contextlib.suppress(OSError, ImportError):
+            locks: Any = importlib.import_module("fcntl")
+            locks.flock(self._file, getattr(locks, what))
+
+    @functools.cached_property
+    def _file(self) -> int:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+@contextlib.contextmanager
+def alone(device: Device) -> Iterator[None]:
+    """Nothing else that superopt runs on the device's GPU runs until this ends. On a CPU, cores are the system's to share."""
+    if device.provider == "cpu":
+        yield
+        return
+    with _turn(os.environ.get("CUDA_VISIBLE_DEVICES", "")):
+        yield
+
+
+@functools.cache
+def _turn(visible: str) -> Turn:
+    """The turn on the first of the GPUs that are visible."""
+    first = re.sub(r"[^A-Za-z0-9-]", "", visible.partition(",")[0]) or "0"
+    return Turn(default_path().with_name(f"gpu-{first}.lock"))
