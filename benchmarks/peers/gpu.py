@@ -1,0 +1,102 @@
+"""What result files say of a GPU: each model with and without contrib operators, and with and without CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from benchmarks.peers.contenders import SUPEROPT
+from benchmarks.peers.summary import Entry, Result, entries, mean
+
+CONTRIB = ("--allow-contrib",)
+HEADINGS = ("original, ms", "superopt", "with contrib", "as a graph, ms", "superopt", "with contrib", "found for graphs")
+Cell: TypeAlias = Callable[["Model"], Entry | None]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The rows of one model on one GPU, those that there are.
+
+    `plain` and `contrib` were found for runs that launch each kernel, and measured in graphs too; `graph` for graphs.
+    """
+
+    name: str
+    plain: Result | None
+    contrib: Result | None
+    graph: Result | None
+
+    def original(self, *, replayed: bool) -> float | None:
+        """Milliseconds of the original's run."""
+        first = next((_speed(row, replayed=replayed) for row in (self.plain, self.contrib) if row is not None), None)
+        return None if first is None else float(first["original_ms"])
+
+
+def models(rows: Sequence[Result]) -> list[Model]:
+    """The models of the rows, which are of one GPU, those first that gain most."""
+
+    def row(name: str, asked: Sequence[str], *, graph: bool) -> Result | None:
+        fitting = (r for r in rows if r["model"] == name and r["device"]["cuda_graph"] == graph)
+        return next((r for r in fitting if tuple(r.get("options", ())) == tuple(asked)), None)
+
+    names = dict.fromkeys(r["model"] for r in rows)
+    found = [Model(n, row(n, (), graph=False), row(n, CONTRIB, graph=False), row(n, (), graph=True)) for n in names]
+    return sorted(found, key=lambda model: (-_ratio(plain(model)), model.name))
+
+
+def plain(model: Model) -> Entry | None:
+    """Standard operators, every kernel launched."""
+    return _entry(model.plain, replayed=False)
+
+
+def contrib(model: Model) -> Entry | None:
+    """ONNX Runtime's own operators too."""
+    return _entry(model.contrib, replayed=False)
+
+
+def plain_replayed(model: Model) -> Entry | None:
+    """Standard operators, in a CUDA graph."""
+    return _entry(model.plain, replayed=True)
+
+
+def contrib_replayed(model: Model) -> Entry | None:
+    """ONNX Runtime's own operators too, in a CUDA graph."""
+    return _entry(model.contrib, replayed=True)
+
+
+def for_graphs(model: Model) -> Entry | None:
+    """Standard operators, found for CUDA graphs and measured in one."""
+    return _entry(model.graph, replayed=False)
+
+
+def told(group: Sequence[Model]) -> str:
+    """How many models there are, and the geometric means of their gains in each way."""
+    ways: Mapping[str, Cell] = {"": plain, " in CUDA graphs": plain_replayed, " with contrib operators": contrib}
+    counted = {way: [entry for model in group if (entry := cell(model)) is not None] for way, cell in ways.items()}
+    means = (f"**{mean(found):.3f}**{way} of {len(found)}" for way, found in counted.items() if found)
+    return f"geometric mean {', '.join(means)} models; of {sum(entry.kept for entry in counted[''])} the original was kept"
+
+
+def line(model: Model) -> list[str]:
+    """The model's line of a table under HEADINGS."""
+    cells = [plain, contrib, plain_replayed, contrib_replayed, for_graphs]
+    first, second, *others = [entry.cell if (entry := cell(model)) is not None else "" for cell in cells]
+    times = [f"{ms:.2f}" if (ms := model.original(replayed=graph)) is not None else "" for graph in (False, True)]
+    return [model.name, times[0], f"**{first}**" if first else "", second, times[1], *others]
+
+
+def _speed(row: Result, *, replayed: bool) -> Result | None:
+    speed: Result | None = row.get("cuda graph", {}).get("speed") if replayed else row["speed"]
+    return speed
+
+
+def _entry(row: Result | None, *, replayed: bool) -> Entry | None:
+    """superopt's entry of the row, None where there is none or no graph could be made."""
+    if row is None or (speed := _speed(row, replayed=replayed)) is None:
+        return None
+    (ours,) = (entry for entry in entries({**row, "speed": speed}) if entry.contender == SUPEROPT)
+    return ours
+
+
+def _ratio(entry: Entry | None) -> float:
+    return (entry.ratio or 0.0) if entry is not None else 0.0
