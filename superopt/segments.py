@@ -34,7 +34,7 @@ from superopt.rewrite.island import search_island
 from superopt.rewrite.partition import windows
 from superopt.rewrite.record import nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet, renames
-from superopt.rewrite.schedule import Find, gains, search_all, states, untouched, weight_elements
+from superopt.rewrite.schedule import Find, gains, roomy, search_all, states, untouched, weight_elements
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rewrite.vanish import once_vanished, vanished
 from superopt.rule import Rule
@@ -197,8 +197,8 @@ class Search:
     ) -> Iterator[Gain]:
         """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper.
 
-        No search of one chooses algorithms that make weights larger by more than `room`, in bytes, or by so much that weights
-        which fit in the last-level cache do so no longer: all others would take longer than is measured.
+        No search of one takes what makes the weights of all its copies larger by more than `room`, in bytes, nor algorithms by
+        which weights that fit in the last-level cache do so no longer: all others would take longer than is measured.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -214,7 +214,9 @@ class Search:
             finding = self._with_mutants(island, measured) if find is search_mutants else once_vanished(find)
             finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
             limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
-            known, late = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
+            ways = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
+            rooms = {state: room / island.dtype.itemsize / len(alike) for state, alike in copies.items()}
+            known, late = (roomy(way, self._weights, rooms) for way in ways)
             for state, found in search_all(
                 runs,
                 self.rules,
@@ -226,7 +228,7 @@ class Search:
                 late=late,
             ):
                 saved = self._saved(state, found, measure(state)) if found.steps else ()
-                more = weight_elements(self._at(found.outputs)) - weight_elements(self._at(state))
+                more = self._weights(found.outputs) - self._weights(state)
                 yield Gain(tuple(copies[state]), found, tuple(saved), more * len(copies[state]) * island.dtype.itemsize)
 
     def _with_mutants(self, island: Island, measured: Measured) -> Find:
@@ -330,17 +332,11 @@ class Search:
         to look; in islands like this one, at the same sizes of open dimensions.
         """
         sizes = [[*map(str, sizings)] for sizings in (self.sizings, island.sizings)]
+        about = ["found", getattr(kind, "__name__", ""), island.dtype.name, *sizes, *self.settings]
 
         def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-            key = [
-                "found",
-                getattr(kind, "__name__", ""),
-                island.dtype.name,
-                *sizes,
-                *self.settings,
-                (limits or Limits()).growth,
-                nodes_of(start)[0],
-            ]
+            within = limits or Limits()
+            key = [*about, within.growth, within.room, nodes_of(start)[0]]
             look = functools.partial(find, start, rules, estimate=estimate, measure=measure, limits=limits)
             return restored(self.clock.cache.kept(key, lambda: recorded(look())))
 
@@ -349,6 +345,9 @@ class Search:
     def _at(self, state: State, sizing: Sizing | None = None) -> State:
         """The state with numbers for the open dimensions."""
         return tuple(map((sizing or self.sizings[0]).at, state))
+
+    def _weights(self, state: State) -> int:
+        return weight_elements(self._at(state))
 
     def _estimate(self, state: State) -> float:
         return sum(roofline.seconds(self._at(state, s), self.machine) for s in self.sizings)

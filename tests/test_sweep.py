@@ -18,8 +18,8 @@ from superopt.rewrite.instance import after as replayed
 from superopt.rewrite.instance import is_instance
 from superopt.rewrite.record import recorded, restored
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.schedule import gains
-from superopt.rewrite.search import OUT_OF_TIME, Found, Limits, search
+from superopt.rewrite.schedule import gains, roomy, weight_elements
+from superopt.rewrite.search import OUT_OF_TIME, Cost, Found, Limits, search
 from superopt.rewrite.sweep import SWEPT, sweep
 from superopt.rewrite.sweeper import Sweeper, Swept, rebuilt
 from superopt.rule import parse_rules
@@ -161,6 +161,27 @@ def test_what_feeds_another_is_not_joined_with_it() -> None:
     rules = rules_of(ADDED, TWICE, ADJACENT, HALVES, BESIDE)
     for state in Sweeper(rules, estimate, 10 * estimate(start), time.monotonic() + 60).cheaper(start):
         assert products(state.state) >= 3
+
+
+def test_a_form_that_there_is_room_for_is_found_in_the_place_of_a_faster_one() -> None:
+    costs = {_weighted(size): 1.0 / size for size in (1, 2, 4, 8)}
+    start, *others = costs
+
+    def find(state: State, _: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        del estimate
+        assert limits is not None
+        best = min((state, *others), key=measure)
+        return Found(best, (), measure(state), measure(best), int(limits.room), "")
+
+    found = roomy(find, weight_elements, {start: 12.0})(
+        start, rules_of(), estimate=estimate, measure=costs.__getitem__, limits=None
+    )
+    assert (found.outputs, found.before, found.after, found.expanded) == (_weighted(4), 1.0, 0.25, 12)
+
+
+def _weighted(size: int) -> State:
+    """What reads a weight of four times so many numbers."""
+    return (apply("matmul", variable("x", (1, 4)), variable("w", (4, size), constant=True)),)
 
 
 def test_replacements_that_need_each_other_cannot_be_made() -> None:

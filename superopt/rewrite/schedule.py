@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
@@ -26,6 +27,25 @@ def untouched(start: State, _: RuleSet, /, *, estimate: Cost, **_limits: object)
     """The state as it is, its cost by estimate: nothing is measured."""
     cost = estimate(start)
     return Found(start, (), cost, cost, 0, OUT_OF_TIME)
+
+
+def roomy(find: Find, weights: Cost, room: Mapping[State, float]) -> Find:
+    """What finds as `find` does, but nothing whose weights hold more numbers (`weights`) than those of the start and its room.
+
+    So a form that there is room for is found in the place of a faster one that could not be taken.
+    """
+
+    @functools.wraps(find)
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        within = replace(limits or Limits(), room=room[start])
+        most = weights(start) + within.room
+
+        def fitting(state: State) -> float:
+            return measure(state) if weights(state) <= most else math.inf
+
+        return find(start, rules, estimate=estimate, measure=fitting, limits=within)
+
+    return found
 
 
 def search_all(

@@ -35,7 +35,7 @@ class Limits:
     """When the search stops. `patience` counts expansions since the last improvement; `deadline` is a monotonic time.
 
     After `impatience` expansions without improvement, chains within the `horizon` are looked at from the best state. Where
-    algorithms are chosen, weights may hold `growth` numbers more than those of the start.
+    algorithms are chosen, weights may hold `growth` numbers more than those of the start, and nowhere `room` more.
     """
 
     alpha: float = 2.5
@@ -46,6 +46,7 @@ class Limits:
     horizon: Horizon = field(default_factory=Horizon)
     deadline: float = float("inf")
     growth: float = float("inf")
+    room: float = float("inf")
 
 
 @dataclass(frozen=True)
