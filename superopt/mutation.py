@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeAlias
 
+from superopt.active import active_time
 from superopt.errors import Undecidable
 from superopt.graph import Term
 from superopt.partial.correct import corrections
@@ -123,7 +124,7 @@ def search_mutants(
     states in turns, a program and a mutant that is not much faster. All that there is to find of a program is kept in `memory`,
     which has nothing of other devices in it, and taken from there. `tally` counts.
     """
-    within, began = limits or Limits(), time.monotonic()
+    within, began = limits or Limits(), active_time()
     deadline, most = within.deadline, weight_elements(start) + within.growth
     bench = _Bench(rules, partial, estimate, measure, glance or measure, memory, tally or Tally())
     state, steps, looked = start, list[Step](), set[Term]()
@@ -142,7 +143,7 @@ def search_mutants(
 
     for asked, repairs_of in (([*kept], lambda p, _: kept[p]), (longest, by_rules), (others, bench.enumerated)):
         deadline = began + ENUMERATING * (within.deadline - began) if asked is others else within.deadline
-        while asked and (now := time.monotonic()) < deadline:
+        while asked and (now := active_time()) < deadline:
             share = (ratios[asked[0]] / sum(ratios[p] for p in asked) + 1 / len(asked)) / 2 if asked is others else 1.0
             program = asked.pop(0)
             looked.add(program)
@@ -273,7 +274,7 @@ class _Bench:
         """What comes of the drafts that takes less time than the bound, and than what came before."""
         done: set[Program] = set()
         for draft in drafts:
-            if time.monotonic() >= deadline:
+            if active_time() >= deadline:
                 raise _OutOfTimeError
             if draft.term in done or not self._promises(program, draft.term, deadline):
                 continue
@@ -296,7 +297,7 @@ class _Bench:
         Raises:
             _OutOfTimeError: the deadline is reached.
         """
-        if time.monotonic() >= deadline:
+        if active_time() >= deadline:
             raise _OutOfTimeError
         state = _state(term)
         return self.estimate(state) - sum(place.gain for place in places(state, self.rules, self.estimate))

@@ -297,8 +297,8 @@ class _Run:
                 self.passes = (*best.passes, written(whole(self.charts.of(best.model), self.runs), rules))
             model = spliced(best.model, self.passes[len(best.passes) :])
         with self.phase("search"):
-            end = time.monotonic() + (0.0 if self.contrib else FORGONE * budget)
-            self.forgone = search.forgone(whole(self.charts.of(model), self.runs), end)
+            seconds = 0.0 if self.contrib else FORGONE * budget
+            self.forgone = search.forgone(whole(self.charts.of(model), self.runs), seconds)
         times.close()
         return model
 

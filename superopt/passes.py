@@ -8,10 +8,10 @@ find less in them than in what the model has.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from superopt.active import active_time
 from superopt.model.islands import Charts
 from superopt.model.load import Model
 from superopt.mutation import search_mutants
@@ -82,18 +82,18 @@ def improvements(
     Weights become larger by no more than `room`, in bytes.
     """
     under_way = _UnderWay(search, charts, room, runs, listener)
-    end = time.monotonic() + budget
+    end = active_time() + budget
     if MUTANTS not in moves:
         return [under_way.through(RULES if moves else {}, Improved(model), end)]
     if "rules" not in moves:
         return [under_way.through({MUTANTS: 1.0}, Improved(model), end)]
-    now = time.monotonic()
+    now = active_time()
     mutated = under_way.through({MUTANTS: 1.0}, Improved(model), now + (end - now) * FIRST[MUTANTS] / sum(FIRST.values()))
     if not mutated.seconds:
         return [under_way.through(RULES, mutated, end)]
     if mutated.seconds < LITTLE * sum(gain.found.before * gain.runs for gain in mutated.searched if gain.found.steps):
         return [under_way.through(LAST, Improved(model), end)]
-    first = under_way.through(RULES, mutated, (time.monotonic() + end) / 2)
+    first = under_way.through(RULES, mutated, (active_time() + end) / 2)
     last = under_way.through(LAST, Improved(model), end)
     return sorted((first, last), key=lambda one: -one.seconds)
 
@@ -113,7 +113,7 @@ class _UnderWay:
         """What passes of these kinds lead to, each within its share of what is left of the time until `end`."""
         here = start
         for place, kind in enumerate(kinds):
-            now = time.monotonic()
+            now = active_time()
             share = kinds[kind] / sum([*kinds.values()][place:])
             here = self._through(kind, here, now + share * (end - now))
         return here

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from superopt.accuracy import is_algorithm
+from superopt.active import active_time
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.graph import subterms
 from superopt.model.bodies import Scope
@@ -253,11 +253,11 @@ class Search:
 
         return found
 
-    def forgone(self, parts: Sequence[Segment], deadline: float) -> float:
+    def forgone(self, parts: Sequence[Segment], seconds: float) -> float:
         """The seconds that ONNX Runtime's own operators would save in a run at the first of the sizings, as far as it is known
-        by the deadline; kept beside the times.
+        after so many seconds; kept beside the times.
         """
-        rules, total = RuleSet(contributed()), 0.0
+        rules, total, deadline = RuleSet(contributed()), 0.0, active_time() + seconds
         for part in parts:
             state = self._at(part.state)
             key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0]]
@@ -269,11 +269,11 @@ class Search:
         """The seconds that the rules' fusions would save in the state, which has no open dimensions; in a long one, by sums."""
 
         def faster(before: State, after: State) -> float:
-            if time.monotonic() >= deadline:
+            if active_time() >= deadline:
                 return 0.0
             return cost / measured.seconds(after, state) if cost >= LONG else self._faster(measured, (), before, after)
 
-        if time.monotonic() >= deadline or next(fused(state, rules), None) is None:
+        if active_time() >= deadline or next(fused(state, rules), None) is None:
             return 0.0
         measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
         try:

@@ -151,14 +151,23 @@ def test_no_egglog_installed(tmp_path: Path) -> None:
     assert not (tmp_path / "rules").exists()
 
 
+def test_a_segment_that_vanishes_is_reported(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
+    types = [("Floor", "x", "a"), ("Neg", "a", "b"), ("Neg", "b", "c"), ("Floor", "c", "y")]
+    nodes = [helper.make_node(op_type, [read], [written]) for op_type, read, written in types]
+    onnx.save(model(nodes, {"x": [512, 512]}, {"y": [512, 512]}), source)
+    assert cli.main(["optimize", str(source), str(target), "--budget", "5s"]) == 0
+    assert "all gone" in capsys.readouterr().out
+    assert [node.op_type for node in onnx.load(target).graph.node] == ["Floor", "Floor"]
+
+
 def test_of_what_fails_the_check_nothing_is_saved(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
 ) -> None:
     monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules("wrong: relu(x) => x for x[2]"))
     nodes = [
-        helper.make_node("Sin", ["x"], ["s"]),
+        helper.make_node("Floor", ["x"], ["s"]),
         helper.make_node("Relu", ["s"], ["r"]),
-        helper.make_node("Sin", ["r"], ["y"]),
+        helper.make_node("Floor", ["r"], ["y"]),
     ]
     onnx.save(model(nodes, {"x": [512, 512]}, {"y": [512, 512]}), source)
     assert cli.main(["optimize", str(source), str(target), "--budget", "5s"]) == 0

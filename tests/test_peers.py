@@ -60,7 +60,7 @@ def test_every_round_visits_everyone_and_begins_with_another_one() -> None:
         visited.clear()
         yield [[Steady(name, time, visited) for name, time in zip("abcd", (4e-3, 2e-3, 8e-3, 4e-3), strict=True)]]
 
-    ((faster, slower),) = in_turns(opened, seconds=0.1)
+    ((faster, slower),) = in_turns(opened, seconds=5.0)
     assert loads == [0, 1]
     assert "".join(visited).startswith("abcd" + "abcd" + "bcda" + "cdab" + "dabc")
     assert (faster.ratio, slower.ratio) == (2.0, 0.5)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import superopt.model.turns as turning
+from superopt.active import active_time
 from superopt.model.session import Device
 from superopt.model.turns import Turn, alone
 
@@ -28,13 +30,14 @@ def other(path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", OTHER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def test_a_process_waits_until_another_is_done(tmp_path: Path) -> None:
+def test_a_process_waits_until_another_is_done_and_that_is_not_its_time(tmp_path: Path) -> None:
     path, done = tmp_path / "cache" / "gpu.lock", threading.Event()
 
     def waits() -> None:
         with Turn(path):
             done.set()
 
+    began = time.monotonic() - active_time()
     with other(path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
@@ -44,6 +47,7 @@ def test_a_process_waits_until_another_is_done(tmp_path: Path) -> None:
         process.communicate("go\n", timeout=60)
         assert done.wait(60)
         waiting.join()
+    assert time.monotonic() - active_time() > began + 0.2
 
 
 def test_who_has_the_turn_may_ask_for_it_again(tmp_path: Path) -> None:

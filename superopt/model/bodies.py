@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 from onnx import AttributeProto, GraphProto, ModelProto
 
+from superopt.active import active_time
 from superopt.errors import InvalidModelError
 from superopt.model.bounds import index_bounds
 from superopt.model.check import LEAST_INPUTS, cases
@@ -67,13 +67,13 @@ def runs(
     _mark(marked.graph, TOP, marks)
     if not marks:
         return {}
-    deadline = time.monotonic() + seconds
+    deadline = active_time() + seconds
     done = 0
     with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
         source = Placed(marked.SerializeToString(), folder_of(model).resolve())
         session = Session(source, device, optimize=False, traced=Path(folder) / "trace")
         for _, make in cases(session.inputs, seed, sizes, index_bounds(marked)):
-            if done < LEAST_INPUTS or time.monotonic() < deadline:
+            if done < LEAST_INPUTS or active_time() < deadline:
                 with contextlib.suppress(InvalidModelError):
                     session.run(make())
                     done += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from superopt.active import active_time
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.model.bounds import index_bounds
 from superopt.model.device import begins_with
@@ -141,9 +141,9 @@ class _Bench:
     def run(self, trial: Trial) -> None:
         """Runs the inputs that there is time and room for."""
         done: list[_Run] = []
-        deadline = time.monotonic() + trial.seconds
+        deadline = active_time() + trial.seconds
         for name, make in cases(self.session.inputs, self.seed, trial.sizes, self.high):
-            enough = time.monotonic() > deadline or sum(run.bytes for run in (*self.runs, *done)) > _MOST_BYTES
+            enough = active_time() > deadline or sum(run.bytes for run in (*self.runs, *done)) > _MOST_BYTES
             called = f"{name} ({trial.name})" if trial.name else name
             if len(done) >= LEAST_INPUTS and enough:
                 self.left_out.append(called)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypedDict, Unpack
 
+from superopt.active import active_time
 from superopt.model.load import ModelProto
 from superopt.model.save import stored_bytes
 from superopt.model.session import Device, Loadable, Session, random_inputs
@@ -239,23 +239,23 @@ def in_turns(
     `_SLOW` until models were there: a GPU's libraries may compile kernels for each session.
     """
     rounds: list[list[Times]] = []
-    began, spent, clear, load = time.monotonic(), 0.0, 0, 0
+    began, spent, clear, load = active_time(), 0.0, 0, 0
     while load < loads:
         least = max(_LEAST_LOADS, loads // 2) if until.loads else _LEAST_LOADS
         together = load > least and all(map(until.reached, rounds))
-        passed = spent if load < _LEAST_LOADS else time.monotonic() - began
+        passed = spent if load < _LEAST_LOADS else active_time() - began
         if passed > seconds or together or clear >= _LEAST_LOADS:
             break
-        asked = time.monotonic()
+        asked = active_time()
         with opened(load) as ready:
-            start = time.monotonic()
+            start = active_time()
             if not load:
                 opening = max(start - asked, 1e-9)
                 loads = 1 if opening > max(_SLOW, seconds) else max(loads, min(until.loads, int(_LOADING * seconds // opening)))
             report = functools.partial(_report, progress, start - spent, seconds)
             each = seconds / loads / len(ready)
-            found = [_rounds(timed, time.monotonic() + each, until, report) for timed in ready]
-            spent += time.monotonic() - start
+            found = [_rounds(timed, active_time() + each, until, report) for timed in ready]
+            spent += active_time() - start
             del ready
         rounds = [before + more for before, more in zip(rounds or [[] for _ in found], found, strict=True)]
         clear += all(map(until.reached, found))
@@ -273,9 +273,9 @@ def in_blocks(
     these take less than `seconds`, and two where no candidate gained in either, or all are far from the original in both.
     """
     rounds: list[Times] = []
-    start = time.monotonic()
+    start = active_time()
     before = _block(loaded[0])
-    while not _is_settled(rounds) and (len(rounds) < _BLOCKS or time.monotonic() < start + seconds):
+    while not _is_settled(rounds) and (len(rounds) < _BLOCKS or active_time() < start + seconds):
         others = [_block(load) for load in loaded[1:]]
         after = _block(loaded[0])
         rounds.append((before, *others, after))
@@ -304,7 +304,7 @@ def _block(load: Callable[[], Timed]) -> float:
 
 def _report(progress: Callable[[float], None] | None, start: float, seconds: float) -> None:
     if progress is not None:
-        progress(min(1.0, (time.monotonic() - start) / seconds))
+        progress(min(1.0, (active_time() - start) / seconds))
 
 
 def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Callable[[], None]) -> list[Times]:
@@ -313,7 +313,7 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Calla
         runs = [_runs_for_visit(t) for t in timed]
     least = _LEAST_LONG if all(samples == 1 for samples, _ in runs) else _LEAST
     done: list[Times] = []
-    while not until.reached(done) and (len(done) < least or (time.monotonic() < deadline and len(done) < _MOST_ROUNDS)):
+    while not until.reached(done) and (len(done) < least or (active_time() < deadline and len(done) < _MOST_ROUNDS)):
         times = [0.0] * len(timed)
         with timed[0].alone():
             for turn in range(len(timed)):
@@ -326,13 +326,13 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Calla
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
     """How many samples a visit takes, and how many runs make a sample, so that a visit lasts about 8 ms or one run."""
-    start = time.monotonic()
+    start = active_time()
     timed.run()
-    if time.monotonic() - start > LONG:
+    if active_time() - start > LONG:
         return 1, 1
-    start = time.monotonic()
+    start = active_time()
     once = min(timed.seconds(1) for _ in range(3))
-    passed = (time.monotonic() - start) / 3
+    passed = (active_time() - start) / 3
     batch = max(1, round(2e-4 / once))
     return min(25, max(2, round(_VISIT / (passed * batch)))), batch
 

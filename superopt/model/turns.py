@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from superopt.active import waiting
 from superopt.model.cache import default_path
 from superopt.model.device import Device
 
@@ -32,7 +33,8 @@ class Turn:
         self._thread.acquire()
         self._depth += 1
         if self._depth == 1:
-            self._asked("LOCK_EX")
+            with waiting():
+                self._asked("LOCK_EX")
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1

@@ -198,7 +198,7 @@ def _segments(report: Report) -> Table:
         table.add_column(heading, justify="right")
     for segment in report.segments:
         if segment.after < segment.before:
-            ratio = f"{segment.before / segment.after:.2f}"
+            ratio = f"{segment.before / segment.after:.2f}" if segment.after else "all gone"
             ends = ", ".join(segment.outputs[:3]) + (", …" if len(segment.outputs) > 3 else "")
             costs = duration(segment.before), duration(segment.after)
             table.add_row(escape(ends), str(segment.nodes), str(segment.copies), *costs, ratio)

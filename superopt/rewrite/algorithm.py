@@ -9,10 +9,10 @@ one by one where a kind does not pay.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from superopt.active import active_time
 from superopt.graph import Term, variable
 from superopt.op import rebuild
 from superopt.rewrite.apply import State, Step, computed
@@ -57,7 +57,7 @@ def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Co
         alike.setdefault(place.kind, []).append(place)
     kinds, paying = sorted(alike.values(), key=lambda kind: -sum(place.gain for place in kind)), list[list[Place]]()
     for kind in kinds:
-        if time.monotonic() >= limits.deadline:
+        if active_time() >= limits.deadline:
             found = replace(found, stopped=OUT_OF_TIME)
             break
         own, other = map(measure, kind[0].alone())
@@ -95,7 +95,7 @@ class _Taking:
     def one_by_one(self, kinds: Sequence[Sequence[Place]], deadline: float) -> None:
         """Kind after kind, where the whole gains by it, and place after place of those that do not pay or have no room."""
         waiting = [*kinds]
-        while waiting and time.monotonic() < deadline:
+        while waiting and active_time() < deadline:
             kind = waiting.pop(0)
             if not self._take(kind) and len(kind) > 1:
                 waiting += [[place] for place in kind]

@@ -4,9 +4,9 @@ operators computed by other algorithms.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
+from superopt.active import active_time
 from superopt.rewrite.algorithm import with_algorithms
 from superopt.rewrite.apply import State
 from superopt.rewrite.reroll import rerolled
@@ -24,7 +24,7 @@ def search_island(start: State, rules: RuleSet, /, *, estimate: Cost, measure: C
     """
     within = limits or Limits()
     cost = measure(start)
-    unchanged, half = Found(start, (), cost, cost, 0, SWEPT), (time.monotonic() + within.deadline) / 2
+    unchanged, half = Found(start, (), cost, cost, 0, SWEPT), (active_time() + within.deadline) / 2
     plain = with_algorithms(unchanged, rules, estimate=estimate, measure=measure, limits=replace(within, deadline=half))
     found = _swept(start, rules, estimate=estimate, measure=measure, limits=limits)
     if found.steps:

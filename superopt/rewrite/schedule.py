@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from superopt.active import active_time
 from superopt.graph import subterms
 from superopt.op import rebuild
 from superopt.rewrite.apply import State, Step
@@ -70,7 +70,7 @@ def search_all(
     for position, state in enumerate(waiting):
         rest = waiting[position:]
         share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
-        now = time.monotonic()
+        now = active_time()
         own = replace(limits or Limits(), deadline=now + share * max(deadline - now, 0.0))
         way, cost = (find, measure(state)) if now < deadline else (late, estimate)
         yield state, way(state, rules, estimate=estimate, measure=cost, limits=own)

@@ -12,10 +12,10 @@ states again.
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from superopt.active import active_time
 from superopt.graph import Term
 from superopt.rewrite.apply import State, Step, neighbourhood, successors
 from superopt.rewrite.lookahead import Horizon, chains
@@ -32,7 +32,7 @@ OUT_OF_TIME = "out of time"
 
 @dataclass(frozen=True)
 class Limits:
-    """When the search stops. `patience` counts expansions since the last improvement; `deadline` is a monotonic time.
+    """When the search stops. `patience` counts expansions since the last improvement; `deadline` is an active time.
 
     After `impatience` expansions without improvement, chains within the `horizon` are looked at from the best state. Where
     algorithms are chosen, weights may hold `growth` numbers more than those of the start, and nowhere `room` more.
@@ -103,7 +103,7 @@ class _Search:
 
     def _reason(self) -> str | None:
         """Why to stop now, if a limit is reached."""
-        if time.monotonic() >= self.limits.deadline:
+        if active_time() >= self.limits.deadline:
             return OUT_OF_TIME
         if self.since >= self.limits.patience:
             return "no improvement lately"
@@ -132,7 +132,7 @@ class _Search:
         here = self.estimate(start)
         ceiling = self.limits.alpha * here
         for chain in chains(start, self.rules, estimate=self.estimate, ceiling=ceiling, horizon=self.limits.horizon):
-            if time.monotonic() >= self.limits.deadline:
+            if active_time() >= self.limits.deadline:
                 return
             forecast = max(self.cost + chain.estimate - here, 0.01 * self.cost)
             self._queue(_Visit(chain.state, (*self.best.steps, *chain.steps), None), forecast)
