@@ -136,6 +136,12 @@ def test_an_absent_provider(
     assert target.read_bytes() == BEFORE
 
 
+def test_a_graph_of_what_runs_on_the_cpu(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
+    line = fails(capsys, errors.ProviderError, "optimize", source, target, "--cuda-graph")
+    assert line == "superopt: CUDA graphs need the provider cuda"
+    assert target.read_bytes() == BEFORE
+
+
 def test_no_runtime_installed(source: Path, target: Path) -> None:
     finished = command("optimize", source, target, setup="import sys; sys.modules['onnxruntime'] = None")
     assert finished.returncode == errors.RuntimeMissingError.exit_code
