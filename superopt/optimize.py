@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
@@ -26,7 +26,7 @@ from superopt.model.compare import RESIDENT
 from superopt.model.dimensions import Sizing, other_sizings, representative
 from superopt.model.embedded import config_of
 from superopt.model.everywhere import Compared
-from superopt.model.first import first_once, pace_once
+from superopt.model.first import FirstRun, first_once, pace_once
 from superopt.model.forecast import ForecastClock, Forecasts, unpriced
 from superopt.model.islands import Charts
 from superopt.model.known import with_known_stored
@@ -58,6 +58,8 @@ FORGONE = 0.1
 """The share of that time that is left for what fusions would gain that are not allowed."""
 SMALLEST = 0.01
 """The share of a run that what is found has to save by the cost model to be checked and compared: half of what is accepted."""
+OPENING = 4.0
+"""Seconds until a session has run once (a GPU's libraries choose its kernels), from which no more are made than must be."""
 RETRIES, RETRYING, FAILING = 3, 10.0, 18.0
 """How many smaller choices are tried where a larger one is not faster; seconds of judging after which none is, and where one
 failed."""
@@ -167,16 +169,16 @@ def optimize(
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, scratch, loaded.path)
             first = first_once(original, loaded, run.device, run.sizings, path)
-            run.refused, run.short, run.takes = first.refused, first.short, first.seconds
+            run.first = first
             weights = weight_bytes(loaded.model)
             if budget is None:
-                run.budget = budget_of(count(loaded.model), run.takes, len(run.sizings), weights, pace_once(path))
+                run.budget = budget_of(count(loaded.model), first.seconds, len(run.sizings), weights, pace_once(path))
             if prices is not None:
                 run.forecaster = ForecastClock(device, prices, resident=weights)
-                run.refused = run.refused or unpriced(run.forecaster, original, run.sizings)
-            run.runs = {} if run.refused else runs(original, run.device, seed=seed, sizes=run.sizings[0].numbers)
+                run.first = replace(first, refused=first.refused or unpriced(run.forecaster, original, run.sizings))
+            run.runs = {} if run.first.refused else runs(original, run.device, seed=seed, sizes=run.sizings[0].numbers)
         candidate, rules = loaded.model, list[Rule]()
-        if not run.refused:
+        if not run.first.refused:
             if tune:
                 with run.phase("tune"):
                     run.tune(original)
@@ -215,9 +217,7 @@ class _Run:
     too_large: int = 0
     runs: Runs = field(default_factory=dict)
     charts: Charts = field(default_factory=Charts)
-    refused: str = ""
-    short: bool = False
-    takes: float = 0.0
+    first: FirstRun = field(default_factory=FirstRun)
     islands: tuple[int, int] = (0, 0)
     checked: Check | None = None
     failed: str = ""
@@ -248,9 +248,9 @@ class _Run:
     def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, scratch: Scratch) -> tuple[Gain, ...]:
         """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an
         exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there twice are left as they
-        are, for their weights may have to be laid out anew.
+        are, for their weights may have to be laid out anew, and so are those of which each session takes long to make.
         """
-        small = 2 * weight_bytes(model) <= RESIDENT
+        small = 2 * weight_bytes(model) <= RESIDENT and self.first.opening < OPENING
         if not (small and self.moves and self.forecaster is None):
             return ()
         forms = written(whole(self.charts.of(model), self.runs), rules)
@@ -277,7 +277,7 @@ class _Run:
     def improved(self, model: Model, rules: list[Rule], budget: float, judge: Judge, scratch: Scratch) -> Model:
         """The model with every segment in the cheapest form that the search finds within the budget, in seconds."""
         times, weights = Cache(self.cache), weight_bytes(model)
-        clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.short)
+        clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.first.short)
         with self.phase("search"):
             partial = library() if rules else ()
             search = Search(rules, clock, opset_of(model), self.sizings, budget, partial, contrib=self.contrib)
@@ -335,8 +335,8 @@ class _Run:
     def small(self) -> float:
         """The share of a run that what was found saves by the cost model, where that is too little to compare; 0 elsewhere."""
         saved = sum(gain.seconds for taken in self.passes for gain in taken)
-        hopeless = not (self.forms or self.short or self.forecaster) and 0 < saved < SMALLEST * self.takes
-        return saved / self.takes if hopeless else 0.0
+        hopeless = not (self.forms or self.first.short or self.forecaster) and 0 < saved < SMALLEST * self.first.seconds
+        return saved / self.first.seconds if hopeless else 0.0
 
     def choices(self) -> Iterator[Passes]:
         """What to take until something is accepted; while nothing passes the check, ever fewer steps of what gains most."""
@@ -378,7 +378,7 @@ class _Run:
         return Report(
             model=loaded.label,
             accepted=accepted,
-            reason=self.refused or reason(self.compared, self._details(), self.failed, accepted=accepted),
+            reason=self.first.refused or reason(self.compared, self._details(), self.failed, accepted=accepted),
             nodes=count(loaded.model),
             nodes_in_islands=self.islands[1],
             islands=self.islands[0],

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 import superopt
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.graph import variable
+from superopt.judge import Judge
 from superopt.model.check import check_all
 from superopt.model.compare import Comparison, Setting
 from superopt.model.first import FirstRun, measured_pace
@@ -364,6 +365,25 @@ def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypat
     first, again = (superopt.optimize(branches()).report.budget for _ in range(2))
     assert first == again == budget_of(0, 0.1, 1, 0)
     assert next(seconds) == 0.12
+
+
+@pytest.mark.parametrize(("opening", "tried"), [(0.1, True), (9.0, False)])
+def test_nodes_as_they_are_written_are_tried_where_sessions_are_soon_made(
+    monkeypatch: pytest.MonkeyPatch, opening: float, tried: bool
+) -> None:
+    use(monkeypatch, FACTOR)
+    compare_as(monkeypatch, lambda _: measured(2.0))
+    monkeypatch.setattr("superopt.model.first.first_run", lambda *_: FirstRun(opening=opening))
+    monkeypatch.setattr(FLOW, "written", written)
+    asked: list[Judge] = []
+
+    def is_promising(judge: Judge, *_: object) -> bool:
+        asked.append(judge)
+        return False
+
+    monkeypatch.setattr(Judge, "is_promising", is_promising)
+    superopt.optimize(branches(), budget=2.0)
+    assert bool(asked) == tried
 
 
 @pytest.mark.parametrize(("patience", "low"), [(15.0, 1.1), (0.0, 1.01)])

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from superopt.active import active_time
 from superopt.errors import InvalidModelError
 from superopt.model.bounds import index_bounds
 from superopt.model.cache import Cache
@@ -28,12 +29,13 @@ _SLOWEST = 3.0
 @dataclass(frozen=True)
 class FirstRun:
     """Why the model cannot be run on inputs that are drawn, where it cannot (then nothing could be checked); the seconds that
-    it takes, at all sizes that matter, and whether its nodes are short.
+    it takes, at all sizes that matter, whether its nodes are short, and the seconds until a session of it has run once.
     """
 
     refused: str = ""
     seconds: float = 0.0
     short: bool = False
+    opening: float = 0.0
 
 
 def first_once(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing], cache: Path) -> FirstRun:
@@ -53,7 +55,7 @@ def first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Seque
     Raises:
         InvalidModelError: ONNX Runtime cannot load it, or run it at sizes that can be chosen; with the model's name.
     """
-    bounds = index_bounds(parsed(original, external=False))
+    bounds, began, opening = index_bounds(parsed(original, external=False)), active_time(), 0.0
     try:
         session = Session(original, device)
     except InvalidModelError as error:
@@ -66,13 +68,14 @@ def first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Seque
             return FirstRun(str(error))
         try:
             run = session.ready(feeds)
+            opening = opening or active_time() - began
             seconds += min(run.seconds(1) for _ in range(3))
         except InvalidModelError as error:
             if not sizing.numbers:
                 return FirstRun(str(error))
             why = f"it does not run at {sizing}, so other sizes are needed ({error})"
             raise InvalidModelError(f"{loaded.label}: {why}") from error
-    return FirstRun("", seconds, seconds < SHORT * len(sizings) * len(loaded.model.graph))
+    return FirstRun("", seconds, seconds < SHORT * len(sizings) * len(loaded.model.graph), opening)
 
 
 def pace_once(cache: Path) -> float:
