@@ -44,7 +44,7 @@ ROWS = [
     row("resnet18", 1.01, 1.0, report={"accepted": False}),
     row("dlrm_b1", 4.0, 2.0),
     row("dlrm_b1", 5.0, 2.5, options=("--allow-contrib",)),
-    {**row("dlrm_b1", 3.0, None, device={**GPU, "cuda_graph": True})},
+    row("dlrm_b1", 3.0, None, device={**GPU, "cuda_graph": True}),
     row("dlrm_b1_b16", 2.0, None),
 ]
 

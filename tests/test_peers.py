@@ -237,7 +237,7 @@ def test_a_second_run_has_the_times_of_the_first(case: Case, tmp_path: Path, mon
 def test_all_files_are_measured_together(case: Case, tmp_path: Path) -> None:
     target = tmp_path / "out.onnx"
     onnx.save(product(1), target)
-    found = speeds(case, {"superopt": target, "onnxsim": case.path})
+    found = speeds(case, {"superopt": target, "onnxsim": case.path}, case.device, case.settings.measure)
     assert list(found) == ["superopt", "onnxsim"]
     assert found["superopt"].least.ratio > found["onnxsim"].least.ratio
     assert case.shapes == [{}]

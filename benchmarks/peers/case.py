@@ -99,13 +99,13 @@ def everything(case: Case, folder: Path, peers: Path | None) -> Row:
     ours, report = superoptimized(case, files[SUPEROPT], again=peers is not None)
     others = {name: peer(case, peers, name, files[name]) for name in PEERS} if peers else {}
     fit = {name: file for name, file in files.items() if "failed" not in others.get(name, {})}
-    compared = speeds(case, fit)
+    compared = speeds(case, fit, case.device, case.settings.measure)
     checked = {name: rounding(case, file, CHECKING / len(fit)) for name, file in fit.items()}
     beside = {
         name: {**row, "speed": measured(compared[name].least), "rounding": checked[name]} if name in fit else row
         for name, row in others.items()
     }
-    replayed = {"cuda graph": in_graph(case, files[SUPEROPT])} if case.device == Device("cuda", case.device.threads) else {}
+    launched = case.device.provider == "cuda" and not case.device.cuda_graph
     at = {str(sizing): measured(comparison) for sizing, comparison in compared[SUPEROPT].at if sizing.numbers}
     return {
         "optimization": ours,
@@ -113,7 +113,7 @@ def everything(case: Case, folder: Path, peers: Path | None) -> Row:
         "report": {**report, "model": case.path.name},
         "speed": measured(compared[SUPEROPT].least),
         **({"speed at": at} if at else {}),
-        **replayed,
+        **({"cuda graph": in_graph(case, files[SUPEROPT])} if launched else {}),
         "rounding": checked[SUPEROPT],
         **({"tuning": tuned(case, folder / "tuned" / case.path.name)} if case.settings.tune else {}),
         **({"peers": beside, OPENVINO: in_openvino(case, files[SUPEROPT], peers)} if peers else {}),
@@ -216,16 +216,15 @@ def peer(case: Case, python: Path, name: str, target: Path) -> Row:
     return row
 
 
-def speeds(case: Case, files: Mapping[str, Path]) -> dict[str, Compared]:
-    """Each file compared with the original at every size, all in the same rounds."""
+def speeds(case: Case, files: Mapping[str, Path], device: Device, seconds: float) -> dict[str, Compared]:
+    """Each file compared with the original on the device at every size, all in the same rounds."""
     found: dict[str, list[tuple[Sizing, Comparison]]] = {name: [] for name in files}
     for sizing in case.sizings:
-        each = case.settings.measure / len(case.sizings)
         compared = compare_all(
             case.path,
             list(files.values()),
-            case.device,
-            seconds=each,
+            device,
+            seconds=seconds / len(case.sizings),
             seed=case.settings.seed,
             sizes=sizing.numbers,
             high=case.high,
@@ -238,16 +237,11 @@ def speeds(case: Case, files: Mapping[str, Path]) -> dict[str, Compared]:
 def in_graph(case: Case, candidate: Path) -> Row:
     """The original and the candidate where the runs of both are replayed as CUDA graphs, at the size where it gains least."""
     replaying = replace(case.device, cuda_graph=True)
-    at: list[tuple[Sizing, Comparison]] = []
     try:
-        for sizing in case.sizings:
-            each = case.settings.measure / 2 / len(case.sizings)
-            how: dict[str, Any] = {"seconds": each, "seed": case.settings.seed, "high": case.high}
-            (found,) = compare_all(case.path, [candidate], replaying, **how, sizes=sizing.numbers)
-            at.append((sizing, found))
+        found = speeds(case, {SUPEROPT: candidate}, replaying, case.settings.measure / 2)
     except (InvalidModelError, ProviderError) as error:
         return {"failed": str(error)}
-    return {"speed": measured(Compared(tuple(at)).least)}
+    return {"speed": measured(found[SUPEROPT].least)}
 
 
 def in_openvino(case: Case, candidate: Path, python: Path) -> Row:
