@@ -1,4 +1,4 @@
-"""Turns on a GPU: one process at a time, the same one as often as it asks."""
+"""A GPU: one process at a time has its turn, as often as it asks; and a short node takes what a second one adds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import onnx
 import pytest
+from onnx import helper
 
 import superopt.model.turns as turning
 from superopt.active import active_time
-from superopt.model.session import Device
+from superopt.model.kernel import Kernel, Operand
+from superopt.model.session import Device, Loadable, Session
 from superopt.model.turns import Turn, alone
 
 OTHER = """
@@ -79,3 +84,24 @@ def test_each_gpu_has_a_turn_and_a_cpu_has_none(monkeypatch: pytest.MonkeyPatch,
             pass
     turning._turn.cache_clear()
     assert sorted(file.name for file in tmp_path.rglob("*.lock")) == ["gpu-0.lock", "gpu-1.lock", "gpu-GPU-3d93bd90.lock"]
+
+
+def test_a_short_node_takes_what_a_second_one_adds_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = helper.make_node("Split", ["x"], ["y", "z"], axis=0, num_outputs=2)
+    kernel = Kernel(node, {"x": Operand(1, (4, 6))}, (("", 18),), 8)
+    loaded: list[int] = []
+
+    def session(source: Loadable, _: Any, **__: Any) -> Session:
+        assert isinstance(source, bytes | onnx.ModelProto)
+        loaded.append(len((source if isinstance(source, onnx.ModelProto) else onnx.load_from_string(source)).graph.node))
+        return Session(source, Device(), optimize=False)
+
+    monkeypatch.setattr("superopt.model.kernel.Session", session)
+    monkeypatch.setattr("superopt.model.kernel.least_seconds", lambda bound: 4e-5 + 6e-6 * len(bound[0].outputs()) / 2)
+    gpu: Any = SimpleNamespace(provider="cuda")
+    short = kernel.timed(gpu, call=3e-5)
+    assert short.seconds == pytest.approx(3.6e-5)
+    assert short.outputs == (Operand(1, (2, 6)), Operand(1, (2, 6)))
+    assert loaded == [1, 2]
+    monkeypatch.setattr("superopt.model.kernel.least_seconds", lambda _: 0.25)
+    assert kernel.timed(gpu, call=3e-5).seconds == 0.25

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from superopt.active import active_time
 from superopt.model.cache import Cache, Json
 from superopt.model.save import identity
 from superopt.model.session import Loadable
 
 
 def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]) -> tuple[Json, float]:
-    """What `find` says of the models, and the seconds that this took; or had taken, where the cache has what the same code said
-    of the same models. `about` names what is looked for, and all that it depends on but for the models.
+    """What `find` says of the models, and the seconds of `active_time` that this took; or had taken, where the cache has what
+    the same code said of the same models. `about` names what is looked for, and all that it depends on but for the models.
     """
 
     def found() -> Json:
-        start = time.monotonic()
-        return [find(), time.monotonic() - start]
+        start = active_time()
+        return [find(), active_time() - start]
 
     with closing(Cache(cache)) as known:
         record, seconds = known.kept([*about, code_version(), *map(identity, models)], found)
