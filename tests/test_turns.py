@@ -17,7 +17,7 @@ from onnx import helper
 import superopt.model.turns as turning
 from superopt.active import active_time
 from superopt.model.kernel import Kernel, Operand
-from superopt.model.session import Device, Loadable, Session
+from superopt.model.session import Bound, Device, Loadable, Session
 from superopt.model.turns import Turn, alone
 
 OTHER = """
@@ -97,11 +97,15 @@ def test_a_short_node_takes_what_a_second_one_adds_on_a_gpu(monkeypatch: pytest.
         return Session(source, Device(), optimize=False)
 
     monkeypatch.setattr("superopt.model.kernel.Session", session)
-    monkeypatch.setattr("superopt.model.kernel.least_seconds", lambda bound: 4e-5 + 6e-6 * len(bound[0].outputs()) / 2)
+
+    def seconds(bound: Bound, _: int) -> float:
+        return 4e-5 + 6e-6 * len(bound.outputs()) / 2
+
+    monkeypatch.setattr(Bound, "seconds", seconds)
     gpu: Any = SimpleNamespace(provider="cuda")
     short = kernel.timed(gpu, call=3e-5)
     assert short.seconds == pytest.approx(3.6e-5)
     assert short.outputs == (Operand(1, (2, 6)), Operand(1, (2, 6)))
     assert loaded == [1, 2]
-    monkeypatch.setattr("superopt.model.kernel.least_seconds", lambda _: 0.25)
+    monkeypatch.setattr(Bound, "seconds", lambda *_: 0.25)
     assert kernel.timed(gpu, call=3e-5).seconds == 0.25

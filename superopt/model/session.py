@@ -122,7 +122,7 @@ class Session:
             options.enable_profiling, options.profile_file_prefix = True, str(traced)
         source, shown = _source(model, options), saved is not None or traced is not None
         try:
-            with silenced(device), taken_from_the_program():
+            with silenced(device), taken_from_the_program(), alone(device):
                 offered = providers(device, exact=exact, shown=shown)
                 self._session = ort.InferenceSession(
                     source if isinstance(source, bytes) else os.fspath(source), options, providers=offered
@@ -255,7 +255,7 @@ class Bound:
         return alone(self._device)
 
     def _placed(self, array: Array) -> Any:
-        with _failing():
+        with _failing(), alone(self._device):
             return value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
