@@ -26,7 +26,7 @@ from superopt.mutation import search_mutants
 from superopt.op import apply
 from superopt.replay import Means, Replay
 from superopt.report.verification import Verification
-from superopt.rewrite.apply import State, Step
+from superopt.rewrite.apply import State, Step, rebuilt
 from superopt.rewrite.instance import is_instance
 from superopt.rewrite.island import search_island
 from superopt.rewrite.record import steps_recorded, steps_restored
@@ -34,7 +34,6 @@ from superopt.rewrite.roofline import CPU, seconds
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find
 from superopt.rewrite.search import Limits, search
-from superopt.rewrite.sweeper import rebuilt
 from superopt.rewrite.widen import widened
 from superopt.rule import Rule, digest, parse_rule
 from superopt.segments import Gain, Segment, whole

@@ -13,7 +13,7 @@ from superopt.graph import Term, subterms, variable
 from superopt.model.dimensions import Sizing, dimension
 from superopt.op import apply
 from superopt.rewrite import roofline
-from superopt.rewrite.apply import State, Step
+from superopt.rewrite.apply import State, Step, rebuilt
 from superopt.rewrite.instance import after as replayed
 from superopt.rewrite.instance import is_instance
 from superopt.rewrite.record import recorded, restored
@@ -21,7 +21,7 @@ from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import gains, roomy, weight_elements
 from superopt.rewrite.search import OUT_OF_TIME, Cost, Found, Limits, search
 from superopt.rewrite.sweep import SWEPT, sweep
-from superopt.rewrite.sweeper import Sweeper, Swept, rebuilt
+from superopt.rewrite.sweeper import Sweeper, Swept
 from superopt.rule import parse_rules
 from superopt.store import load_rules
 from tests.operator_cases import evaluated

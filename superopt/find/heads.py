@@ -98,4 +98,18 @@ def _lone(order: tuple[int, ...]) -> Universe:
     )
 
 
-UNIVERSES = (FLATTENED, REPEATED, SCORES, _lone((-2, -3, -1)), _lone((-2, -1, -3)))
+SWAPPED = Universe(
+    family="heads",
+    name="heads before rows and after",
+    variables=((variable("x", (B, N, H, K)),), (variable("y", (B, N, H * K)),)),
+    constants=(),
+    templates=(
+        unary("reshape", shape=(B, N, H, K)),
+        unary("reshape", shape=(B, N, H * K)),
+        unary("transpose", perm=(-4, -2, -3, -1)),
+    ),
+    ranges={**SIZES, "h": SMALL},
+    limit=3,
+)
+
+UNIVERSES = (FLATTENED, REPEATED, SCORES, SWAPPED, _lone((-2, -3, -1)), _lone((-2, -1, -3)))

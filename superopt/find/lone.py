@@ -6,7 +6,7 @@ from superopt.find.universe import Constant, Template, Universe, binary, symbols
 from superopt.graph import Attribute, Extent, variable
 from superopt.op import apply
 
-N, K = symbols("n k")
+B, H, N, K = symbols("b h n k")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 
@@ -36,4 +36,44 @@ def _lone(name: str, rows: Extent) -> Universe:
     )
 
 
-UNIVERSES = (_lone("lone columns", N), _lone("lone numbers", 1))
+def _head(name: str, *batch: Extent, rows: Extent) -> Universe:
+    """Products of ones by stacks of single rows, as attention to a single token has them for each of its heads."""
+    axes = (*range(-2 - len(batch), -2), -1)
+    return Universe(
+        family="lone",
+        name=name,
+        variables=((variable("y", (*batch, 1, K)),),),
+        constants=(Constant(apply("ones", shape=(*batch, rows, 1)), ("matmul",)),),
+        templates=(
+            unary("reshape", shape=(*batch, K)),
+            unary("expand", shape=(*batch, rows, K), axes=axes),
+            binary("matmul"),
+        ),
+        ranges={"b": SMALL, "h": SMALL, "n": SMALL, "k": SMALL},
+        limit=2,
+    )
+
+
+ROWS = Universe(
+    family="lone",
+    name="heads of lone rows",
+    variables=((variable("x", (B, 1, H, K)),), (variable("y", (B, H, 1, K)),)),
+    constants=(),
+    templates=(
+        Template("reshape", 1, {"shape": (B, H, 1, K)}, takes=(("x",),)),
+        Template("reshape", 1, {"shape": (B, 1, H, K)}, takes=(("y",),)),
+        Template("transpose", 1, {"perm": (-4, -2, -3, -1)}, takes=(("x", "y"),)),
+    ),
+    ranges={"b": SMALL, "h": SMALL, "k": SMALL},
+    limit=1,
+)
+
+UNIVERSES = (
+    _lone("lone columns", N),
+    _lone("lone numbers", 1),
+    _head("lone keys", H, rows=N),
+    _head("lone tokens", H, rows=1),
+    _head("lone keys of heads", B, H, rows=N),
+    _head("lone tokens of heads", B, H, rows=1),
+    ROWS,
+)

@@ -133,6 +133,25 @@ FACTORED = Universe(
 
 W, V = variable("w", (K, M)), variable("v", (K, M))
 
+AFFINE_LAYERS = Universe(
+    family="matrix",
+    name="affine layers",
+    variables=((X,), (W,), (variable("b", (K,)),)),
+    constants=(),
+    templates=(
+        Template("expand", 1, {"shape": (N, K), "axes": (-1,)}, takes=(("b",),)),
+        Template("expand", 1, {"shape": (N, M), "axes": (-1,)}, takes=(("reshape",),)),
+        Template("reshape", 1, {"shape": (1, K)}, takes=(("b",),)),
+        Template("reshape", 1, {"shape": (M,)}, takes=(("matmul",),)),
+        Template("add", 2, takes=(("x", "expand", "matmul"),) * 2),
+        Template("sub", 2, takes=(("x", "expand", "matmul"),) * 2),
+        Template("matmul", 2, takes=(("x", "add", "sub", "reshape"), ("w",))),
+    ),
+    ranges={"n": SMALL, "k": SMALL, "m": SMALL},
+    limit=2,
+    weighing=4,
+)
+
 LOW_RANK = Universe(
     family="matrix",
     name="low rank",

@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from superopt.active import active_time
 from superopt.graph import Term, variable
 from superopt.op import rebuild
-from superopt.rewrite.apply import State, Step, computed
+from superopt.rewrite.apply import State, Step, computed, rebuilt
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import weight_elements
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
-from superopt.rewrite.sweeper import rebuilt
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
@@ -122,3 +122,33 @@ def neighbourhood(state: State, before: State) -> frozenset[Term]:
     for _ in range(2):
         near |= {t for t in live if any(a in near for a in t.args)}
     return frozenset(near)
+
+
+def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
+    """What every term of the state becomes with these replacements, also inside each other; None if they cannot be made."""
+    done: dict[Term, Term] = {}
+    waiting: set[Term] = set()
+    stack = list(state)
+    while stack:
+        term = stack[-1]
+        needs = () if term.constant else (wanted[term],) if term in wanted else term.args
+        more = [t for t in needs if t not in done]
+        if term not in done and more:
+            if term in waiting:
+                return None
+            waiting.add(term)
+            stack += more
+            continue
+        stack.pop()
+        if term not in done:
+            try:
+                done[term] = done[wanted[term]] if term in wanted else _with(term, [done[t] for t in needs])
+            except ShapeError:
+                return None
+    return done
+
+
+def _with(term: Term, args: Sequence[Term]) -> Term:
+    """The operator of the term applied to these."""
+    same = all(a is b for a, b in zip(term.args, args, strict=False))
+    return term if same else apply(term.op, *args, **dict(term.attributes))

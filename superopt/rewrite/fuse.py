@@ -13,11 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from superopt.graph import Size, Term, substitute
-from superopt.rewrite.apply import State, Step, computed, foremost
+from superopt.rewrite.apply import State, Step, computed, foremost, rebuilt
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import NOISE, Found
 from superopt.rewrite.sequence import shaped
-from superopt.rewrite.sweeper import rebuilt
 
 ORDERS = frozenset({"reshape", "transpose"})
 """Operators that put the elements of their operand in another order, or none of them elsewhere, and can be undone."""

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from superopt.errors import ShapeError
 from superopt.graph import Term
 from superopt.op import rebuild
-from superopt.rewrite.apply import State, Step, computed
+from superopt.rewrite.apply import State, Step, computed, rebuilt
 from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.sweeper import rebuilt
 
 
 def is_instance(step: Step, state: State, rules: RuleSet) -> bool:

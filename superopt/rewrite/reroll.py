@@ -20,11 +20,10 @@ from superopt.graph import Term, subterms, variable
 from superopt.match import EMPTY, Binding, instantiate, match_term
 from superopt.op import apply, rebuild
 from superopt.recurrence import Recurrence, recurrences
-from superopt.rewrite.apply import State, Step, computed
+from superopt.rewrite.apply import State, Step, computed, rebuilt
 from superopt.rewrite.linear import LinearForms
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.sequence import Sequences, shaped
-from superopt.rewrite.sweeper import rebuilt
 
 SHORTEST = 2
 """Steps of a run, at least."""

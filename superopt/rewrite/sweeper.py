@@ -13,12 +13,12 @@ from superopt.active import active_time
 from superopt.errors import ShapeError
 from superopt.graph import Term
 from superopt.match import Match, Pattern
-from superopt.op import apply
-from superopt.rewrite.apply import MOVES, State, Step, computed, siblings
+from superopt.rewrite.apply import MOVES, State, Step, computed, rebuilt, siblings
 from superopt.rewrite.lookahead import GAIN
 from superopt.rewrite.meeting import added, change, covered_first, in_order, meeting, mixed, mixture
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Cost
+from superopt.rewrite.vanish import vanished
 
 STEEP = 0.25
 """A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
@@ -195,18 +195,23 @@ class Sweeper:
         return {name: min(along.values(), key=mixture) for name, along in found.items()}
 
     def tidied(self, swept: Swept) -> Swept:
-        """The state with what only moves elements cancelled, by one rule after the other, while that is estimated cheaper, or
-        while more neighbouring parts meet.
+        """The state with what computes nothing gone, and what only moves elements cancelled, by one rule after the other, while
+        that is estimated cheaper, or while more neighbouring parts meet.
         """
         better = True
         while better and active_time() < self.deadline:
-            better = False
+            swept, better = self._vanished(swept), False
             found = self._cancelling(swept.state)
             for rule in sorted(found, key=lambda name: -len(found[name])):
                 tidier = self.swept(swept, rule, found[rule])
                 if tidier is not None and (tidier.estimate < swept.estimate or _meets(swept, tidier)):
                     swept, better = tidier, True
         return swept
+
+    def _vanished(self, swept: Swept) -> Swept:
+        """The state without what computes nothing."""
+        state, steps = vanished(swept.state, self.rules)
+        return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
         """Matches at operators that, as some of their operands, only move elements, which leave fewer operators."""
@@ -275,33 +280,3 @@ def _meets(before: Swept, after: Swept) -> bool:
         return False
     here, there = (sum(map(meeting, computed(swept.state))) for swept in (before, after))
     return there > here
-
-
-def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
-    """What every term of the state becomes with these replacements, also inside each other; None if they cannot be made."""
-    done: dict[Term, Term] = {}
-    waiting: set[Term] = set()
-    stack = list(state)
-    while stack:
-        term = stack[-1]
-        needs = () if term.constant else (wanted[term],) if term in wanted else term.args
-        more = [t for t in needs if t not in done]
-        if term not in done and more:
-            if term in waiting:
-                return None
-            waiting.add(term)
-            stack += more
-            continue
-        stack.pop()
-        if term not in done:
-            try:
-                done[term] = done[wanted[term]] if term in wanted else _with(term, [done[t] for t in needs])
-            except ShapeError:
-                return None
-    return done
-
-
-def _with(term: Term, args: Sequence[Term]) -> Term:
-    """The operator of the term applied to these."""
-    same = all(a is b for a, b in zip(term.args, args, strict=False))
-    return term if same else apply(term.op, *args, **dict(term.attributes))

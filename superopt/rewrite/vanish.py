@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from superopt.rewrite.apply import State, Step, foremost
+from superopt.rewrite.apply import State, Step, foremost, rebuilt
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import Find
 from superopt.rewrite.search import NOISE, Cost, Found, Limits
-from superopt.rewrite.sweeper import rebuilt
 
 
 def vanished(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
