@@ -89,6 +89,39 @@ def test_pairs_of_one_sum_are_taken_at_once() -> None:
     np.testing.assert_allclose(evaluated(given, *found.state)[0], evaluated(given, *start)[0], rtol=1e-12)
 
 
+def attended(x: Term, name: str) -> Term:
+    """Attention of a single token, by two heads of four numbers, to itself."""
+
+    def product(a: Term, part: str) -> Term:
+        return apply("matmul", a, variable(f"{name}.{part}", (8, 8), constant=True))
+
+    q, k, v = (
+        apply("transpose", apply("reshape", product(x, part), shape=(1, 1, 2, 4)), perm=(-4, -2, -3, -1)) for part in "qkv"
+    )
+    scores = apply("softmax", apply("matmul", q, apply("transpose", k, perm=(-4, -3, -1, -2))), axis=-1)
+    heads = apply("transpose", apply("matmul", scores, v), perm=(-4, -2, -3, -1))
+    return apply("tanh", product(apply("reshape", heads, shape=(1, 1, 8)), "o"))
+
+
+def test_what_computes_nothing_is_gone_after_a_sweep() -> None:
+    """Of attention to a single token two products are left: what a sweep makes ones of hides no move from its inverse."""
+    rules = rules_of(
+        "alone: softmax(x, axis=-1) => ones(shape=x.shape) for x[4] where x.shape[-1] == 1",
+        "token: ones(shape=(y.shape[-4], y.shape[-3], 1, 1)) @ y => y for y[4]",
+        "swap: transpose(transpose(x, perm=(-4, -2, -3, -1)), perm=(-4, -2, -3, -1)) => x for x[4]",
+        "flat: reshape(reshape(y, shape=(y.shape[-3], y.shape[-2], m0, m1)), shape=y.shape) => y for y[3]",
+    )
+    x = variable("x", (1, 1, 8))
+    start = (attended(attended(x, "first"), "second"),)
+    (swept,) = Sweeper(rules, estimate, math.inf, math.inf).descent(start, lambda _: True)
+    assert [step.rule for step in swept.steps] == ["alone", "token", "swap", "flat"]
+    assert [term.op for term in subterms(*swept.state) if not term.is_variable] == ["matmul", "matmul", "tanh"] * 2
+    assert all(len(step.roots) == 2 for step in swept.steps)
+    rng = np.random.default_rng(0)
+    arrays = {t.name: rng.standard_normal(t.sizes) for t in subterms(*start) if t.is_variable}
+    np.testing.assert_allclose(evaluated(arrays, *swept.state), evaluated(arrays, *start), rtol=1e-12)
+
+
 def test_what_does_not_measure_faster_is_not_taken() -> None:
     start = steps()
     found = sweep(start, RuleSet(parse_rules(HOIST)), estimate=estimate, measure=lambda state: 1.0 / products(state))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -61,13 +62,17 @@ def optimized(
     options: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> Row:
-    """What came of one optimizer on one model, see `benchmarks.peers.optimize`; superopt shows its progress."""
+    """What came of one optimizer on one model, see `benchmarks.peers.optimize`; superopt shows its progress.
+
+    Python keeps what it compiles of the optimizers, as it does of what is installed.
+    """
     command = [str(python), "-m", "benchmarks.peers.optimize", name]
     command += [str(source.resolve()), str(target.resolve()), json.dumps(options or {})]
     errors = None if name == SUPEROPT else subprocess.PIPE
+    compiled = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     try:
         ended = subprocess.run(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout, check=False
+            command, cwd=ROOT, env=compiled, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
         return {"failed": f"not done after {timeout:g} s"}
