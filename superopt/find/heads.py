@@ -3,7 +3,7 @@
 What is done to scores by element or by row, be they in one shape of heads or in another, is a universe of its own, and so are
 heads of a batch of one: ONNX Runtime takes a transpose of three axes into a product, one of four it does not.
 
-To take heads before rows undoes itself, as to flatten them does.
+Heads that are taken before their rows and back are as they were, and so are those that are flattened and taken apart again.
 
 Exporters write products of heads as products of stacks of matrices, and repeat what several query heads share for each of them.
 """
