@@ -65,6 +65,7 @@ UNIVERSES: tuple[Universe, ...] = (
     *stacks.UNIVERSES,
     *lone.UNIVERSES,
     matrix.SIGNS,
+    lookups.SIGNS,
     matrix.AFFINE_LAYERS,
 )
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(u.family for u in UNIVERSES))

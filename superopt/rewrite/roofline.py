@@ -20,12 +20,15 @@ from superopt.work import work
 
 @dataclass(frozen=True)
 class Machine:
-    """Operations and bytes per second that kernels reach, and the seconds that starting one takes."""
+    """Operations and bytes per second that kernels reach, and the seconds that starting one takes; how many channels of a
+    convolution's group are computed at once.
+    """
 
     operations: float
     traffic: float
     launch: float
     element: int = 4
+    lanes: int = 16
 
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "leaky_relu", "clip", "hard_sigmoid")
@@ -106,7 +109,22 @@ def _term(term: Term, machine: Machine) -> float:
     unread = sum(math.prod(a.sizes) - math.prod(a.args[0].sizes) for a in term.args if a.op == "expand")
     starts = max(len(_combined(term)) - 1, 1) if operator(term.op).commutative else 1
     bytes_moved = max(counted.bytes - unread * machine.element, 0)
-    return max(counted.flops / machine.operations, bytes_moved / machine.traffic) + starts * machine.launch
+    full = _fullness(term, machine.lanes)
+    moves = 0.0 if full == 1 else _moved(term.args[0], machine) + _moved(term, machine)
+    computing = counted.flops / full / machine.operations
+    return max(computing, bytes_moved / machine.traffic) + starts * machine.launch + moves
+
+
+def _fullness(term: Term, lanes: int) -> float:
+    """The share of the lanes that the channels of a convolution's group fill, where there are groups of several channels."""
+    if term.op != "conv" or term.integer("group") == 1 or (depth := term.args[1].sizes[1]) == 1:
+        return 1.0
+    return depth / (math.ceil(depth / lanes) * lanes)
+
+
+def _moved(term: Term, machine: Machine) -> float:
+    """The time for a copy in another layout: groups that leave lanes empty are not convolved in blocks of channels."""
+    return machine.launch + 2 * math.prod(term.sizes) * machine.element / machine.traffic
 
 
 def _combined(term: Term) -> list[Term]:
