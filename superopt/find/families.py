@@ -83,6 +83,6 @@ ABOUT: Mapping[str, str] = {
     "stacks": "Rules about tensors side by side, stacked along an axis of their own, and what is taken out of stacks again.",
     "lone": "Rules about axes of one position: what is constant there, and what leaves them alone.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
-    "algorithms": "By what other algorithms operators can be computed: fewer multiplications, and another rounding error.",
+    "algorithms": "By what other algorithms operators can be computed: with fewer multiplications, or in fuller vectors.",
 }
 """What the rules of each family are about, as the first lines of its file say."""

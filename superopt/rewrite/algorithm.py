@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.active import active_time
-from superopt.graph import Term, variable
+from superopt.graph import Term, subterms, variable
 from superopt.op import rebuild
 from superopt.rewrite.apply import State, Step, computed, rebuilt
 from superopt.rewrite.ruleset import RuleSet
@@ -33,7 +33,7 @@ class Place:
     @property
     def kind(self) -> Hashable:
         """What places have in common whose kernels are the same."""
-        return self.rule, self.term.op, self.term.attributes, tuple(arg.shape for arg in self.term.args)
+        return self.rule, self.alone()
 
     @property
     def weights(self) -> float:
@@ -41,9 +41,10 @@ class Place:
         return weight_elements((self.other,)) - weight_elements((self.term,))
 
     def alone(self) -> tuple[State, State]:
-        """The operator on variables, and that way to compute it."""
-        names = ((arg, f"{'w' if arg.constant else 'x'}{i}") for i, arg in enumerate(dict.fromkeys(self.term.args)))
-        operands = {arg: variable(name, arg.shape, constant=arg.constant) for arg, name in names}
+        """The term and that way to compute it, on variables for what both take."""
+        both = dict.fromkeys(_outermost(self.term.args, frozenset(subterms(self.other))))
+        names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
+        operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
         return (rebuild(self.term, operands),), (rebuild(self.other, operands),)
 
 
@@ -126,6 +127,15 @@ class _Taking:
             return replace(self.start, expanded=expanded)
         steps = (*self.start.steps, *self.steps)
         return replace(self.start, outputs=self.state, steps=steps, after=self.cost, expanded=expanded)
+
+
+def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
+    """Those of the terms that are among these, and what is outermost of the others' operands that is."""
+    for term in terms:
+        if term in among:
+            yield term
+        else:
+            yield from _outermost(term.args, among)
 
 
 def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:

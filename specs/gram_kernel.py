@@ -1,0 +1,34 @@
+"""What `gram_matmul` takes in the place of weights (N * N, M) of flattened Gram matrices.
+
+The weights of both products of two of the `rows` N stand at the first of them, and where they stood last there are zeros.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from superopt.graph import Extent, Term
+from superopt.index import Tensor, number, require, same, select, tensor
+from superopt.op import Emit, apply
+
+
+def gram_kernel(w: Tensor, *, rows: Extent) -> Tensor:
+    require(w.rank == 2, "gram_kernel takes a matrix")
+    require(rows >= 1, "gram_kernel: there are rows")
+    require(same(w.shape[0], rows * rows), "gram_kernel: weights for all pairs of rows")
+
+    def at(p, m):
+        i, j = p // rows, p % rows
+        both = w[p, m] + select(same(i, j), number(0), w[j * rows + i, m])
+        return select(j >= i, both, number(0))
+
+    return tensor(w.shape, at)
+
+
+def lower(term: Term, emit: Emit) -> str:
+    rows, (w,) = term.integer("rows"), term.args
+    shape = (rows, rows, w.sizes[1])
+    stacked = apply("reshape", w, shape=shape)
+    turned = emit("Where", np.eye(rows, dtype=np.bool_)[..., None], 0.0, emit("Transpose", stacked, perm=(1, 0, 2)))
+    first = np.triu(np.ones((rows, rows), dtype=np.bool_))[..., None]
+    return emit("Reshape", emit("Where", first, emit("Add", stacked, turned), 0.0), shape=w.sizes)

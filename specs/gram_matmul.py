@@ -1,0 +1,90 @@
+"""Products of the rows of x (B, N, K) with each other, those of two rows once, flattened and times weights: (B, M).
+
+A Gram matrix is symmetric, so half of a product that takes all of it can be saved: u is `gram_kernel` of weights (N * N, M).
+What u has for the second of two equal products is not read.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from superopt.graph import Term
+from superopt.index import Tensor, number, require, same, select, tensor, total
+from superopt.op import Emit, apply
+
+AXIOMS = """
+    algorithm-alone: gram_matmul(x, gram_kernel(w, rows=x.shape[-2]))
+                     == reshape(x @ transpose(x, perm=(-3, -1, -2)), shape=(x.shape[-3], x.shape[-2] * x.shape[-2])) @ w
+                     for x[3], w[2]
+    algorithm-last:  y @ slice(w, axis=-2, start=0, stop=y.shape[-1])
+                     + gram_matmul(x, gram_kernel(slice(w, axis=-2, start=y.shape[-1], stop=w.shape[-2]), rows=x.shape[-2]))
+                     == concat(y, reshape(x @ transpose(x, perm=(-3, -1, -2)),
+                                          shape=(x.shape[-3], x.shape[-2] * x.shape[-2])), axis=-1) @ w
+                     for x[3], y[2], w[2]
+    algorithm-first: gram_matmul(x, gram_kernel(slice(w, axis=-2, start=0, stop=x.shape[-2] * x.shape[-2]), rows=x.shape[-2]))
+                     + y @ slice(w, axis=-2, start=x.shape[-2] * x.shape[-2], stop=w.shape[-2])
+                     == concat(reshape(x @ transpose(x, perm=(-3, -1, -2)),
+                                       shape=(x.shape[-3], x.shape[-2] * x.shape[-2])), y, axis=-1) @ w
+                     for x[3], y[2], w[2]
+"""
+BANDED, BANDS = 1 << 13, 4
+"""From how many products on bands of rows are made, and how many bands: a Gather takes each product by itself."""
+
+
+def gram_matmul(x: Tensor, u: Tensor) -> Tensor:
+    require(x.rank == 3 and u.rank == 2, "gram_matmul takes rows of each of a batch, and a matrix")
+    batch, n, depth = x.shape
+    require(same(u.shape[0], n * n), "gram_matmul: weights for all pairs of rows")
+    product = tensor((batch, n, n), lambda b, i, j: total(depth, lambda k: x[b, i, k] * x[b, j, k]))
+
+    def at(b, m):
+        def pair(i, j):
+            return select(j >= i, product[b, i, j] * u[i * n + j, m], number(0))
+
+        return total(n, lambda i: total(n, lambda j: pair(i, j)))
+
+    return tensor((batch, u.shape[1]), at)
+
+
+def rounding(**_: object) -> float:
+    """By how much the error of rounding exceeds that of all the products: there are fewer sums."""
+    return 1.0
+
+
+def lower(term: Term, emit: Emit) -> str:
+    x, u = term.args
+    batch, n, _ = x.sizes
+    height = 1 if batch * n * n < BANDED else -(-n // BANDS)
+    starts = range(0, n, height)
+    if height == 1:
+        kept = np.flatnonzero(np.triu(np.ones((n, n), dtype=np.bool_)))
+        product = emit("MatMul", x, apply("transpose", x, perm=(-3, -1, -2)))
+        products = emit("Gather", emit("Reshape", product, shape=(batch, n * n)), kept, axis=1)
+    else:
+        products = emit("Concat", *(_band(x, first, height, emit) for first in starts), axis=1)
+    return emit("MatMul", products, reduce(_below, (_weights(u, n, first, height) for first in starts)))
+
+
+def _band(x: Term, first: int, height: int, emit: Emit) -> str:
+    """The products of so many rows from the first on with these and all that follow, flattened."""
+    batch, n, _ = x.sizes
+    height = min(height, n - first)
+    rest = apply("slice", x, axis=-2, start=first, stop=n) if first else x
+    rows = apply("slice", x, axis=-2, start=first, stop=first + height)
+    product = emit("MatMul", rows, apply("transpose", rest, perm=(-3, -1, -2)))
+    return emit("Reshape", product, shape=(batch, height * (n - first)))
+
+
+def _weights(u: Term, n: int, first: int, height: int) -> Term:
+    """What of u belongs to a band's products; zeros for those that stand in an earlier row as well."""
+    height = min(height, n - first)
+    rows = apply("slice", u, axis=-2, start=first * n, stop=(first + height) * n)
+    stacked = apply("transpose", apply("reshape", rows, shape=(height, n, u.sizes[1])), perm=(-1, -3, -2))
+    right = apply("upper_triangle", apply("slice", stacked, axis=-1, start=first, stop=n), offset=0)
+    return apply("reshape", apply("transpose", right, perm=(-2, -1, -3)), shape=(height * (n - first), u.sizes[1]))
+
+
+def _below(above: Term, below: Term) -> Term:
+    return apply("concat", above, below, axis=-2)
