@@ -19,8 +19,6 @@ from superopt import bilinear, cli
 from superopt.accuracy import admitted, growth
 from superopt.bilinear import Matrix, ToomCook
 from superopt.errors import CheckFailedError, ShapeError
-from superopt.explore import defined
-from superopt.find.definitions import algorithms
 from superopt.graph import Sym, Term, at_least, same, size, variable
 from superopt.model.check import FACTOR, Check
 from superopt.model.compare import Comparison
@@ -34,13 +32,12 @@ from superopt.prove.sums import Known, Read, Summand
 from superopt.prove.tables import contracted
 from superopt.rule import axioms, parse_rule
 from superopt.store import load_rules
-from superopt.verdict import Proved, Refuted
+from superopt.verdict import Refuted
 from superopt.work import work
 from tests.models import model, weight
 from tests.operator_cases import arrays_for, evaluated, ran
 
 FLOW = sys.modules["superopt.optimize"]
-LAWS = sorted(algorithms())
 WHERE = "for x[4], w[4], p[4] where w.shape[-2] == 3, w.shape[-1] == 3"
 BY_TILES = {
     tile: parse_rule(
@@ -129,13 +126,6 @@ def test_of_many_channels_fewer_operations_are_counted() -> None:
 # ---------------------------------------------------------------- the proofs
 
 
-@pytest.mark.parametrize("name", LAWS)
-def test_the_algorithms_are_proved_for_all_sizes(name: str) -> None:
-    verdict = prove_axiom(axioms()[name])
-    assert isinstance(verdict, Proved), verdict
-    assert not verdict.bounded
-
-
 def test_a_wrong_matrix_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
         kernel, data, back = right(tile, taps)
@@ -176,16 +166,6 @@ def test_tables_are_multiplied_out_over_whole_axes_alone() -> None:
 
 
 # ---------------------------------------------------------------- rules, and who admits them
-
-
-@pytest.mark.parametrize("name", LAWS)
-def test_each_algorithm_gives_the_rule_from_what_it_computes(name: str) -> None:
-    found = defined(name, 0)
-    assert not found.undecided
-    (rule,) = found.definitions
-    assert rule.family == "algorithms"
-    assert rule.rule.statement.left == "conv(x, w, pads=p)"
-    assert rule.proof.axioms == (name,)
 
 
 def test_less_accurate_rules_are_stored_and_admitted_by_tolerance_alone() -> None:
