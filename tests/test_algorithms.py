@@ -95,7 +95,8 @@ def test_of_an_algorithm_for_several_operators_only_what_it_takes_is_told_apart(
     assert {t.shape for t in subterms(own, other) if t.is_variable} == {x.shape, y.shape, w.shape}
     assert [t.op for t in subterms(own, other)].count("relu") == 0
     arrays = arrays_for(own)
-    np.testing.assert_allclose(*evaluated(arrays, own, other), rtol=1e-9, atol=1e-9)
+    expected, found = evaluated(arrays, own, other)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 # ---------------------------------------------------------------- groups
