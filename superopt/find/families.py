@@ -65,7 +65,6 @@ UNIVERSES: tuple[Universe, ...] = (
     *stacks.UNIVERSES,
     *lone.UNIVERSES,
     matrix.SIGNS,
-    lookups.SIGNS,
     matrix.AFFINE_LAYERS,
 )
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(u.family for u in UNIVERSES))

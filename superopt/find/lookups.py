@@ -130,19 +130,4 @@ SINGLE = Universe(
     limit=4,
 )
 
-SIGNS = Universe(
-    family="lookups",
-    name="signs of tables",
-    variables=((variable("x", (P, K)),), (TABLES[0],), (INDICES[0],)),
-    constants=(),
-    templates=(
-        Template("scale", 1, {"factor": -1}, takes=(("u",),)),
-        Template("lookup", 2, takes=(("u", "scale"), ("i",))),
-        Template("add", 2, takes=(("x", "lookup"),) * 2),
-        Template("sub", 2, takes=(("x",), ("lookup",))),
-    ),
-    ranges=SIZES,
-    limit=3,
-)
-
 UNIVERSES = (LINEAR, PIECES, *FUNCTIONS, STACKED, SINGLE)
