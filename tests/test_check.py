@@ -177,6 +177,40 @@ def test_an_error_of_ten_units_in_the_last_place_is_accepted_and_of_forty_refuse
         check(linear(w), off(40), CPU)
 
 
+def cancelled(seed: int, parts: int, scale: float = 1.0) -> ModelProto:
+    """Sums of 512 terms that are zero but for rounding, summed up in so many parts: they hardly move with the two inputs."""
+    rng = np.random.default_rng(seed)
+    u, w = rng.standard_normal((2, 512)), rng.standard_normal((512, 1))
+    w -= np.linalg.pinv(u) @ (u @ w)
+    weights = {"u": u.astype(np.float32), "s": np.array(scale, np.float32)}
+    weights |= {f"w{n}": part.astype(np.float32) for n, part in enumerate(np.split(w, parts))}
+    names = [f"h{n}" for n in range(parts)]
+    nodes = [helper.make_node("MatMul", ["x", "u"], ["h"]), helper.make_node("Split", ["h"], names, axis=1, num_outputs=parts)]
+    nodes += [helper.make_node("MatMul", [h, f"w{n}"], [f"p{n}"]) for n, h in enumerate(names)]
+    nodes += [helper.make_node("Sum", [f"p{n}" for n in range(parts)], ["t"]), helper.make_node("Mul", ["t", "s"], ["y"])]
+    return model(nodes, {"x": (1, 2)}, ["y"], weights)
+
+
+def test_where_chance_lets_the_original_be_nearly_exact_inputs_beside_it_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    lucky, accepted = 0, 0
+    for seed in range(40):
+        whole, halves = cancelled(seed, 1), cancelled(seed, 4)
+        with monkeypatch.context() as alone:
+            alone.setattr("superopt.model.check.NEIGHBOURS", 0)
+            lucky += not passes(whole, halves)
+        accepted += passes(whole, halves)
+        assert not passes(whole, cancelled(seed, 1, scale=1e3))
+    assert lucky >= 8
+    assert accepted >= 36
+
+
+def passes(original: ModelProto, candidate: ModelProto) -> bool:
+    try:
+        return check(original, candidate, CPU, seconds=60).candidate_error > 0
+    except CheckFailedError:
+        return False
+
+
 def test_half_precision_weights_are_refused() -> None:
     w = weight(64, 32)
     with pytest.raises(CheckFailedError, match="float64"):
