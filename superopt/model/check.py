@@ -125,7 +125,7 @@ def _checked(
     if doubtful and not why:
         near = _Bench(original, device, seed, exact=exact).beside([run for run in runs if run.name in doubtful])
         for key, errors in _errors(near, interface, candidate, device, exact=exact).items():
-            found[key] = found[key].joined(errors)
+            found[key] = found.get(key, errors).joined(errors)
     worst = _worst(found, factor)
     return Check(*worst, f"original ({why})" if why else "float64", tuple(run.name for run in runs), tuple(left_out))
 
@@ -218,7 +218,7 @@ def _errors(
             others = session.run(run.feeds)
             for output, *arrays in _tensors(session.outputs, run.values, others, run.exact or run.values, run.nudged):
                 here = errors_of(f"output {output!r} on {run.name} inputs", arrays, direct=run.exact is None)
-                found[run.name, output] = found[run.name, output].joined(here) if (run.name, output) in found else here
+                found[run.name, output] = found.get((run.name, output), here).joined(here)
     except InvalidModelError as error:
         raise CheckFailedError(str(error)) from error
     return found
