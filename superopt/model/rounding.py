@@ -11,7 +11,7 @@ import numpy as np
 from superopt.errors import CheckFailedError
 from superopt.model.session import Array, is_floating
 
-FLOOR_ULPS, LEAST_ULPS, DIRECT_ULPS = 16, 4, 1024
+_FLOOR_ULPS, _LEAST_ULPS, _DIRECT_ULPS = 16, 4, 1024
 _LEAST_SHARE = 1e-3
 
 
@@ -87,7 +87,7 @@ def errors_of(what: str, arrays: Sequence[Array], *, direct: bool) -> Errors:
     before = _farthest(original, exact, finite) / scale
     after = _farthest(candidate, exact, finite) / scale
     moved = _farthest(original, nudged, finite & np.isfinite(nudged)) / scale
-    floor, least = (DIRECT_ULPS * ulp,) * 2 if direct else (FLOOR_ULPS * ulp, LEAST_ULPS * ulp)
+    floor, least = (_DIRECT_ULPS * ulp,) * 2 if direct else (_FLOOR_ULPS * ulp, _LEAST_ULPS * ulp)
     return Errors(before, after, moved, floor, max(moved, least), direct)
 
 

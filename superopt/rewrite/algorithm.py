@@ -23,29 +23,25 @@ from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
 
 @dataclass(frozen=True)
 class Place:
-    """A term, the rule by which it is computed in another way, that way, and the seconds that it saves, as far as is known."""
+    """A term, the rule by which it is computed in another way, that way, both on variables for what they take (`alone`), and
+    the seconds that it saves, as far as is known.
+    """
 
     term: Term
     rule: str
     other: Term
+    alone: tuple[State, State]
     gain: float
 
     @property
     def kind(self) -> Hashable:
         """What places have in common whose kernels are the same."""
-        return self.rule, self.alone()
+        return self.rule, self.alone
 
     @property
     def weights(self) -> float:
         """By how many elements weights grow."""
         return weight_elements((self.other,)) - weight_elements((self.term,))
-
-    def alone(self) -> tuple[State, State]:
-        """The term and that way to compute it, on variables for what both take."""
-        both = dict.fromkeys(_outermost(self.term.args, frozenset(subterms(self.other))))
-        names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
-        operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
-        return (rebuild(self.term, operands),), (rebuild(self.other, operands),)
 
 
 def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits) -> Found:
@@ -60,7 +56,7 @@ def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Co
         if active_time() >= limits.deadline:
             found = replace(found, stopped=OUT_OF_TIME)
             break
-        own, other = map(measure, kind[0].alone())
+        own, other = map(measure, kind[0].alone)
         if other < own:
             paying.append([replace(place, gain=own - other) for place in kind])
     if not paying:
@@ -129,6 +125,24 @@ class _Taking:
         return replace(self.start, outputs=self.state, steps=steps, after=self.cost, expanded=expanded)
 
 
+def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:
+    """The terms for which the estimate prefers an algorithm, each with the one that it prefers most, on variables."""
+    for term in computed(state):
+        ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
+        best = max(ways, key=lambda place: place.gain, default=None)
+        if best is not None and best.gain > 0:
+            yield best
+
+
+def _place(term: Term, rule: str, other: Term, estimate: Cost) -> Place:
+    """The place, its gain by estimate."""
+    both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
+    names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
+    operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
+    own, way = (rebuild(term, operands),), (rebuild(other, operands),)
+    return Place(term, rule, other, (own, way), estimate(own) - estimate(way))
+
+
 def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
     """Those of the terms that are among these, and what is outermost of the others' operands that is."""
     for term in terms:
@@ -136,13 +150,3 @@ def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
             yield term
         else:
             yield from _outermost(term.args, among)
-
-
-def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:
-    """The terms for which the estimate prefers an algorithm, each with the one that it prefers most, on variables."""
-    for term in computed(state):
-        ways = [Place(term, name, match.replacements[0], 0.0) for name, match in rules.algorithms.matches(term)]
-        priced = [replace(way, gain=estimate(own) - estimate(other)) for way in ways for own, other in [way.alone()]]
-        best = max(priced, key=lambda place: place.gain, default=None)
-        if best is not None and best.gain > 0:
-            yield best

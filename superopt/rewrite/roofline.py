@@ -124,7 +124,7 @@ def _fullness(term: Term, lanes: int) -> float:
 
 def _moved(term: Term, machine: Machine) -> float:
     """The time for a copy in another layout: groups that leave lanes empty are not convolved in blocks of channels."""
-    return machine.launch + 2 * math.prod(term.sizes) * machine.element / machine.traffic
+    return _moving(2 * math.prod(term.sizes), machine)
 
 
 def _combined(term: Term) -> list[Term]:
@@ -135,5 +135,9 @@ def _combined(term: Term) -> list[Term]:
 
 def _copied(term: Term, machine: Machine) -> float:
     """The time for writing what is the same along some axes as often as that, by an operator of its own."""
-    elements = math.prod(term.sizes) + math.prod(term.args[0].sizes)
+    return _moving(math.prod(term.sizes) + math.prod(term.args[0].sizes), machine)
+
+
+def _moving(elements: int, machine: Machine) -> float:
+    """The time of an operator that reads and writes so many elements together."""
     return machine.launch + elements * machine.element / machine.traffic
