@@ -22,7 +22,7 @@ from superopt.errors import StoreError, SuperoptError, UnprovedError, Unreadable
 from superopt.execute import collecting_rarely
 from superopt.model.dimensions import combinations
 from superopt.model.save import save_text, writable
-from superopt.optimize import Options
+from superopt.options import Options
 from superopt.profile import profile
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 from superopt.accuracy import admitted
 from superopt.certificate import Evidence
@@ -18,6 +18,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
 from superopt.execute import collecting_rarely
 from superopt.figures import environment, prediction, reason, rounding, timing, tuned
 from superopt.judge import COMPARING, Judge
+from superopt.kept import Kept
 from superopt.model.bodies import runs
 from superopt.model.bounds import index_bounds
 from superopt.model.cache import Cache, default_path
@@ -29,11 +30,10 @@ from superopt.model.everywhere import Compared
 from superopt.model.first import FirstRun, first_once, pace_once
 from superopt.model.forecast import ForecastClock, Forecasts, unpriced
 from superopt.model.islands import Charts
-from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, weight_bytes
 from superopt.model.measure import Clock
 from superopt.model.placed import Scratch, temporary
-from superopt.model.prices import target
+from superopt.model.prices import Prices, target
 from superopt.model.raised import raised
 from superopt.model.save import loadable, parsed
 from superopt.model.session import Device, Loadable
@@ -41,6 +41,7 @@ from superopt.model.settings import chosen
 from superopt.model.splice import require_valid
 from superopt.model.tuning import Tuning, tune
 from superopt.optimized import Optimized, result
+from superopt.options import Options
 from superopt.partial.library import library
 from superopt.passes import LEAST, budget_of, improvements
 from superopt.report.optimization import Report
@@ -60,30 +61,11 @@ SMALLEST = 0.01
 """The share of a run that what is found has to save by the cost model to be checked and compared: half of what is accepted."""
 OPENING = 4.0
 """Seconds until a session has run once (a GPU's libraries choose its kernels), from which no more are made than must be."""
+WHOLE = "every segment was searched"
+"""What a report says of a search that no budget ended."""
 RETRIES, RETRYING, FAILING = 3, 10.0, 18.0
 """How many smaller choices are tried where a larger one is not faster; seconds of judging after which none is, and where one
 failed."""
-
-
-class Options(TypedDict, total=False):
-    """The arguments of `optimize` but for the model, each as it says."""
-
-    provider: str
-    budget: float | None
-    seed: int
-    threads: int
-    cuda_graph: bool
-    shapes: Sequence[Mapping[str, int]]
-    cache: str | os.PathLike[str] | None
-    tune: bool
-    ort_config: bool
-    tolerance: float
-    growth: float | None
-    moves: Sequence[str]
-    device_profile: str | os.PathLike[str] | None
-    allow_contrib: bool
-    opset: int | None
-    progress: Listener | None
 
 
 @overload
@@ -121,10 +103,10 @@ def optimize(
     given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `cuda_graph`
     whether their runs are replayed as a CUDA graph, `budget` the seconds that the search may take (checking and comparing come
     on top; by default 10, and up to 30 for a model of several hundred nodes, one that runs for long, or a slow machine), `seed`
-    that of every random choice. `cache` is the file of known times, in the user's cache folder by default. With `tune`,
-    sessions are first measured with other settings than the defaults (`model.tuning`), and the model is optimized for the best;
-    with `ort_config` too, what of these ONNX Runtime can read there is in the result's metadata (`model.embedded`), also where
-    the model itself stays as it is.
+    that of every random choice. `cache` is the file of known times, in the user's cache folder by default; a model that stays
+    as it is after a whole search is known there, and not searched again. With `tune`, sessions are first measured with other
+    settings than the defaults (`model.tuning`), and the model is optimized for the best; with `ort_config` too, what of these
+    ONNX Runtime can read there is in the result's metadata (`model.embedded`), also where the model itself stays as it is.
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate. `growth` is the share of what they are by which the weights may become
     larger (by default 3, but no more than 256 MiB, or 0.5 if that is more). `moves` are what the search may do, of `MOVES`;
@@ -168,15 +150,13 @@ def optimize(
                 config_of(loaded.model)
             run.sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, scratch, loaded.path)
-            first = first_once(original, loaded, run.device, run.sizings, path)
-            run.first = first
-            weights = weight_bytes(loaded.model)
-            if budget is None:
-                run.budget = budget_of(count(loaded.model), first.seconds, len(run.sizings), weights, pace_once(path))
-            if prices is not None:
-                run.forecaster = ForecastClock(device, prices, resident=weights)
-                run.first = replace(first, refused=first.refused or unpriced(run.forecaster, original, run.sizings))
-            run.runs = {} if run.first.refused else runs(original, run.device, seed=seed, sizes=run.sizings[0].numbers)
+            kept = None if tune or prices is not None else Kept(path, run.about(budget, opset), original)
+            known = kept.before() if kept is not None else None
+        if known is not None:
+            report = replace(known, model=loaded.label, seconds=run.seconds)
+            return result(model, loaded, loaded.model, report, run.evidence(loaded.model, [], report, opset), embed=False)
+        with run.phase("load"):
+            run.open(loaded, original, budget, prices)
         candidate, rules = loaded.model, list[Rule]()
         if not run.first.refused:
             if tune:
@@ -184,10 +164,12 @@ def optimize(
                     run.tune(original)
             judge = run.judge(loaded.model, original)
             with run.phase("load"):
-                start = with_known_stored(loaded.model if opset is None else raised(loaded.model, opset))
+                start = run.charts.begun(loaded.model if opset is None else raised(loaded.model, opset))
                 rules = load_rules() if run.charts.of(start).islands() else []
             candidate = run.rewritten(start, rules, judge, scratch)
-    report = run.report(loaded, candidate, rules)
+        report = run.report(loaded, candidate, rules)
+        if kept is not None and run.stopped == WHOLE and not report.accepted:
+            kept.remember(report)
     return result(model, loaded, candidate, report, run.evidence(loaded.model, rules, report, opset), embed=ort_config)
 
 
@@ -223,7 +205,7 @@ class _Run:
     failed: str = ""
     tuned: Tuning | None = None
     compared: Compared | Forecasts | None = None
-    stopped: str = "every segment was searched"
+    stopped: str = WHOLE
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -234,6 +216,24 @@ class _Run:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
+
+    def about(self, budget: float | None, opset: int | None) -> list[Any]:
+        """All that what is found depends on, but for the model and the code; where nothing is tuned, and the device is here."""
+        settings = [self.device.identity, budget, self.seed, self.tolerance, self.growth, *self.moves, self.contrib, opset]
+        return [*settings, *(sizing.numbers for sizing in self.sizings)]
+
+    def open(self, loaded: Loaded, original: Loadable, budget: float | None, prices: Prices | None) -> None:
+        """The original has run once, if it can: that sets the budget if none is given. Where there are prices, they predict."""
+        self.first = first_once(original, loaded, self.device, self.sizings, self.cache)
+        weights = weight_bytes(loaded.model)
+        if budget is None:
+            pace = pace_once(self.cache)
+            self.budget = budget_of(count(loaded.model), self.first.seconds, len(self.sizings), weights, pace)
+        if prices is not None:
+            self.forecaster = ForecastClock(self.device, prices, resident=weights)
+            self.first = replace(self.first, refused=self.first.refused or unpriced(self.forecaster, original, self.sizings))
+        if not self.first.refused:
+            self.runs = runs(original, self.device, seed=self.seed, sizes=self.sizings[0].numbers)
 
     def judge(self, model: Model, original: Loadable) -> Judge:
         """What checks candidates against the model and compares them with it."""

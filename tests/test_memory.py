@@ -86,6 +86,18 @@ def test_what_gains_much_in_both_of_two_rounds_is_not_loaded_for_two_more() -> N
     assert found.faster()
 
 
+def test_what_cannot_come_out_as_faster_is_not_loaded_for_two_more_where_that_takes_long() -> None:
+    def loaded(*times: float) -> functools.partial[Counted]:
+        return functools.partial(lambda left: Counted(next(left)), iter(times))
+
+    (lost,) = in_blocks([loaded(*[0.5] * 9), loaded(0.45, 0.51, 0.45, 0.45)], seconds=0.0)
+    assert lost.rounds == 2
+    assert not lost.faster()
+    (gained,) = in_blocks([loaded(*[0.5] * 9), loaded(0.45, 0.49, 0.45, 0.45)], seconds=0.0)
+    assert gained.rounds == 4
+    assert gained.faster()
+
+
 def product(columns: int) -> onnx.ModelProto:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
     return model(nodes, {"x": [64, 256]}, {"y": [64, columns]}, [weight("w", 256, columns)])

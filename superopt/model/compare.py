@@ -270,12 +270,15 @@ def in_blocks(
 
     A model that is loaded is visited for half a second at least, and gone before the next one is loaded. The original is loaded
     again after the last candidate: what it takes before and after the candidates makes a round. There are four rounds, more if
-    these take less than `seconds`, and two where no candidate gained in either, or all are far from the original in both.
+    these take less than `seconds`, and two where no candidate gained in either, or all are far from the original in both, or
+    none can come out as faster in four.
     """
     rounds: list[Times] = []
     start = active_time()
     before = _block(loaded[0])
-    while not _is_settled(rounds) and (len(rounds) < _BLOCKS or active_time() < start + seconds):
+    while not _is_settled(rounds, active_time() - start, seconds) and (
+        len(rounds) < _BLOCKS or active_time() < start + seconds
+    ):
         others = [_block(load) for load in loaded[1:]]
         after = _block(loaded[0])
         rounds.append((before, *others, after))
@@ -285,10 +288,13 @@ def in_blocks(
     return _summaries(rounds)
 
 
-def _is_settled(rounds: Sequence[Times]) -> bool:
-    """Whether no candidate gained in any round, of which there are two, or it is obvious from them how each compares."""
+def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
+    """Whether no candidate gained in any round, of which there are two, or it is obvious from them how each compares; or each
+    lost one, and four take all of the time: of so few, the bounds of the ratio hold every round.
+    """
     found = _summaries(rounds) if len(rounds) >= _BLOCKS // 2 else []
-    return bool(found) and (all(one.high < 1 + MARGIN for one in found) or all(map(_is_obvious, found)))
+    lost = spent * _BLOCKS >= seconds * len(rounds) and all(one.low <= 1 for one in found)
+    return bool(found) and (lost or all(one.high < 1 + MARGIN for one in found) or all(map(_is_obvious, found)))
 
 
 def _block(load: Callable[[], Timed]) -> float:

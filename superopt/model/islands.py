@@ -20,6 +20,7 @@ from superopt.graph import Term, variables
 from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.generic import lower_everywhere
+from superopt.model.known import with_known_stored
 from superopt.model.lift import BITS, FLOATS
 from superopt.model.load import Model
 from superopt.model.numbers import Numbers, is_guard
@@ -71,8 +72,8 @@ class Island:
 class Chart:
     """A model's copy for analysis, with what lifts in it and what only combines weights."""
 
-    def __init__(self, model: Model) -> None:
-        self.views = Views(model)
+    def __init__(self, model: Model, views: Views | None = None) -> None:
+        self.views = Views(model) if views is None else views
         self.model, self.opset = self.views.model, self.views.opset
         self._scopes = {graph: scope for scope, graph in graphs(self.model).items()}
         nodes = [node for graph in self._scopes for node in graph]
@@ -193,14 +194,21 @@ class Charts:
     def __init__(self) -> None:
         self._kept: list[tuple[Model, Chart]] = []
 
-    def of(self, model: Model) -> Chart:
-        """The model's chart."""
+    def of(self, model: Model, views: Views | None = None) -> Chart:
+        """The model's chart, of its `views` where they are there already."""
         for known, chart in self._kept:
             if known is model:
                 return chart
-        made = Chart(model)
+        made = Chart(model, views)
         self._kept = [*self._kept[:1], (model, made)]
         return made
+
+    def begun(self, model: Model) -> Model:
+        """The model `with_known_stored`, charted."""
+        views = Views(model)
+        start = with_known_stored(model, views.model)
+        self.of(start, views if start is model else None)
+        return start
 
 
 def _moves_integers(node: ir.Node) -> bool:

@@ -8,15 +8,15 @@ from superopt.model.dimensions import open_dimensions
 from superopt.model.load import OVERRIDABLE_SINCE, Model, charted
 
 
-def with_known_stored(model: Model) -> Model:
+def with_known_stored(model: Model, chart: Model | None = None) -> Model:
     """The model with what it computes of shapes and constants alone stored, under the names it had; else the model itself.
 
     A value that is computed of another's shape keeps that other one wanted, and the nodes around it apart. Models with open
-    dimensions are returned as they are.
+    dimensions are returned as they are. `chart` is its copy for analysis, where there is one already.
     """
     if open_dimensions(model) or model.ir_version < OVERRIDABLE_SINCE:
         return model
-    chart = charted(model)
+    chart = charted(model) if chart is None else chart
     known = {
         v.name: v.const_value
         for node in chart.graph

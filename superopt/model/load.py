@@ -140,9 +140,10 @@ def tensors(model: Model) -> Iterator[ir.TensorProtocol]:
         for value in graph.initializers.values():
             if value.const_value is not None:
                 yield value.const_value
-    for node, attribute in _attributes(model):
+    for _, attribute in _attributes(model):
         if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-            yield node.attributes[attribute.name].as_tensor()
+            tensor: ir.TensorProtocol = attribute.value
+            yield tensor
 
 
 def weight_bytes(model: Model) -> int:

@@ -14,6 +14,7 @@ from onnx import TypeProto, helper
 from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_node_outputs
 from onnx_ir.passes.common import ShapeInferencePass
+from onnx_ir.serde import serialize_node, serialize_tensor
 
 from superopt.model.lift import constant_tensor, is_standard, leaf_of, lift_node
 
@@ -112,7 +113,7 @@ def _value(node: ir.Node, opset: int) -> Array | None:
 
 def _evaluated(node: ir.Node, feeds: Mapping[str, Array], opset: int) -> Array | None:
     try:
-        (array,) = ReferenceEvaluator(ir.to_proto(node), opsets={"": opset}).run(None, dict(feeds))
+        (array,) = ReferenceEvaluator(serialize_node(node), opsets={"": opset}).run(None, dict(feeds))
     except Exception:  # noqa: BLE001
         return None
     return np.asarray(array)
@@ -126,10 +127,10 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
         return
     types = {v.name or "": _type(v) for v in given}
     tensors = {v.name or "": constant_tensor(v) for v in given}
-    data = {name: ir.to_proto(t) for name, t in tensors.items() if t is not None and t.size <= SMALL}
+    data = {name: serialize_tensor(t) for name, t in tensors.items() if t is not None and t.size <= SMALL}
     try:
         schema = onnx.defs.get_schema(node.op_type, opset)
-        found = infer_node_outputs(schema, ir.to_proto(node), types, data)
+        found = infer_node_outputs(schema, serialize_node(node), types, data)
     except Exception:  # noqa: BLE001
         return
     for value in unknown:

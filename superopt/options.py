@@ -1,0 +1,30 @@
+"""The options of `superopt.optimize`, which are those of the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from superopt.report.progress import Listener
+
+
+class Options(TypedDict, total=False):
+    """The arguments of `optimize` but for the model, each as it says."""
+
+    provider: str
+    budget: float | None
+    seed: int
+    threads: int
+    cuda_graph: bool
+    shapes: Sequence[Mapping[str, int]]
+    cache: str | os.PathLike[str] | None
+    tune: bool
+    ort_config: bool
+    tolerance: float
+    growth: float | None
+    moves: Sequence[str]
+    device_profile: str | os.PathLike[str] | None
+    allow_contrib: bool
+    opset: int | None
+    progress: Listener | None
