@@ -6,7 +6,7 @@ What u has for the second of two equal products is not read.
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -57,34 +57,29 @@ def lower(term: Term, emit: Emit) -> str:
     x, u = term.args
     batch, n, _ = x.sizes
     height = 1 if batch * n * n < BANDED else -(-n // BANDS)
-    starts = range(0, n, height)
+    bands = [(first, min(first + height, n)) for first in range(0, n, height)]
     if height == 1:
         kept = np.flatnonzero(np.triu(np.ones((n, n), dtype=np.bool_)))
         product = emit("MatMul", x, apply("transpose", x, perm=(-3, -1, -2)))
         products = emit("Gather", emit("Reshape", product, shape=(batch, n * n)), kept, axis=1)
     else:
-        products = emit("Concat", *(_band(x, first, height, emit) for first in starts), axis=1)
-    return emit("MatMul", products, reduce(_below, (_weights(u, n, first, height) for first in starts)))
+        products = emit("Concat", *(_band(x, *band, emit) for band in bands), axis=1)
+    return emit("MatMul", products, reduce(partial(apply, "concat", axis=-2), (_weights(u, n, *band) for band in bands)))
 
 
-def _band(x: Term, first: int, height: int, emit: Emit) -> str:
-    """The products of so many rows from the first on with these and all that follow, flattened."""
+def _band(x: Term, first: int, last: int, emit: Emit) -> str:
+    """The products of rows from the first to before the last with these and all that follow, flattened."""
     batch, n, _ = x.sizes
-    height = min(height, n - first)
     rest = apply("slice", x, axis=-2, start=first, stop=n) if first else x
-    rows = apply("slice", x, axis=-2, start=first, stop=first + height)
+    rows = apply("slice", x, axis=-2, start=first, stop=last)
     product = emit("MatMul", rows, apply("transpose", rest, perm=(-3, -1, -2)))
-    return emit("Reshape", product, shape=(batch, height * (n - first)))
+    return emit("Reshape", product, shape=(batch, (last - first) * (n - first)))
 
 
-def _weights(u: Term, n: int, first: int, height: int) -> Term:
+def _weights(u: Term, n: int, first: int, last: int) -> Term:
     """What of u belongs to a band's products; zeros for those that stand in an earlier row as well."""
-    height = min(height, n - first)
-    rows = apply("slice", u, axis=-2, start=first * n, stop=(first + height) * n)
+    height = last - first
+    rows = apply("slice", u, axis=-2, start=first * n, stop=last * n)
     stacked = apply("transpose", apply("reshape", rows, shape=(height, n, u.sizes[1])), perm=(-1, -3, -2))
     right = apply("upper_triangle", apply("slice", stacked, axis=-1, start=first, stop=n), offset=0)
     return apply("reshape", apply("transpose", right, perm=(-2, -1, -3)), shape=(height * (n - first), u.sizes[1]))
-
-
-def _below(above: Term, below: Term) -> Term:
-    return apply("concat", above, below, axis=-2)

@@ -72,6 +72,17 @@ FUNCTIONS = (
     functions("lookups of softmaxes", unary("softmax", axis=-1), unary("log_softmax", axis=-1), unary("scale", factor=ALPHA)),
 )
 
+SIGNS = Universe(
+    family="lookups",
+    name="signs of tables",
+    variables=((TABLES[0],), (INDICES[0],), (variable("x", (P, K)),)),
+    constants=(),
+    templates=(_LOOKUP, binary("add"), binary("sub"), unary("scale", factor=-1)),
+    ranges=SIZES,
+    limit=3,
+    weighing=1,
+)
+
 PIECES = Universe(
     family="lookups",
     name="lookups at pieces",
@@ -130,4 +141,4 @@ SINGLE = Universe(
     limit=4,
 )
 
-UNIVERSES = (LINEAR, PIECES, *FUNCTIONS, STACKED, SINGLE)
+UNIVERSES = (LINEAR, PIECES, *FUNCTIONS, SIGNS, STACKED, SINGLE)

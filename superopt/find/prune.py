@@ -61,18 +61,23 @@ def crosses(candidate: Candidate, numbered: Sizing) -> bool:
 def shortens(candidate: Candidate, numbered: Sizing) -> bool:
     """Whether a search gains by the step from left to right although other rules lead there, if by more steps than a few.
 
-    It does where the step crosses or climbs a hill and has a heavy operator, where it takes out a constant factor, and where a
-    graph of `LOCAL` operators or fewer becomes one that has or executes fewer: what a rule leaves behind is tidied by single
-    steps.
+    It does where the step crosses or climbs a hill and has an operator that `counts`, where it takes out a constant factor, and
+    where a graph of `LOCAL` operators or fewer becomes one that has or executes fewer: what a rule leaves behind is tidied by
+    single steps.
     """
     if not crosses(candidate, numbered):
         return False
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
-    if any(map(heavy, (*before, *after))) or factored(before, after):
+    if any(map(counts, (*before, *after))) or factored(before, after):
         return True
     executed = effort(after, weights_known=True).operators < effort(before, weights_known=True).operators
     fewer = executed or term_size(*candidate.right) < term_size(*candidate.left)
     return fewer and term_size(*candidate.left) <= LOCAL
+
+
+def counts(term: Term) -> bool:
+    """Whether an operator in the term is heavy, or looks rows up at run time: what a runtime fuses with those matters."""
+    return heavy(term) or "lookup" in executed(term)
 
 
 def factored(left: Sequence[Term], right: Sequence[Term]) -> bool:
@@ -236,15 +241,15 @@ class Kept:
         return True
 
     def _in_other_operators(self, candidate: Candidate) -> bool:
-        """Whether both sides cost the same, weights known, a heavy operator on each, but are not of the same operators, and no
-        step leads from one to the other.
+        """Whether both sides cost the same, weights known, an operator that `counts` on each, but are not of the same
+        operators, and no step leads from one to the other.
         """
         steps = next(self._directions(candidate), [])
         return bool(steps) and all(self._is_another_way(one, other) for one, other in steps)
 
     def _is_another_way(self, one: Term, other: Term) -> bool:
         cost, same = (effort([term], weights_known=True) for term in (one, other))
-        alike = cost == same and heavy(one) and heavy(other)
+        alike = cost == same and all(map(counts, (one, other)))
         return alike and executed(one) != executed(other) and other not in self.rewriter.steps(one)
 
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:

@@ -86,9 +86,11 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
-    """a >= 1 from p * a + b >= 0 where b < 0 < p, and a >= 0 where b < p, all of them integers."""
+    """a >= 1 from p * a + b >= 0 where b < 0 < p, and a >= 0 where b < p, all of them integers; so on from what a is."""
     about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and integral(c)]
-    for condition, _ in about:
+    left = [condition for condition, _ in about]
+    while left:
+        condition = left.pop(0)
         for factor in sorted({a for m in _products(condition.left) for a in m}, key=str):
             whole, rest = _quotient(condition.left, factor)
             within = {factor, *atoms(rest)}
@@ -96,9 +98,14 @@ def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
             if not _adds_up(size(factor) - 1, bounds):
                 continue
             if _adds_up(-1 - rest, bounds):
-                yield at_least(whole, 1)
+                follows = at_least(whole, 1)
             elif _adds_up(size(factor) - 1 - rest, bounds):
-                yield at_least(whole, 0)
+                follows = at_least(whole, 0)
+            else:
+                continue
+            yield follows
+            if isinstance(follows, Compare):
+                left.append(follows)
 
 
 def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = MOST_ADDED) -> bool:

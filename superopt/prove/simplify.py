@@ -5,7 +5,7 @@ indices that nothing depends on counted, positive factors taken out of maxima.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from superopt.graph import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
@@ -146,15 +146,23 @@ def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
     lowest = at_least(size(q), 0)
     if valid(facts, lowest):
         yield lowest
-    for bound in _bounding_factors(facts, q):
+    for fact, bound, under in _bounding_factors(facts, q):
         claim = at_least(bound - 1, size(q))
-        if valid(facts, claim):
+        if valid(facts, claim) or _is_below(facts, fact, (bound - size(q)) * under, under):
             yield claim
 
 
-def _bounding_factors(facts: Guard, q: Sym) -> list[Extent]:
-    """Factors c where a product q * b stands beside a product c * b in one fact."""
-    found: dict[Extent, None] = {}
+def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) -> bool:
+    """Whether a difference is positive, which is (bound - q) * `under`: the `fact` says that it is so, but for what is positive
+    itself. Then the bound is above q.
+    """
+    left_over = at_least(difference - fact.left, 1)
+    return valid(facts, left_over, Effort.LINEAR) and valid(facts, at_least(under, 1), Effort.PRODUCTS)
+
+
+def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
+    """Factors c, with the product b, where a product q * b stands beside a product c * b in one fact, which stands first."""
+    found: dict[tuple[Compare, Extent, Extent], None] = {}
     for fact in facts:
         if not isinstance(fact, Compare):
             continue
@@ -168,11 +176,15 @@ def _bounding_factors(facts: Guard, q: Sym) -> list[Extent]:
                     continue
                 for a in others:
                     left.remove(a)
-                product: Extent = abs(coefficient)
-                for a in left:
-                    product = product * size(a)
-                found[product] = None
+                found[fact, _product_of(left, abs(coefficient)), _product_of(others)] = None
     return list(found)
+
+
+def _product_of(factors: Iterable[Atom], coefficient: int = 1) -> Extent:
+    product: Extent = coefficient
+    for a in factors:
+        product = product * size(a)
+    return product
 
 
 def _counted(facts: Guard, summand: Summand) -> Summand:
