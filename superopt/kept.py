@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -35,7 +36,7 @@ class Kept:
         with closing(Cache(self.cache)) as known:
             known.put(self._key, asdict(report))
 
-    @property
+    @functools.cached_property
     def _key(self) -> Sequence[Json]:
         here = Path(__file__).parent
         files = [*here.rglob("*.py"), *specs_folder().glob("*.py"), *substitutions_folder().rglob("*.*")]

@@ -82,6 +82,11 @@ LAWS = parse_rules(
     pool-then-relu:     max_pool(relu(scale(x, factor=a)), kernel=k, strides=s, pads=p)
                         => scale(relu(max_pool(x, kernel=k, strides=s, pads=p)), factor=a)
                         for x[4], k[2], s[2], p[4] where a >= 0
+    shared-by-heads:    reshape(expand(reshape(x, shape=(n, g, k)), shape=(n, g, r, k), axes=(-4, -3, -1)),
+                                shape=(n, g * r * k)) @ y
+                        => x @ reshape(reduce_sum(reshape(y, shape=(g, r, k, y.shape[-1])), axes=(-3,)),
+                                       shape=(g * k, y.shape[-1]))
+                        for x[2], y[2]
     """
 )
 
@@ -354,6 +359,7 @@ TRUE: list[tuple[list[Cond], Cond]] = [
     ([at_least(r, 0), r < n, at_least(q * n + r, 0)], at_least(q, 0)),
     ([at_least(r, 0), r < n, q * n + r < g * n], q < g),
     ([at_least(r, 0), r < s, q * s + r < g * s], q < g),
+    ([at_least(r, 0), r < s, at_least(a, 0), a < b, q * s * b + r * b + a < g * s * b], q < g),
     ([at_least(r, 0), r < n], same(floor_divide(r, n), 0)),
     ([at_least(a, 0), at_least(s, 1)], at_least(floor_divide(a, s), 0)),
     ([at_least(s, 1), a <= floor_divide(b, s)], a * s <= b),
@@ -368,6 +374,7 @@ FALSE: list[tuple[list[Cond], Cond]] = [
     ([at_least(r, 0)], same(floor_divide(r, s), 0)),
     ([], at_least(a - s * floor_divide(a, s), 0)),
     ([at_least(r, 0), r < n, q * n + r < g * n], q + 1 < g),
+    ([at_least(r, 0), r < s, at_least(a, 0), a < b, q * s * b + r * b + a < g * s * b], q + 1 < g),
     ([], at_least(2 * a, 1) & at_least(0, a)),
 ]
 
