@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ import superopt
 from superopt.model.compare import Comparison
 from superopt.report.optimization import Report
 from tests.models import model, weight
-from tests.test_optimize import compare_as, measured, use
-
-FLOW = sys.modules["superopt.optimize"]
-FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
+from tests.test_optimize import FACTOR, FLOW, compare_as, measured, use
 
 
 def branches(seed: int = 0) -> onnx.ModelProto:
