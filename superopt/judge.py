@@ -17,7 +17,7 @@ from superopt.model.forecast import ForecastClock, Forecasts, forecast_everywher
 from superopt.model.measure import Clock
 from superopt.model.once import once
 from superopt.model.session import Device, Loadable
-from superopt.segments import SHORTEST
+from superopt.search import SHORTEST
 
 COMPARING, GLANCING = 7.0, 1.0
 """Seconds that a comparison takes, and a first one of what is likely to make no difference."""

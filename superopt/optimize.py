@@ -47,7 +47,8 @@ from superopt.passes import LEAST, budget_of, improvements
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
 from superopt.rule import Rule
-from superopt.segments import Gain, Passes, Runs, Search, whole, written
+from superopt.search import Search
+from superopt.segments import Gain, Passes, Runs, whole, written
 from superopt.selection import applied_rules, has_steps_of, room, segment_rows, selections, spliced
 from superopt.store import load_rules
 
@@ -64,8 +65,7 @@ OPENING = 4.0
 WHOLE = "every segment was searched"
 """What a report says of a search that no budget ended."""
 RETRIES, RETRYING, FAILING = 3, 10.0, 18.0
-"""How many smaller choices are tried where a larger one is not faster; seconds of judging after which none is, and where one
-failed."""
+"""How many smaller choices are tried where one is not faster; seconds of judging after which none is, and where one failed."""
 
 
 @overload

@@ -19,7 +19,8 @@ from superopt.report.progress import Listener, Progress
 from superopt.rewrite.island import search_island
 from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rewrite.search import search as windowed
-from superopt.segments import Gain, Passes, Runs, Search, Segment, segments, whole
+from superopt.search import Search
+from superopt.segments import Gain, Passes, Runs, Segment, segments, whole
 from superopt.selection import affordable, spliced
 
 MUTANTS = "mutants"

@@ -285,8 +285,8 @@ def test_a_model_with_the_operators_is_one_island(sizes: tuple[int | str, ...], 
 
 def always_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is right counts as faster."""
-    monkeypatch.setattr("superopt.segments.Search._faster", lambda *_: 1.5)
-    monkeypatch.setattr("superopt.segments.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.Search._stands", lambda *_: True)
     monkeypatch.setattr("superopt.model.everywhere.Compared.faster", property(lambda _: True))
 
 

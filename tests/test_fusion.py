@@ -16,6 +16,7 @@ import superopt
 from superopt.errors import CertificateError
 from superopt.fusion import fusions
 from superopt.graph import Term, subterms, variable
+from superopt.model.cost import Measured
 from superopt.model.dimensions import dimension
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
@@ -27,7 +28,7 @@ from superopt.op import apply
 from superopt.partial.oracle import agreement
 from superopt.prove.instance import at, instantiations
 from superopt.replay import Replay
-from superopt.rewrite.apply import Step
+from superopt.rewrite.apply import State, Step
 from superopt.rewrite.fuse import fused, with_fusions
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.search import Found
@@ -276,17 +277,32 @@ def test_what_is_not_allowed_is_not_written_but_told(tmp_path: Path) -> None:
 
 def test_what_would_be_gained_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
-    monkeypatch.setattr("superopt.segments.Search._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: 1.5)
     first = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
-    monkeypatch.setattr("superopt.segments.Search._faster", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: pytest.fail("measured again"))
     second = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
     assert second.forgone == first.forgone > 0
 
 
+def test_in_a_long_model_fusions_are_weighed_by_their_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
+    seconds = Measured.seconds
+
+    def fused_is_free(self: Measured, outputs: State, beside: State | None = None) -> float:
+        heads = any(term.op == "multi_head_attention" for term in subterms(*outputs))
+        return (0.5 if heads else 1.0) * seconds(self, outputs, beside)
+
+    monkeypatch.setattr("superopt.search.LONG", 0.0)
+    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: pytest.fail("a whole was measured"))
+    monkeypatch.setattr(Measured, "seconds", fused_is_free)
+    found = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
+    assert found.forgone > 0
+
+
 def test_an_allowed_fusion_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
-    monkeypatch.setattr("superopt.segments.Search._faster", lambda *_: 1.5)
-    monkeypatch.setattr("superopt.segments.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.Search._stands", lambda *_: True)
     monkeypatch.setattr("superopt.model.everywhere.Compared.faster", property(lambda _: True))
     found = superopt.optimize(path, budget=4, moves=("rules",), allow_contrib=True, cache=tmp_path / "cache")
     assert found.report.forgone == 0

@@ -20,7 +20,8 @@ from superopt.rewrite.apply import Step
 from superopt.rewrite.island import search_island
 from superopt.rewrite.schedule import Find
 from superopt.rewrite.search import OUT_OF_TIME, Found, search
-from superopt.segments import Gain, Search, Segment
+from superopt.search import Search
+from superopt.segments import Gain, Segment
 from superopt.selection import selections
 from tests.models import model
 

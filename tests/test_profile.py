@@ -35,7 +35,7 @@ from superopt.profile import profile
 from superopt.report.optimization import summary
 from superopt.rewrite.roofline import Machine
 from superopt.rule import parse_rules
-from superopt.segments import MACHINES, machine
+from superopt.search import MACHINES, machine
 from tests.models import model, weight
 
 ROOT = Path(__file__).resolve().parent.parent

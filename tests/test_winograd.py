@@ -196,8 +196,8 @@ def always(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
     monkeypatch.setattr(FLOW, "load_rules", lambda: [BY_TILES[4], BY_TILES[2]])
-    monkeypatch.setattr("superopt.segments.Search._measure", cost)
-    monkeypatch.setattr("superopt.segments.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.search.Search._measure", cost)
+    monkeypatch.setattr("superopt.search.Search._stands", lambda *_: True)
     monkeypatch.setattr("superopt.model.everywhere.compare_settings", lambda *_, at, **__: [[faster] for _ in at])
 
 

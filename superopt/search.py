@@ -1,0 +1,305 @@
+"""The search over a model's segments: each distinct one once, what it finds believed after a second look, and remembered."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, replace
+from pathlib import Path
+
+from superopt.accuracy import is_algorithm
+from superopt.active import active_time
+from superopt.errors import InvalidModelError, ShapeError
+from superopt.graph import subterms
+from superopt.model.cache import Part, digest_of
+from superopt.model.compare import LONG
+from superopt.model.cost import Measured
+from superopt.model.dimensions import Sizing
+from superopt.model.islands import Island
+from superopt.model.measure import Clock
+from superopt.model.offered import contributed, offered
+from superopt.model.once import digest_of_files
+from superopt.mutation import Tally, search_mutants
+from superopt.partial.library import Partial
+from superopt.rewrite import roofline
+from superopt.rewrite.apply import State, computed
+from superopt.rewrite.fuse import fused, with_fusions
+from superopt.rewrite.island import search_island
+from superopt.rewrite.record import nodes_of, recorded, restored
+from superopt.rewrite.ruleset import RuleSet, renames
+from superopt.rewrite.schedule import Find, gains, roomy, search_all, untouched, weight_elements
+from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
+from superopt.rewrite.vanish import once_vanished
+from superopt.rule import Rule
+from superopt.segments import Gain, Segment
+
+LARGE = 100
+"""Terms beyond which steps are not measured one by one."""
+SHORTEST = 1e-9
+"""Seconds that anything takes."""
+CLEAR = 1.1
+"""How many times as fast what takes `LONG` has to be to be believed at once: all that is found is compared in the end. Where it
+is no faster than measurements differ by, a second look at it is not worth its time.
+"""
+MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
+"""What is taken for a device of the provider that was not calibrated."""
+
+
+@functools.cache
+def code_version() -> str:
+    """A digest of the code that searches, and of that which measures: what was found is only as good as they are."""
+    here = Path(__file__).parent
+    parts = (path for part in ("model", "partial", "rewrite") for path in here.glob(f"{part}/*.py"))
+    return digest_of_files([here / "mutation.py", here / "search.py", *parts])
+
+
+class Search:
+    """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
+
+    The `partial` rules are what searches for mutants begin with. The result may have operators that the opset offers in the
+    place of what they are defined as and, with `contrib`, those of ONNX Runtime's own.
+    What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
+    `tally` says what searches for mutants did.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        clock: Clock,
+        opset: int,
+        sizings: Sequence[Sizing],
+        budget: float,
+        partial: Sequence[Partial] = (),
+        *,
+        contrib: bool = False,
+    ) -> None:
+        apart = [rule for rule in rules if is_algorithm(rule)]
+        self.rules = RuleSet([rule for rule in rules if not (rule in apart or renames(rule))], apart)
+        standard, own = offered(opset), contributed() if contrib else ()
+        self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
+        self.clock = clock
+        self.opset = opset
+        self.sizings = sizings
+        self.machine = machine(clock)
+        self.partial = partial
+        texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *standard, *own)]
+        calibration = [*astuple(self.machine)] if clock.roofline is not None else []
+        self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget, *calibration]
+        self.tally = Tally()
+
+    def gains(
+        self, parts: Sequence[Segment], deadline: float, *, find: Find = search, room: float = math.inf
+    ) -> Iterator[Gain]:
+        """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper.
+
+        No search of one takes what makes the weights of all its copies larger by more than `room`, in bytes, nor algorithms by
+        which weights that fit in the last-level cache do so no longer: all others would take longer than is measured.
+        """
+        by_type: dict[str, list[Segment]] = {}
+        for part in parts:
+            by_type.setdefault(part.island.dtype.name, []).append(part)
+        for same_type in by_type.values():
+            island = same_type[0].island
+            measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
+            measure = functools.partial(self._measure, measured, island.sizings)
+            copies: dict[State, list[Segment]] = {}
+            for part in same_type:
+                copies.setdefault(part.state, []).append(part)
+            runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
+            finding = self._with_mutants(island, measured) if find is search_mutants else once_vanished(find)
+            finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
+            limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
+            ways = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
+            rooms = {state: room / island.dtype.itemsize / len(alike) for state, alike in copies.items()}
+            known, late = (roomy(way, self._weights, rooms) for way in ways)
+            for state, found in search_all(
+                runs,
+                self.rules,
+                estimate=self._estimate,
+                measure=measure,
+                deadline=deadline,
+                limits=limits,
+                find=known,
+                late=late,
+            ):
+                saved = self._saved(state, found, measure(state)) if found.steps else ()
+                more = self._weights(found.outputs) - self._weights(state)
+                yield Gain(tuple(copies[state]), found, tuple(saved), more * len(copies[state]) * island.dtype.itemsize)
+
+    def _with_mutants(self, island: Island, measured: Measured) -> Find:
+        """`search_mutants` that glances at times with weights in the caches, and keeps what it finds beside the times."""
+        glanced = Measured(self.clock.warm(), self.opset, dtype=island.dtype.numpy())
+        memory = Part(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
+
+        @functools.wraps(search_mutants)
+        def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            return search_mutants(
+                start,
+                rules,
+                estimate=estimate,
+                measure=measure,
+                glance=self._measure(glanced, island.sizings, start),
+                faster=functools.partial(self._faster, measured, island.sizings),
+                limits=limits,
+                memory=memory,
+                tally=self.tally,
+                partial=self.partial,
+            )
+
+        return found
+
+    def forgone(self, parts: Sequence[Segment], seconds: float) -> float:
+        """The seconds that ONNX Runtime's own operators would save in a run at the first of the sizings, as far as it is known
+        after so many seconds; kept beside the times.
+        """
+        rules, total, deadline = RuleSet(contributed()), 0.0, active_time() + seconds
+        for part in parts:
+            state = self._at(part.state)
+            key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0]]
+            saved = functools.partial(self._forgone, state, rules, part.island, deadline)
+            total += self.clock.cache.kept(key, saved) * part.runs
+        return total
+
+    def _forgone(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
+        """The seconds that the rules' fusions would save in the state, which has no open dimensions."""
+        if active_time() >= deadline or next(fused(state, rules), None) is None:
+            return 0.0
+        measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
+        try:
+            cost = measured.seconds(state, state)
+            faster = self._fusion_faster(measured, (), lambda other: measured.seconds(other, state), deadline)
+            return cost - with_fusions(Found(state, (), cost, cost, 0, ""), rules, faster=faster).after
+        except (InvalidModelError, ShapeError):
+            return 0.0
+
+    def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:
+        """What finds as `find` does, and then looks for fusions: to all that is offered, and to ONNX Runtime's own alone."""
+
+        @functools.wraps(find)
+        def fusing(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            faster = self._fusion_faster(measured, everywhere, measure)
+            return min((found, *(with_fusions(found, some, faster=faster) for some in self.fusions)), key=lambda f: f.after)
+
+        return fusing
+
+    def _fusion_faster(
+        self, measured: Measured, everywhere: Sequence[Sizing], measure: Cost, deadline: float = math.inf
+    ) -> Callable[[State, State], float]:
+        """`_faster` until the deadline, and 0 after it; of what takes `LONG`, by what is measured of each alone: there, kernels
+        outweigh what lies between them, and wholes take long to be timed.
+        """
+
+        def faster(before: State, after: State) -> float:
+            if active_time() >= deadline:
+                return 0.0
+            cost = measure(before)
+            return cost / measure(after) if cost >= LONG else self._faster(measured, everywhere, before, after)
+
+        return faster
+
+    def _faster(self, measured: Measured, everywhere: Sequence[Sizing], before: State, after: State) -> float:
+        """How many times as fast the state after is, where that is least; 0 where it is none that can be run."""
+        try:
+            if len(everywhere) > 1:
+                measured.require_expressible(after, everywhere)
+            pairs = dict.fromkeys((self._at(before, s), self._at(after, s)) for s in self.sizings)
+            return min(itertools.starmap(measured.ratio, pairs))
+        except (InvalidModelError, ShapeError):
+            return 0.0
+
+    def _saved(self, state: State, found: Found, measure: Cost) -> list[float]:
+        """The seconds that each step saves; of a large state, the shares by estimate of what all of them save."""
+        if len(subterms(*state)) <= LARGE:
+            return gains(state, found.steps, measure)
+        shares = gains(state, found.steps, self._estimate)
+        return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
+
+    def _believed(self, find: Find, measured: Measured) -> Find:
+        """What finds as `find` does, and takes no steps where a second look does not show the gain, nor where a form that is
+        looked at nests too deep: one segment is then left as it is, and no other suffers.
+        """
+
+        @functools.wraps(find)
+        def believed(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            try:
+                found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            except RecursionError:
+                return untouched(start, rules, estimate=estimate)
+            if not found.steps or self._stands(start, found, measured):
+                return found
+            return replace(found, outputs=start, steps=(), after=found.before)
+
+        return believed
+
+    def _remembered(self, find: Find, kind: Find, island: Island) -> Find:
+        """What finds as `find` does, and what one of that kind found before without looking again, be it that there was no time
+        to look; in islands like this one, at the same sizes of open dimensions.
+        """
+        sizes = [[*map(str, sizings)] for sizings in (self.sizings, island.sizings)]
+        about = ["found", getattr(kind, "__name__", ""), island.dtype.name, *sizes, *self.settings]
+
+        def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            within = limits or Limits()
+            key = [*about, within.growth, within.room, nodes_of(start)[0]]
+            look = functools.partial(find, start, rules, estimate=estimate, measure=measure, limits=limits)
+            return restored(self.clock.cache.kept(key, lambda: recorded(look())))
+
+        return found
+
+    def _at(self, state: State, sizing: Sizing | None = None) -> State:
+        """The state with numbers for the open dimensions."""
+        return tuple(map((sizing or self.sizings[0]).at, state))
+
+    def _weights(self, state: State) -> int:
+        return weight_elements(self._at(state))
+
+    def _estimate(self, state: State) -> float:
+        return sum(roofline.seconds(self._at(state, s), self.machine) for s in self.sizings)
+
+    def _stands(self, state: State, found: Found, measured: Measured) -> bool:
+        """Whether what was found is to be believed: the state before could be measured at all, and a second look agrees."""
+        known = math.isfinite(found.before)
+        return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
+
+    def _pays(self, before: State, after: State, measured: Measured) -> bool:
+        """Whether the state after is no slower than the one before at any of the sizings."""
+        if len(self.sizings) == 1:
+            return True
+        pairs = ((self._at(before, s), self._at(after, s)) for s in self.sizings)
+        return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
+
+    def _holds(self, before: State, found: Found, measured: Measured) -> bool:
+        """Whether a second look leaves, at one of the sizings, a gain that was found by measuring each by itself, or none is
+        needed.
+        """
+        if not computed(found.outputs):
+            return True
+        predicted = found.before / max(found.after, SHORTEST)
+        if found.before >= LONG and not 1 + NOISE < predicted < CLEAR:
+            return predicted >= CLEAR
+        return any(measured.stands(self._at(before, s), self._at(found.outputs, s), predicted, NOISE) for s in self.sizings)
+
+    def _measure(self, measured: Measured, everywhere: Sequence[Sizing], start: State) -> Cost:
+        """What measures equivalents of a state, beside it."""
+
+        def seconds(state: State) -> float:
+            try:
+                if len(everywhere) > 1:
+                    measured.require_expressible(state, everywhere)
+                return sum(measured.seconds(self._at(state, s), self._at(start, s)) for s in self.sizings)
+            except (InvalidModelError, ShapeError):
+                return math.inf
+
+        return seconds
+
+
+def machine(clock: Clock) -> roofline.Machine:
+    """The clock's device as estimates see it: its peaks, and what a run of one small node takes."""
+    measured = clock.roofline
+    if measured is None:
+        return MACHINES[clock.device.provider]
+    operations, traffic = measured.peaks
+    return roofline.Machine(operations, traffic, measured.call + measured.node)
