@@ -149,14 +149,18 @@ FUNCTIONS: Mapping[str, Callable[..., Range]] = {
 """What the functions of definitions make of numbers (see `evaluate.FUNCTIONS`)."""
 
 
-def range_of(root: Term, variables: Mapping[str, Range]) -> Range:
-    """Where the term's values lie, if those of its variables lie where it is said, by name; others are unknown."""
+def range_of(root: Term, variables: Mapping[str, Range], weights: Callable[[Term], Range] = lambda _: NONE) -> Range:
+    """Where the term's values lie, if those of its variables lie where it is said, by name; others are unknown. Of a term of
+    weights alone of which nothing is shown, `weights` says it.
+    """
     known: dict[Term, Range] = {}
     for term in subterms(root):
         if term.is_variable:
             known[term] = variables.get(term.name, NONE)
         else:
             known[term] = _of_operator(term, tuple(known[arg] for arg in term.args))
+            if term.constant and not known[term].number:
+                known[term] = weights(term)
     return known[root]
 
 

@@ -301,7 +301,7 @@ def test_what_was_found_at_the_same_sizes_is_not_searched_again(tmp_path: Path, 
         searched.append(start)
         return search_island(start, rules, **how)
 
-    for module in ("passes", "segments"):
+    for module in ("passes", "search"):
         monkeypatch.setattr(f"superopt.{module}.search_island", noted)
     for shapes, expected in (([{"length": 16}], 1), ([{"length": 16}], 1), ([{"length": 24}], 2)):
         superopt.optimize(attention(), budget=3.0, shapes=shapes, moves=("rules",), cache=tmp_path / "times.sqlite")

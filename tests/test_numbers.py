@@ -126,6 +126,13 @@ def test_a_guard_that_may_be_needed_stays(mask: str, weights: str, before: str) 
     assert not any({"Softmax", "MatMul"} <= {n.op_type for n in island.nodes} for island in islands)
 
 
+@pytest.mark.parametrize(("weights", "number"), [("3, -4, 0", True), ("0, 0, 0", False)])
+def test_what_comes_of_weights_is_computed_where_nothing_shows_that_it_is_a_number(weights: str, number: bool) -> None:
+    model = guarded("Mul(r, x)", f", float[3] w = {{{weights}}}", before="l = ReduceL2<keepdims = 1>(w) r = Reciprocal(l)")
+    islands = Chart(load(model).model).islands()
+    assert any({"Softmax", "MatMul"} <= {n.op_type for n in island.nodes} for island in islands) == number
+
+
 def test_a_guard_that_somebody_else_asks_keeps_what_it_is_of() -> None:
     model = guarded("Where(c, zero, low)")
     model.graph.output.append(onnx.helper.make_tensor_value_info("n", onnx.TensorProto.BOOL, [2, 3]))

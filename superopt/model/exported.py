@@ -19,7 +19,7 @@ from onnx_ir.passes.common import ShapeInferencePass
 from superopt.errors import ShapeError
 from superopt.graph import Term
 from superopt.match import Pattern
-from superopt.model.lift import constant_tensor, leaf_of, lift_node
+from superopt.model.lift import constant_tensor, leaf_of, lift_node, results_of
 from superopt.model.lower import lower
 from superopt.model.nodes import Lowered, now
 from superopt.rule import parse_rule
@@ -110,7 +110,7 @@ class _Lifting:
         if id(value) in self.leaves or node is None or constant_tensor(value) is not None:
             return self._leaf(value)
         terms = lift_node(node, [self.term(v) for v in node.inputs], self.opset)
-        return terms[node.outputs.index(value)] if terms is not None else None
+        return terms[results_of(node, self.opset).index(value)] if terms is not None else None
 
     def _leaf(self, value: ir.Value) -> Term | None:
         if value.name is None:

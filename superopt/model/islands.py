@@ -21,12 +21,15 @@ from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.generic import lower_everywhere
 from superopt.model.known import with_known_stored
-from superopt.model.lift import BITS, FLOATS
+from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, results_of
 from superopt.model.load import Model
 from superopt.model.numbers import Numbers, is_guard
 from superopt.model.positions import is_position
 from superopt.model.views import Views
 from superopt.op import apply
+
+RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
+"""Operators that may compute something else each time, of those that have inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +85,7 @@ class Chart:
         self._levels: dict[ir.Node, int] = {}
         self._reach: dict[ir.Value, int] = {}
         self._inland: set[ir.Value] = set()
+        self._settled: set[ir.Value] = set()
         self._numbers = Numbers(self.model)
         for node in nodes:
             self._place(node)
@@ -141,15 +145,36 @@ class Chart:
         if lifted is not None and any(map(is_position, lifted.values())):
             self._inlined.update(lifted)
             lifted = None
+        if self._is_settled(node):
+            self._settled.update(node.outputs)
+            if lifted is None:
+                self._leave(node)
         graph = _graph_of(node)
         read = [v for v in _reads(node) if v.graph is graph]
         if lifted is not None:
             level = max((self._reach.get(value, 0) for value in read), default=0)
             self._levels[node] = level
             self._inland.update(node.outputs)
+        elif node.outputs[0] in self._settled:
+            level = 0
         else:
             level = max((self._reach.get(value, 0) + (value in self._inland) for value in read), default=0)
         self._reach.update((value, level) for value in node.outputs)
+
+    def _is_settled(self, node: ir.Node) -> bool:
+        """Whether the node computes the same whatever the model is given: ONNX Runtime does so once, when it loads a model."""
+        plain = node.domain in STANDARD and node.op_type not in RANDOM and node.op_identifier() not in self.model.functions
+        known = (v is None or v in self._settled or self._is_weight(v) or constant_tensor(v) is not None for v in node.inputs)
+        return plain and bool(node.inputs) and all(known) and not any(map(_graphs_of, node.attributes.values()))
+
+    def _leave(self, node: ir.Node) -> None:
+        """Nothing that the node's results are computed of is in an island: what is settled and does not lift is outside all."""
+        if self._levels.pop(node, None) is not None:
+            self._inland.difference_update(node.outputs)
+        for value in node.inputs:
+            producer = value.producer() if value is not None and value in self._settled else None
+            if producer is not None:
+                self._leave(producer)
 
     def _lowers(self, lifted: Mapping[ir.Value, Term]) -> bool:
         """Whether nodes can compute the terms whatever the open dimensions are, and no weight depends on these."""
@@ -169,7 +194,7 @@ class Chart:
         A node lifts if a spec binds it, its results' shapes are known, and all its floating-point values are of one type; one
         with boolean results, only where that is the type of the whole model. One that asks what is no number, where all are.
         """
-        results = [v for v in node.outputs if v.name]
+        results = results_of(node, self.opset)
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
             return None
         operands = [None if v is None else terms.get(v) or self._inlined.get(v) or self.views.leaf(v) for v in node.inputs]
@@ -257,12 +282,13 @@ def _reads(node: ir.Node) -> Iterator[ir.Value]:
     """The values that the node or its subgraphs use; values of the subgraphs' own are among them."""
     yield from (v for v in node.inputs if v is not None)
     for attribute in node.attributes.values():
-        found: Sequence[ir.Graph] = ()
-        if attribute.type == ir.AttributeType.GRAPH:
-            found = [attribute.as_graph()]
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            found = attribute.as_graphs()
-        for graph in found:
+        for graph in _graphs_of(attribute):
             yield from graph.outputs
             for inner in graph:
                 yield from _reads(inner)
+
+
+def _graphs_of(attribute: ir.Attr) -> Sequence[ir.Graph]:
+    if attribute.type == ir.AttributeType.GRAPH:
+        return [attribute.as_graph()]
+    return attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else ()

@@ -25,6 +25,7 @@ FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT64: 64}
 SMALLEST_OPSET = 7
 STANDARD = ("", "ai.onnx")
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 UNIFORM = {"zeros": 0.0, "ones": 1.0}
 """Operators whose results hold one number, and that number."""
 
@@ -39,7 +40,7 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
         return None
     if node.domain not in STANDARD:
         return _lifted(_Node(node, inputs, opset), f"{node.domain}.{node.op_type}")
-    if node.op_type == "Identity" or _is_inactive_dropout(node) or _is_number_of_condition(node):
+    if node.op_type == "Identity" or _is_inactive_dropout(node, opset) or _is_number_of_condition(node) or _keeps_type(node):
         return None if inputs[0] is None else (inputs[0],)
     if node.op_type == "Where" and inputs[0] is not None:
         chosen = _chosen(_Node(node, inputs, opset))
@@ -60,6 +61,16 @@ def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
             terms = tuple(map(hoisted, found)) if isinstance(found, tuple) else (hoisted(found),)
             return terms if len(terms) == lifted.outputs else None
     return None
+
+
+def results_of(node: ir.Node, opset: int) -> list[ir.Value]:
+    """The node's results: those that it has but for optional ones that nobody uses, the mask of a Dropout, say."""
+    named = [value for value in node.outputs if value.name]
+    if len(named) < 2 or not is_standard(node, opset):
+        return named
+    formal = onnx.defs.get_schema(node.op_type, opset).outputs
+    optional = {value for value, kind in zip(node.outputs, formal, strict=False) if kind.option == _OPTIONAL}
+    return [value for value in named if value not in optional or value.uses() or value.is_graph_output()]
 
 
 def is_standard(node: ir.Node, opset: int) -> bool:
@@ -114,18 +125,23 @@ def _bindings(name: str) -> list[Operator]:
     return [spec for spec in registry().values() if name in spec.onnx and spec.lift is not None]
 
 
-def _is_inactive_dropout(node: ir.Node) -> bool:
+def _is_inactive_dropout(node: ir.Node, opset: int) -> bool:
     """Dropout passes its input through unless the node asks for training, and nobody asks for its mask."""
     training = node.inputs[2] if len(node.inputs) > 2 else None
     mode = constant_array(training) if training is not None else np.False_
-    wanted = [v for v in node.outputs if v.name]
-    return node.op_type == "Dropout" and mode is not None and not mode.any() and len(wanted) == 1
+    return node.op_type == "Dropout" and mode is not None and not mode.any() and len(results_of(node, opset)) == 1
 
 
 def _is_number_of_condition(node: ir.Node) -> bool:
     """Whether the node makes numbers of booleans, 0 and 1, which the algebra does not tell apart."""
     source = node.inputs[0] if node.op_type == "Cast" else None
     return source is not None and source.dtype == ir.DataType.BOOL and node.outputs[0].dtype in FLOATS
+
+
+def _keeps_type(node: ir.Node) -> bool:
+    """Whether the node gives its input the type that it has: exporters write what a model does for a type it may be run in."""
+    source = node.inputs[0] if node.op_type in ("Cast", "CastLike") else None
+    return source is not None and source.dtype is not None and source.dtype == node.outputs[0].dtype
 
 
 def _chosen(node: _Node) -> Term | None:
@@ -151,13 +167,13 @@ class _Node:
 
     @property
     def outputs(self) -> int:
-        return sum(bool(v.name) for v in self.node.outputs)
+        return len(results_of(self.node, self.opset))
 
     def absent(self, position: int) -> bool:
         return position >= len(self.node.inputs) or self.node.inputs[position] is None
 
     def wanted(self, position: int) -> bool:
-        return position < len(self.node.outputs) and bool(self.node.outputs[position].name)
+        return position < len(self.node.outputs) and self.node.outputs[position] in results_of(self.node, self.opset)
 
     def operand(self, position: int) -> Term:
         term = self.inputs[position] if position < len(self.inputs) else None

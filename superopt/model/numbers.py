@@ -12,8 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from superopt.graph import Term, variables
-from superopt.model.lift import FLOATS, STANDARD, constant_array
+from superopt.evaluate import Floats, evaluate
+from superopt.graph import Term, subterms, variables
+from superopt.model.lift import FLOATS, STANDARD, Array, constant_array
 from superopt.ranges import ANY, NONE, Range, range_of
 
 GUARDS = frozenset({"IsNaN", "IsInf"})
@@ -28,6 +29,8 @@ TOTAL = frozenset(
 )
 # fmt: on
 """Operators that make numbers of numbers, whatever these are; looked at where a node does not lift."""
+MOST = 1 << 18
+"""Elements of weights up to which it is computed what comes of them where nothing else shows that it is numbers."""
 
 
 class Numbers:
@@ -58,7 +61,19 @@ class Numbers:
             return
         for value, term in terms.items():
             read = ((x.name, self._named.get(x.name)) for x in variables(term))
-            self._known[value] = range_of(term, {name: self._of(v) for name, v in read if v is not None})
+            self._known[value] = range_of(term, {name: self._of(v) for name, v in read if v is not None}, self._computed)
+
+    def _computed(self, term: Term) -> Range:
+        """Of a term of weights, what comes out of it where that is soon computed."""
+        weights = {x.name: self._named.get(x.name) for x in variables(term)}
+        arrays = {name: constant_array(value) for name, value in weights.items() if value is not None}
+        known = {name: array for name, array in arrays.items() if array is not None}
+        fixed = all(isinstance(n, int) for t in subterms(term) for n in t.shape)
+        if not fixed or len(known) < len(weights) or sum(array.size for array in known.values()) > MOST:
+            return NONE
+        with np.errstate(all="ignore"):
+            (array,) = evaluate((term,), known, lambda _: None, Floats())
+        return _of_array(array)
 
     def _of(self, value: ir.Value) -> Range:
         if value not in self._known:
@@ -72,9 +87,13 @@ class Numbers:
         array = constant_array(value)
         if array is None:
             return ANY if value in self._inputs else NONE
-        if not np.isfinite(array).all():
-            return NONE
-        return Range(float(array.min()), float(array.max()), bool((array == 0).any())) if array.size else ANY
+        return _of_array(array)
+
+
+def _of_array(array: Array) -> Range:
+    if not np.isfinite(array).all():
+        return NONE
+    return Range(float(array.min()), float(array.max()), bool((array == 0).any())) if array.size else ANY
 
 
 def is_guard(node: ir.Node) -> bool:

@@ -19,7 +19,7 @@ from onnx_ir.serde import serialize_node, serialize_tensor
 from superopt.model.lift import constant_tensor, is_standard, leaf_of, lift_node
 
 Array = npt.NDArray[Any]
-SMALL = 256
+SMALL = 1 << 16
 ROUNDS = 8
 # fmt: off
 FOLDED = frozenset(

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from superopt.errors import ShapeError
 from superopt.graph import Attribute, Extent, Shape, Term, variable
 from superopt.model.dimensions import FIXED, SMALL, Sizing, dimension, sized, views
-from superopt.model.lift import leaf_of, lift_node
+from superopt.model.lift import leaf_of, lift_node, results_of
 from superopt.model.load import Model, charted, nodes_of, opset_of
 from superopt.op import apply, operator, rebuild
 
@@ -154,7 +154,7 @@ def _complete(found: Iterable[T | None]) -> tuple[T, ...] | None:
 def _lifted(node: ir.Node, operands: Sequence[Term | None], opset: int) -> tuple[Term, ...] | None:
     """The node's terms, where they have the shapes that are known of its results."""
     lifted = lift_node(node, operands, opset)
-    results = [v for v in node.outputs if v.name]
+    results = results_of(node, opset)
     if lifted is None or any(v.shape is None or tuple(v.shape) != t.shape for v, t in zip(results, lifted, strict=True)):
         return None
     return lifted

@@ -1,0 +1,95 @@
+"""What does not cut an island: a cast to the type that is there, a mask that nobody uses, what the input decides nothing of."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import ModelProto
+
+from superopt.model.islands import Chart, Island
+from superopt.model.load import as_proto, load
+from superopt.segments import whole, written
+from superopt.selection import spliced
+from superopt.store import load_rules
+from tests.models import run
+
+
+def model(body: str) -> ModelProto:
+    """A matrix product before, and one after what the body makes `b` of `a`."""
+    text = f"""
+        <ir_version: 9, opset_import: ["" : 20]>
+        agraph (float[3, 4] x) => (float[3, 4] y)
+        <float[4, 4] w = {{{", ".join(str(n % 5 - 2) for n in range(16))}}},
+         float[3, 4] s = {{0, 1, 1, 0, 0.5, 0.5, 0.5, 0.5, 0, 0, 1, 1}},
+         float[12] table = {{{", ".join(map(str, range(12)))}}},
+         int64[3, 4] places = {{0, 5, 7, 3, 1, 11, 2, 6, 4, 8, 9, 10}}>
+        {{
+            a = MatMul(x, w)
+            {body}
+            y = MatMul(b, w)
+        }}
+    """
+    return onnx.parser.parse_model(text)
+
+
+def islands(proto: ModelProto) -> list[Island]:
+    return Chart(load(proto).model).islands()
+
+
+def rewritten(proto: ModelProto) -> ModelProto:
+    """The model with every island written anew."""
+    given = load(proto).model
+    return as_proto(spliced(given, (written(whole(Chart(given), {}), load_rules()),)))
+
+
+BUCKETS = """
+    far = Cast<to = 1>(places)
+    more = Exp(far)
+    less = Log(more)
+    bucket = Cast<to = 7>(less)
+    bias = Gather<axis = 0>(table, bucket)
+    b = Add(a, bias)
+"""
+"""Relative positions as T5 has them: numbers that no input changes, by operators that the algebra does not have."""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b = Cast<to = 1>(a)",
+        "b = CastLike(a, x)",
+        "r = Relu(a) c = Cast<to = 1>(r) b = Add(c, a)",
+        "b, mask = Dropout(a)",
+        BUCKETS,
+    ],
+)
+def test_what_changes_nothing_does_not_cut_an_island(body: str) -> None:
+    proto = model(body)
+    (island,) = islands(proto)
+    assert [n.op_type for n in island.nodes].count("MatMul") == 2
+    np.testing.assert_allclose(run(rewritten(proto))[0], run(proto)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "half = Cast<to = 10>(a) b = Cast<to = 1>(half)",
+        "c, mask = Dropout(a) d = Cast<to = 1>(mask) b = Add(c, d)",
+        "many = Cast<to = 7>(a) b = Cast<to = 1>(many)",
+        "r = Bernoulli(a) b = Add(a, r)",
+    ],
+)
+def test_what_changes_values_does(body: str) -> None:
+    found = islands(model(body))
+    assert not any([n.op_type for n in island.nodes].count("MatMul") == 2 for island in found)
+
+
+def test_what_no_input_changes_is_in_no_island_before_an_operator_without_a_spec() -> None:
+    (island,) = islands(model(BUCKETS))
+    assert [n.op_type for n in island.nodes] == ["MatMul", "Gather", "Add", "MatMul"]
+
+
+def test_what_is_random_is_not_the_same_each_time() -> None:
+    found = islands(model("r = Bernoulli(s) e = Exp(r) f = Cast<to = 7>(e) g = Cast<to = 1>(f) b = Add(a, g)"))
+    assert any("Exp" in {n.op_type for n in island.nodes} for island in found)
