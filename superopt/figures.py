@@ -31,6 +31,18 @@ def reason(compared: Compared | Forecasts | None, details: str, failed: str, *, 
     return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
 
 
+def details(*, apart: bool, found: int, taken: int, too_large: int, small: float) -> str:
+    """In what sessions both models were measured, where these are tuned `apart` from the default; how many of the improved
+    segments were taken, where some are not; and of what `small` share of a run all of them are, where they were not tried.
+    """
+    sessions = ", both in tuned sessions" if apart else ""
+    some = taken < found and not small
+    left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if some else ""
+    large = f", with {too_large} improved segments left out for the growth of weights" if too_large else ""
+    little = f" (what was found is to save {small:.1%} of a run)" if small else ""
+    return sessions + left_out + large + little
+
+
 def prediction(clock: ForecastClock | None, compared: Compared | Forecasts | None) -> Prediction | None:
     """For what device times were predicted, where they were, and what was predicted of the models."""
     if clock is None:

@@ -16,7 +16,7 @@ from superopt.accuracy import admitted
 from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
 from superopt.execute import collecting_rarely
-from superopt.figures import environment, prediction, reason, rounding, timing, tuned
+from superopt.figures import details, environment, prediction, reason, rounding, timing, tuned
 from superopt.judge import COMPARING, Judge
 from superopt.kept import Kept
 from superopt.model.bodies import runs
@@ -29,6 +29,7 @@ from superopt.model.embedded import config_of
 from superopt.model.everywhere import Compared
 from superopt.model.first import FirstRun, first_once, pace_once
 from superopt.model.forecast import ForecastClock, Forecasts, unpriced
+from superopt.model.inlined import inlined
 from superopt.model.islands import Charts
 from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, weight_bytes
 from superopt.model.measure import Clock
@@ -156,7 +157,7 @@ def optimize(
             report = replace(known, model=loaded.label, seconds=run.seconds)
             return result(model, loaded, loaded.model, report, run.evidence(loaded.model, [], report, opset), embed=False)
         with run.phase("load"):
-            run.open(loaded, original, budget, prices)
+            plain = run.open(loaded, original, budget, prices, scratch)
         candidate, rules = loaded.model, list[Rule]()
         if not run.first.refused:
             if tune:
@@ -164,7 +165,7 @@ def optimize(
                     run.tune(original)
             judge = run.judge(loaded.model, original)
             with run.phase("load"):
-                start = run.charts.begun(loaded.model if opset is None else raised(loaded.model, opset))
+                start = run.charts.begun(plain if opset is None else raised(plain, opset))
                 rules = load_rules() if run.charts.of(start).islands() else []
             candidate = run.rewritten(start, rules, judge, scratch)
         report = run.report(loaded, candidate, rules)
@@ -222,18 +223,22 @@ class _Run:
         settings = [self.device.identity, budget, self.seed, self.tolerance, self.growth, *self.moves, self.contrib, opset]
         return [*settings, *(sizing.numbers for sizing in self.sizings)]
 
-    def open(self, loaded: Loaded, original: Loadable, budget: float | None, prices: Prices | None) -> None:
-        """The original has run once, if it can: that sets the budget if none is given. Where there are prices, they predict."""
+    def open(self, loaded: Loaded, original: Loadable, budget: float | None, prices: Prices | None, scratch: Scratch) -> Model:
+        """The model `inlined`. The original has run once, if it can: that sets the budget if none is given. Where there are
+        prices, they predict.
+        """
         self.first = first_once(original, loaded, self.device, self.sizings, self.cache)
-        weights = weight_bytes(loaded.model)
+        plain, weights = inlined(loaded.model), weight_bytes(loaded.model)
         if budget is None:
             pace = pace_once(self.cache)
-            self.budget = budget_of(count(loaded.model), self.first.seconds, len(self.sizings), weights, pace)
+            self.budget = budget_of(count(plain), self.first.seconds, len(self.sizings), weights, pace)
         if prices is not None:
             self.forecaster = ForecastClock(self.device, prices, resident=weights)
             self.first = replace(self.first, refused=self.first.refused or unpriced(self.forecaster, original, self.sizings))
         if not self.first.refused:
-            self.runs = runs(original, self.device, seed=self.seed, sizes=self.sizings[0].numbers)
+            source = original if plain is loaded.model else loadable(plain, scratch)
+            self.runs = runs(source, self.device, seed=self.seed, sizes=self.sizings[0].numbers)
+        return plain
 
     def judge(self, model: Model, original: Loadable) -> Judge:
         """What checks candidates against the model and compares them with it."""
@@ -354,18 +359,6 @@ class _Run:
         self.tuned = tune(original, self.device, seconds=COMPARING, seed=self.seed, sizes=self.sizings[0].numbers, high=high)
         self.device = chosen(self.device, self.tuned.choices)
 
-    def _details(self) -> str:
-        """In what sessions both models were measured, where that is not the default; how many of the rewritten segments are in
-        what was taken, where some are not.
-        """
-        sessions = ", both in tuned sessions" if self.tuned is not None and self.tuned.choices else ""
-        found, taken = (sum(len(gains) for gains in passes) for passes in (self.passes, self.taken))
-        some = taken < found and not self.small
-        left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if some else ""
-        large = f", with {self.too_large} improved segments left out for the growth of weights" if self.too_large else ""
-        small = f" (what was found is to save {self.small:.1%} of a run)" if self.small else ""
-        return sessions + left_out + large + small
-
     def evidence(self, original: Model, rules: list[Rule], report: Report, opset: int | None) -> Evidence:
         """What a certificate is made of."""
         sizes = [sizing.numbers for sizing in self.sizings if sizing.numbers]
@@ -375,10 +368,13 @@ class _Run:
         """What there is to say when all is done."""
         accepted = self.compared is not None and self.compared.faster
         measured = self.compared if isinstance(self.compared, Compared) else None
+        found, taken = (sum(map(len, passes)) for passes in (self.passes, self.taken))
+        apart = self.tuned is not None and bool(self.tuned.choices)
+        said = details(apart=apart, found=found, taken=taken, too_large=self.too_large, small=self.small)
         return Report(
             model=loaded.label,
             accepted=accepted,
-            reason=self.first.refused or reason(self.compared, self._details(), self.failed, accepted=accepted),
+            reason=self.first.refused or reason(self.compared, said, self.failed, accepted=accepted),
             nodes=count(loaded.model),
             nodes_in_islands=self.islands[1],
             islands=self.islands[0],

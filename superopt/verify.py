@@ -17,6 +17,7 @@ from superopt.model.content import content_digest, require_same
 from superopt.model.dimensions import other_sizings, representative
 from superopt.model.embedded import with_settings_of
 from superopt.model.everywhere import check_everywhere
+from superopt.model.inlined import inlined
 from superopt.model.islands import Chart, Island
 from superopt.model.known import with_known_stored
 from superopt.model.load import Loaded, Model, load
@@ -63,7 +64,8 @@ def verify(
     if given.passes and not given.rewritten:
         raise CertificateError("the certificate has steps, but says that nothing was rewritten")
     if given.rewritten:
-        model = with_known_stored(model if given.opset is None else raised(model, given.opset))
+        plain = inlined(model)
+        model = with_known_stored(plain if given.opset is None else raised(plain, given.opset))
     for number, taken in enumerate(given.passes, 1):
         progress(Progress(f"replay, pass {number}", 0, len(taken)))
         model = _spliced(model, taken, replay, shown)
