@@ -22,6 +22,7 @@ def model(body: str) -> ModelProto:
         agraph (float[3, 4] x) => (float[3, 4] y)
         <float[4, 4] w = {{{", ".join(str(n % 5 - 2) for n in range(16))}}},
          float[3, 4] s = {{0, 1, 1, 0, 0.5, 0.5, 0.5, 0.5, 0, 0, 1, 1}},
+         int64[3, 1] rows = {{-3, 1, -1}}, int64[3, 1] swapped = {{-1, 0, 1}},
          float[12] table = {{{", ".join(map(str, range(12)))}}},
          int64[3, 4] places = {{0, 5, 7, 3, 1, 11, 2, 6, 4, 8, 9, 10}}>
         {{
@@ -61,6 +62,8 @@ BUCKETS = """
         "b = CastLike(a, x)",
         "r = Relu(a) c = Cast<to = 1>(r) b = Add(c, a)",
         "b, mask = Dropout(a)",
+        "b = GatherND(a, rows)",
+        "b = GatherND(a, swapped)",
         BUCKETS,
     ],
 )

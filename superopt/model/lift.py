@@ -46,7 +46,8 @@ def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple
         chosen = _chosen(_Node(node, inputs, opset))
         if chosen is not None:
             return (chosen,)
-    return _lifted(_Node(node, admitted(node.op_type, inputs), opset), node.op_type)
+    whole = (_Rows if _picks_rows(node) else _Node)(node, admitted(node.op_type, inputs), opset)
+    return _lifted(whole, whole.op_type)
 
 
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
@@ -144,6 +145,13 @@ def _keeps_type(node: ir.Node) -> bool:
     return source is not None and source.dtype is not None and source.dtype == node.outputs[0].dtype
 
 
+def _picks_rows(node: ir.Node) -> bool:
+    """Whether the node is a GatherND that picks along its first axis alone."""
+    places = node.inputs[1] if node.op_type == "GatherND" else None
+    shape = None if places is None else places.shape
+    return shape is not None and len(shape) > 1 and shape[-1] == 1 and not node.attributes.get_int("batch_dims", 0)
+
+
 def _chosen(node: _Node) -> Term | None:
     """The operand that a Where takes at every position; None where that is not known."""
     always = UNIFORM.get(node.operand(0).op, node.uniform(0))
@@ -227,7 +235,7 @@ class _Node:
         assert value.name
         if not _is_stored(value):
             raise ShapeError(f"{self.op_type}: {value.name} is computed")
-        return variable(value.name, self.integers(position)[1], constant=True)
+        return variable(value.name, _Node.integers(self, position)[1], constant=True)
 
     def broadcast(self) -> list[Term]:
         operands = [self.operand(position) for position in range(len(self.inputs))]
@@ -278,6 +286,27 @@ class _Node:
     def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
         (term,) = parse(" ".join(text.split()), terms, numbers=numbers)
         return term
+
+
+@dataclass(frozen=True)
+class _Rows(_Node):
+    """A GatherND that picks along its first axis alone, read as a Gather: positions stand along a last axis of extent 1."""
+
+    @property
+    def op_type(self) -> str:
+        return "Gather"
+
+    def operand(self, position: int) -> Term:
+        term = super().operand(position)
+        return apply("reshape", term, shape=term.shape[:-1]) if position == 1 else term
+
+    def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        numbers, shape = super().integers(position)
+        return numbers, shape[:-1]
+
+    def constant(self, position: int) -> Term:
+        stored = super().constant(position)
+        return apply("reshape", stored, shape=stored.shape[:-1])
 
 
 def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from superopt.evaluate import Floats, evaluate
+from superopt.errors import InvalidModelError, ShapeError
 from superopt.graph import Term, subterms, variables
+from superopt.model.fold import fold
 from superopt.model.lift import FLOATS, STANDARD, Array, constant_array
 from superopt.ranges import ANY, NONE, Range, range_of
 
@@ -71,9 +72,10 @@ class Numbers:
         fixed = all(isinstance(n, int) for t in subterms(term) for n in t.shape)
         if not fixed or len(known) < len(weights) or sum(array.size for array in known.values()) > MOST:
             return NONE
-        with np.errstate(all="ignore"):
-            (array,) = evaluate((term,), known, lambda _: None, Floats())
-        return _of_array(array)
+        try:
+            return _of_array(fold([term], known)[term])
+        except (InvalidModelError, ShapeError):
+            return NONE
 
     def _of(self, value: ir.Value) -> Range:
         if value not in self._known:
