@@ -13,7 +13,7 @@ from superopt.op import apply
 from superopt.rewrite.apply import State, computed
 from superopt.rewrite.ruleset import RuleSet, Undoing
 from superopt.rewrite.sweep import sweep
-from superopt.rewrite.widen import widened
+from superopt.rewrite.widen import TRIES, _Walk, widened
 from superopt.rule import parse_rules
 from tests.operator_cases import evaluated
 
@@ -173,3 +173,20 @@ def test_the_wider_form_is_taken_where_it_measures_faster() -> None:
     assert channels_of(found.outputs) == {48: 3}
     assert found.steps[0].rule == "undo"
     assert sweep(start, rules, estimate=lambda _: 1.0, measure=lambda _: 1.0).outputs == start
+
+
+def test_a_sum_of_many_is_taken_apart_in_few_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = variable("x", (1, 8, 6, 6))
+    kernels = [variable(f"w{n}", (44, 8, 1, 1), constant=True) for n in range(9)]
+    parts = [apply("conv", x, w, pads=(0, 0, 0, 0)) for w in kernels]
+    stuck = functools.reduce(lambda one, other: apply("add", one, other), [*parts, variable("y", (1, 44, 6, 6))])
+    tried: Counter[Term] = Counter()
+    moved = _Walk._padded_by_rules
+
+    def counted(walk: _Walk, term: Term, more: int, depth: int) -> Term | None:
+        tried[term] += 1
+        return moved(walk, term, more, depth)
+
+    monkeypatch.setattr(_Walk, "_padded_by_rules", counted)
+    assert not [*widened((stuck,), rules_of(UNDO, SUM))]
+    assert tried.total() <= 2 * TRIES

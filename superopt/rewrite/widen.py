@@ -26,6 +26,10 @@ MOST = 3
 """An extent grows by one part in so many at most."""
 DEPTH = 6
 """Terms that padding moves up through to weights, at most."""
+TRIES = 100
+"""How often it is tried to move the padding of one term up: a sum of many can be taken apart in more ways than there is time
+for.
+"""
 
 
 def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
@@ -48,7 +52,9 @@ class _Walk:
     """What became of the terms met so far.
 
     `plain` is what a term is in the new state, `wide` a term of which it is a slice, and `done` has both. `cut` has the
-    slices of wide terms, and `zero`, for terms of the new state, what they are if padded.
+    slices of wide terms, and `zero`, for terms of the new state, what they are if padded. `stuck` says through how many terms
+    a padding does not move up from a term: what is above it was met before it, so that this is so for good. `tries` counts how
+    often the padding of the last one met was tried to be moved.
     """
 
     rules: RuleSet
@@ -59,6 +65,8 @@ class _Walk:
     cut: set[Term] = field(default_factory=set)
     zero: dict[Term, Term] = field(default_factory=dict)
     used: dict[str, None] = field(default_factory=dict)
+    stuck: dict[tuple[Term, int], int] = field(default_factory=dict)
+    tries: int = 0
 
     def through(self, state: State) -> State:
         """The state in wider form."""
@@ -88,6 +96,7 @@ class _Walk:
         else:
             own = self._apart(own)
         more = self._padding(own)
+        self.tries = 0
         wider = self._padded(own, more, DEPTH) if more else None
         if wider is not None:
             self.zero[self.undoing.sliced(wider, own)] = wider
@@ -170,6 +179,15 @@ class _Walk:
         """The term, padded: by rules that move the padding up until only weights are padded; None if there are none."""
         if term in self.zero:
             return self.zero[term]
+        if self.stuck.get((term, more), -1) >= depth or self.tries >= TRIES:
+            return None
+        self.tries += 1
+        found = self._padded_by_rules(term, more, depth)
+        if found is None and self.tries < TRIES:
+            self.stuck[term, more] = depth
+        return found
+
+    def _padded_by_rules(self, term: Term, more: int, depth: int) -> Term | None:
         padded = self.undoing.padded(term, more)
         alone = padded if padded.constant else None
         if not depth or term.is_variable:
@@ -178,13 +196,22 @@ class _Walk:
             (new,) = match.replacements
             if new.op == padded.op:
                 continue
-            inner = [t for t in subterms(new) if t.op == padded.op]
-            known = {t: self._moved(t, more, depth - 1) for t in inner}
+            known = {t: self._moved(t, more, depth - 1) for t in self._made(new) if t.op == padded.op}
             found = {t: k for t, k in known.items() if k is not None}
             if len(found) == len(known):
                 self.used[name] = None
                 return rebuild(new, found)
         return alone
+
+    def _made(self, term: Term) -> Iterator[Term]:
+        """The term and what it is made of, down to what was there before at run time."""
+        seen, stack = set[Term](), [term]
+        while stack:
+            one = stack.pop()
+            if one not in seen and one not in self.done:
+                seen.add(one)
+                yield one
+                stack += one.args
 
     def _moved(self, padded: Term, more: int, depth: int) -> Term | None:
         """The padded term with the padding moved up further, if it is of the axis and amount; as it is, if it pads a weight."""
@@ -197,11 +224,4 @@ class _Walk:
 
     def _slices(self, term: Term) -> bool:
         """Whether something is sliced at run time in the term, down to what was there before."""
-        stack = [term]
-        while stack:
-            one = stack.pop()
-            if one not in self.done and not one.constant:
-                if self._is_slice(one):
-                    return True
-                stack += one.args
-        return False
+        return any(self._is_slice(one) for one in self._made(term) if not one.constant)
