@@ -86,6 +86,7 @@ class Chart:
         self._reach: dict[ir.Value, int] = {}
         self._inland: set[ir.Value] = set()
         self._settled: set[ir.Value] = set()
+        self._outside: set[ir.Node] = set()
         self._numbers = Numbers(self.model)
         for node in nodes:
             self._place(node)
@@ -145,7 +146,7 @@ class Chart:
         if lifted is not None and any(map(is_position, lifted.values())):
             self._inlined.update(lifted)
             lifted = None
-        if self._is_settled(node):
+        if settled := self._is_settled(node):
             self._settled.update(node.outputs)
             if lifted is None:
                 self._leave(node)
@@ -155,7 +156,7 @@ class Chart:
             level = max((self._reach.get(value, 0) for value in read), default=0)
             self._levels[node] = level
             self._inland.update(node.outputs)
-        elif node.outputs[0] in self._settled:
+        elif settled:
             level = 0
         else:
             level = max((self._reach.get(value, 0) + (value in self._inland) for value in read), default=0)
@@ -169,12 +170,15 @@ class Chart:
 
     def _leave(self, node: ir.Node) -> None:
         """Nothing that the node's results are computed of is in an island: what is settled and does not lift is outside all."""
-        if self._levels.pop(node, None) is not None:
-            self._inland.difference_update(node.outputs)
-        for value in node.inputs:
-            producer = value.producer() if value is not None and value in self._settled else None
-            if producer is not None:
-                self._leave(producer)
+        leaving = [node]
+        while leaving:
+            one = leaving.pop()
+            if one not in self._outside:
+                self._outside.add(one)
+                self._levels.pop(one, None)
+                self._inland.difference_update(one.outputs)
+                producers = (value.producer() for value in one.inputs if value is not None and value in self._settled)
+                leaving += (producer for producer in producers if producer is not None)
 
     def _lowers(self, lifted: Mapping[ir.Value, Term]) -> bool:
         """Whether nodes can compute the terms whatever the open dimensions are, and no weight depends on these."""

@@ -16,10 +16,13 @@ from onnx.shape_inference import infer_node_outputs
 from onnx_ir.passes.common import ShapeInferencePass
 from onnx_ir.serde import serialize_node, serialize_tensor
 
-from superopt.model.lift import constant_tensor, is_standard, leaf_of, lift_node
+from superopt.model.lift import FLOATS, constant_tensor, is_standard, leaf_of, lift_node
 
 Array = npt.NDArray[Any]
 SMALL = 1 << 16
+"""Elements of what is kept of integers and booleans: the mask of a long sequence has as many."""
+SHOWN = 256
+"""Elements of what shape inference is shown."""
 ROUNDS = 8
 # fmt: off
 FOLDED = frozenset(
@@ -82,9 +85,9 @@ def _folded(model: ir.Model, opset: int) -> bool:
 
 
 def _is_large(value: ir.Value) -> bool:
-    """Whether so many elements are known to be in the value that it is not worth keeping, or even computing."""
+    """Whether so many elements are known to be in the value that it is not kept, and need not be computed."""
     extents = [n for n in value.shape or () if isinstance(n, int)]
-    return math.prod(extents) > SMALL
+    return math.prod(extents) > (1 if value.dtype in FLOATS else SMALL)
 
 
 def _value(node: ir.Node, opset: int) -> Array | None:
@@ -127,7 +130,7 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
         return
     types = {v.name or "": _type(v) for v in given}
     tensors = {v.name or "": constant_tensor(v) for v in given}
-    data = {name: serialize_tensor(t) for name, t in tensors.items() if t is not None and t.size <= SMALL}
+    data = {name: serialize_tensor(t) for name, t in tensors.items() if t is not None and t.size <= SHOWN}
     try:
         schema = onnx.defs.get_schema(node.op_type, opset)
         found = infer_node_outputs(schema, serialize_node(node), types, data)
