@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundError, TargetError
 from superopt.graph import Term, variable
 from superopt.model.islands import Chart, Island
-from superopt.model.load import load
+from superopt.model.load import as_proto, load
 from superopt.model.placed import Placed, Scratch
 from superopt.model.save import identity, loadable, parsed, save, save_text, stored_bytes
 from superopt.model.session import Device, Loadable, Session
@@ -88,6 +88,27 @@ def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, content: bytes,
         load(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_nodes_that_stand_before_what_they_read_are_put_in_order() -> None:
+    proto = two_layers()
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(proto)
+    del wrong.graph.node[:]
+    wrong.graph.node.extend(reversed(proto.graph.node))
+    given = ir.from_proto(wrong)
+    for source in (wrong, given):
+        assert [n.op_type for n in load(source).model.graph] == ["MatMul", "Relu", "MatMul"]
+    assert [n.op_type for n in given.graph] == ["MatMul", "Relu", "MatMul"][::-1]
+    assert given.graph[0].outputs[0].name == "y"
+    same_values(proto, respliced(as_proto(load(wrong).model)))
+
+
+def test_nodes_that_depend_on_one_another_in_a_circle_are_refused() -> None:
+    proto = two_layers()
+    proto.graph.node[0].input[0] = "r"
+    with pytest.raises(InvalidModelError, match="in a circle"):
+        load(proto)
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:

@@ -59,12 +59,15 @@ class Loaded:
 def load(source: Source) -> Loaded:
     """The whole model; tensors kept in other files are there and readable.
 
+    Nodes stand behind those whose results they read, which ONNX asks for, and ONNX Runtime does not.
+
     Raises:
         ModelNotFoundError: the file, or a file of external data, is missing.
-        InvalidModelError: the file is empty or no ONNX model, or names external data outside its folder.
+        InvalidModelError: the file is empty or no ONNX model, its nodes depend on one another in a circle, or it names external
+            data outside its folder.
     """
     if isinstance(source, Model):
-        return Loaded(source)
+        return Loaded(source if all(map(_is_ordered, _tops(source))) else _ordered(as_model(as_proto(source)), "the model"))
     if isinstance(source, ModelProto):
         return Loaded(_read(source, Path(), "the model"))
     path = Path(source)
@@ -98,7 +101,33 @@ def _read(proto: ModelProto, path: Path, label: str) -> Model:
     except Exception as error:
         raise InvalidModelError(f"{label}: not a valid ONNX model ({first_line(error)})") from error
     _bind_external_data(model, path, label)
+    return _ordered(model, label)
+
+
+def _ordered(model: Model, label: str) -> Model:
+    for graph in _tops(model):
+        if not _is_ordered(graph):
+            try:
+                graph.sort()
+            except ValueError as error:
+                raise InvalidModelError(
+                    f"{label}: not a valid ONNX model (its nodes depend on one another in a circle)"
+                ) from error
     return model
+
+
+def _tops(model: Model) -> list[ir.Graph]:
+    """The graphs that are in no other."""
+    return [model.graph, *(function.graph for function in model.functions.values())]
+
+
+def _is_ordered(graph: ir.Graph) -> bool:
+    seen: set[ir.Node | None] = {None}
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        if any(value is not None and value.producer() not in seen for value in node.inputs):
+            return False
+        seen.add(node)
+    return True
 
 
 def as_model(model: Model | ModelProto) -> Model:
