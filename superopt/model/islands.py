@@ -1,11 +1,12 @@
 """Islands: the regions of a model's graphs that the algebra can express, each of them convex.
 
 A node is in an island if it lifts to terms. Every path that leaves the lifted nodes and comes back to them climbs one level.
-An island is a connected set of lifted nodes of one level and one floating-point type (nodes that read the same value are
-connected too), so no path leaves an island and returns to it, and whatever replaces the island's outputs cannot close a cycle
-through the rest of the model. Nodes that only combine weights, or only move integers, are in no island: every island that uses
-them has them in its terms. Every graph of the model, be it the top one or a body of control flow, has islands of its own, for
-which a value that a body takes from around it is a value from outside.
+Into a lifted node those lead that come by variables of its terms: of what a shape that is known was computed, nothing is read
+when the node is written anew. An island is a connected set of lifted nodes of one level and one floating-point type (nodes
+that read the same value are connected too), so no path leaves an island and returns to it, and whatever replaces the island's
+outputs cannot close a cycle through the rest of the model. Nodes that only combine weights, or only move integers, are in no
+island: every island that uses them has them in its terms. Every graph of the model, be it the top one or a body of control
+flow, has islands of its own, for which a value that a body takes from around it is a value from outside.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.generic import lower_everywhere
 from superopt.model.known import with_known_stored
-from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, results_of
+from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
 from superopt.model.load import Model
 from superopt.model.numbers import Numbers, is_guard
 from superopt.model.positions import is_position
@@ -84,6 +85,7 @@ class Chart:
         self._inlined: dict[ir.Value, Term] = {}
         self._levels: dict[ir.Node, int] = {}
         self._reach: dict[ir.Value, int] = {}
+        self._named: dict[tuple[ir.Graph, str | None], ir.Value] = {}
         self._inland: set[ir.Value] = set()
         self._settled: set[ir.Value] = set()
         self._outside: set[ir.Node] = set()
@@ -151,22 +153,29 @@ class Chart:
             if lifted is None:
                 self._leave(node)
         graph = _graph_of(node)
-        read = [v for v in _reads(node) if v.graph is graph]
         if lifted is not None:
-            level = max((self._reach.get(value, 0) for value in read), default=0)
+            found = (self._named.get((graph, x.name)) for x in variables(*lifted.values()))
+            level = max((self._reach.get(value, 0) for value in found if value is not None), default=0)
             self._levels[node] = level
             self._inland.update(node.outputs)
         elif settled:
             level = 0
         else:
+            read = (v for v in _reads(node) if v.graph is graph)
             level = max((self._reach.get(value, 0) + (value in self._inland) for value in read), default=0)
-        self._reach.update((value, level) for value in node.outputs)
+        for value in node.outputs:
+            self._reach[value] = level
+            self._named[graph, value.name] = value
 
     def _is_settled(self, node: ir.Node) -> bool:
         """Whether the node computes the same whatever the model is given: ONNX Runtime does so once, when it loads a model."""
         plain = node.domain in STANDARD and node.op_type not in RANDOM and node.op_identifier() not in self.model.functions
-        known = (v is None or v in self._settled or self._is_weight(v) or constant_tensor(v) is not None for v in node.inputs)
+        known = (v is None or v in self._settled or self._is_weight(v) or self._is_constant(v) for v in node.inputs)
         return plain and bool(node.inputs) and all(known) and not any(map(_graphs_of, node.attributes.values()))
+
+    def _is_constant(self, value: ir.Value) -> bool:
+        """Whether the value is known beforehand, be it that the model stores it; at every number for the open dimensions."""
+        return is_stored(value) or (not self.views.dynamic and constant_tensor(value) is not None)
 
     def _leave(self, node: ir.Node) -> None:
         """Nothing that the node's results are computed of is in an island: what is settled and does not lift is outside all."""

@@ -96,7 +96,7 @@ def leaf_of(value: ir.Value) -> Term | None:
     extents = tuple(d for d in shape if isinstance(d, int) and d > 0)
     if len(extents) != len(shape):
         return None
-    return variable(value.name, extents, constant=_is_stored(value), condition=condition, position=position)
+    return variable(value.name, extents, constant=is_stored(value), condition=condition, position=position)
 
 
 def constant_array(value: ir.Value) -> Array | None:
@@ -116,7 +116,7 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     return value.const_value
 
 
-def _is_stored(value: ir.Value) -> bool:
+def is_stored(value: ir.Value) -> bool:
     """Whether the model holds the value: it is no result, but of a Constant node."""
     producer = value.producer()
     return constant_tensor(value) is not None and (producer is None or producer.op_type == "Constant")
@@ -233,7 +233,7 @@ class _Node:
         value = self.node.inputs[position]
         assert value is not None
         assert value.name
-        if not _is_stored(value):
+        if not is_stored(value):
             raise ShapeError(f"{self.op_type}: {value.name} is computed")
         return variable(value.name, _Node.integers(self, position)[1], constant=True)
 
