@@ -84,8 +84,7 @@ class Chart:
         self._only = _float_type([v for node in nodes for v in node.outputs])
         self._inlined: dict[ir.Value, Term] = {}
         self._levels: dict[ir.Node, int] = {}
-        self._reach: dict[ir.Value, int] = {}
-        self._named: dict[tuple[ir.Graph, str | None], ir.Value] = {}
+        self._reach: dict[tuple[ir.Graph, str | None], int] = {}
         self._inland: set[ir.Value] = set()
         self._settled: set[ir.Value] = set()
         self._outside: set[ir.Node] = set()
@@ -154,18 +153,15 @@ class Chart:
                 self._leave(node)
         graph = _graph_of(node)
         if lifted is not None:
-            found = (self._named.get((graph, x.name)) for x in variables(*lifted.values()))
-            level = max((self._reach.get(value, 0) for value in found if value is not None), default=0)
+            level = max((self._reach.get((graph, x.name), 0) for x in variables(*lifted.values())), default=0)
             self._levels[node] = level
             self._inland.update(node.outputs)
         elif settled:
             level = 0
         else:
             read = (v for v in _reads(node) if v.graph is graph)
-            level = max((self._reach.get(value, 0) + (value in self._inland) for value in read), default=0)
-        for value in node.outputs:
-            self._reach[value] = level
-            self._named[graph, value.name] = value
+            level = max((self._reach.get((graph, v.name), 0) + (v in self._inland) for v in read), default=0)
+        self._reach.update(((graph, value.name), level) for value in node.outputs)
 
     def _is_settled(self, node: ir.Node) -> bool:
         """Whether the node computes the same whatever the model is given: ONNX Runtime does so once, when it loads a model."""

@@ -223,11 +223,15 @@ class _Node:
         return float(array.flat[0]) if (array == array.flat[0]).all() else None
 
     def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        array = self._integer_array(position)
+        return tuple(array.ravel().tolist()), array.shape
+
+    def _integer_array(self, position: int) -> Array:
         value = self.node.inputs[position]
         array = None if value is None else constant_array(value)
         if array is None or array.dtype.kind != "i":
             raise ShapeError(f"{self.op_type}: input {position} is no constant of integers")
-        return tuple(array.ravel().tolist()), array.shape
+        return array
 
     def constant(self, position: int) -> Term:
         value = self.node.inputs[position]
@@ -235,7 +239,7 @@ class _Node:
         assert value.name
         if not is_stored(value):
             raise ShapeError(f"{self.op_type}: {value.name} is computed")
-        return variable(value.name, _Node.integers(self, position)[1], constant=True)
+        return variable(value.name, self._integer_array(position).shape, constant=True)
 
     def broadcast(self) -> list[Term]:
         operands = [self.operand(position) for position in range(len(self.inputs))]

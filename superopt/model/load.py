@@ -181,9 +181,8 @@ def weight_bytes(model: Model) -> int:
 
 
 def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
-    roots: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    for root in roots:
-        for node in ir.traversal.RecursiveGraphIterator(root):
+    for graph in _tops(model):
+        for node in ir.traversal.RecursiveGraphIterator(graph):
             for attribute in list(node.attributes.values()):
                 yield node, attribute
 
