@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from superopt.choices import equations
 from superopt.errors import NotationError
+from superopt.fp_flags import ALL_FLAGS, FpFlag
 from superopt.graph import Term, intern_term, subterms, variable
 from superopt.op import Operator, apply, registry
 from superopt.outline import operators_of
@@ -26,12 +27,14 @@ NEUTRAL = 3
 class Rule:
     """A rewrite `left => right` (or an axiom `left == right`): one line of mathematics, typed at each of its rank choices.
 
-    It is read when its equations are first asked for, unless they are `given`.
+    It is read when its equations are first asked for, unless they are `given`. `flags` are the floating-point flags that the
+    rule needs; all of them where the ledger does not say.
     """
 
     name: str
     statement: Statement
     given: tuple[Equation, ...] | None = field(default=None, compare=False, repr=False)
+    flags: frozenset[FpFlag] = field(default=ALL_FLAGS, compare=False, repr=False)
 
     @functools.cached_property
     def equations(self) -> tuple[Equation, ...]:

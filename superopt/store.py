@@ -11,12 +11,13 @@ import difflib
 import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from textwrap import TextWrapper
 from typing import Any, TypeVar
 
 from superopt.errors import NotationError, ShapeError, StoreError
+from superopt.fp_flags import ALL_FLAGS, FpFlag
 from superopt.op import registry, substitutions_folder
 from superopt.rule import Rule, digest, law_names, laws, parse_rules, stated_rules
 from superopt.verdict import Counterexample, Proved
@@ -36,7 +37,7 @@ class Entry:
     "bounded" where `bounded` says for which values of what. `instances` are the ground instances of `axioms` that replaying
     needs, `unasked` the digests of questions of arithmetic that it need not ask. `origin` says how the rule was found,
     `samples` on how many random instantiations no difference was, `part` whether it belongs to the minimal "core" or was
-    derived from it for the "search".
+    derived from it for the "search". `flags` are the floating-point flags that the rule needs, None where nobody has looked.
     """
 
     key: str
@@ -54,6 +55,12 @@ class Entry:
     samples: int = 0
     part: str = CORE
     unasked: tuple[str, ...] = ()
+    flags: tuple[str, ...] | None = None
+
+    @property
+    def fp_flags(self) -> frozenset[FpFlag]:
+        """The floating-point flags that the rule needs; all of them where nobody has looked."""
+        return ALL_FLAGS if self.flags is None else frozenset(map(FpFlag, self.flags))
 
     @property
     def proof(self) -> Proved:
@@ -192,7 +199,7 @@ def load(folder: Path | None = None) -> list[Stored]:
             if why is not None:
                 refused.append(f"{family}.rules: {rule.name}: {why}")
             elif entry is not None:
-                found.append(Stored(rule, family, entry))
+                found.append(Stored(replace(rule, flags=entry.fp_flags), family, entry))
     if refused:
         more = f"; and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
         raise StoreError(f"{'; '.join(refused[:SHOWN])}{more} (superopt generate writes them anew)")
@@ -379,7 +386,9 @@ def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> N
 
 
 def _line(record: Entry | Rejected) -> str:
-    return json.dumps({k: v for k, v in asdict(record).items() if v or k != "unasked"}, ensure_ascii=False) + "\n"
+    optional = {"unasked": (), "flags": None}
+    kept = {name: value for name, value in asdict(record).items() if name not in optional or value != optional[name]}
+    return json.dumps(kept, ensure_ascii=False) + "\n"
 
 
 def replace_file(path: Path, text: str) -> None:

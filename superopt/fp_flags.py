@@ -1,0 +1,34 @@
+"""Floating-point flags: the freedoms that a rewrite over the reals takes when it runs in IEEE arithmetic.
+
+Rules are proved over the real numbers. Each rule carries the flags it needs to hold in floating point as well, as an
+instruction of LLVM carries its fast-math flags.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class FpFlag(StrEnum):
+    """One freedom. The first six have the names and the meaning of LLVM's fast-math flags."""
+
+    REASSOC = "reassoc"
+    """Operands of sums and products may be regrouped."""
+    CONTRACT = "contract"
+    """A product and a sum may be rounded once instead of twice, or twice instead of once."""
+    ARCP = "arcp"
+    """A division may become a multiplication by the reciprocal."""
+    NSZ = "nsz"
+    """The sign of a zero may change."""
+    NNAN = "nnan"
+    """Operands and results are assumed not to be NaN."""
+    NINF = "ninf"
+    """Operands and results are assumed not to be infinite."""
+    RANGE = "range"
+    """An intermediate of the right side may overflow or underflow where the left side does not."""
+    CANCEL = "cancel"
+    """One side may lose significant digits, or round on purpose, where the other does not."""
+
+
+ALL_FLAGS = frozenset(FpFlag)
+"""The flags of a rewrite of which nothing is known."""
