@@ -311,14 +311,14 @@ class Pattern:
                 yield from self._others(position + 1, bound, (*roots, term), (*rests, rest), candidates)
 
     def _accepted(self, binding: Binding, roots: tuple[Term, ...], rests: tuple[tuple[Term, ...], ...]) -> Match | None:
-        solved = solve(binding)
-        if solved is None or not certain(substitute_cond(self.where, solved.value)):
-            return None
         cache: dict[Term, Term] = {}
         try:
+            solved = solve(binding)
+            if solved is None or not certain(substitute_cond(self.where, solved.value)):
+                return None
             left, right = ([_built(parts, solved, cache) for parts in side] for side in self._sides)
             instances, results = (tuple(map(_with_rest, self.roots, side, rests)) for side in (left, right))
-        except ShapeError:
+        except (ShapeError, ZeroDivisionError):
             return None
         if instances != roots:
             return None

@@ -50,6 +50,9 @@ TRUE = parse_rules(
                       for x[4], v[4], w[4], s[2], p[4] where v.shape[-2] == w.shape[-2], v.shape[-1] == w.shape[-1]
     fold-norm:        conv(x, w, strides=s, group=g) * expand(t, shape=conv(x, w, strides=s, group=g).shape, axes=(-3,))
                       => conv(x, w * expand(t, shape=w.shape, axes=(-4,)), strides=s, group=g)  for x[4], w[4], t[1], s[2]
+    factor-out:       scale(x, factor=a) @ y + z => scale(x @ y + scale(z, factor=1 / a), factor=a)
+                      for x[2], y[2], z[2] where a != 0
+    divided-on-left:  scale(scale(x, factor=a), factor=1 / a) => x  for x[2]
     """
 )
 

@@ -13,7 +13,7 @@ from superopt.rewrite.partition import windows
 from superopt.rewrite.ruleset import RuleSet, fits, view
 from superopt.rewrite.search import Limits, search
 from superopt.rule import Rule, parse_rule
-from superopt.text import parse_statement
+from superopt.text import parse_statement, read
 
 SHARE = parse_rule(
     "share: (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, start=0, stop=y.shape[-1]), "
@@ -190,3 +190,12 @@ def test_windows_cut_where_one_value_crosses_and_cover_every_node() -> None:
     assert [n for w in shifted for n in w] == nodes
     assert [(w[0], w[-1]) for w in shifted] == [("a1", "a3"), ("b1", "c3"), ("d1", "d3")]
     assert all(len(w) <= 9 for w in windows(nodes, reads, least=9, most=9, between=True))
+
+
+def test_a_rule_does_not_match_where_an_attribute_would_divide_by_zero() -> None:
+    statement = parse_statement("reciprocal(scale(x, factor=a)) => scale(reciprocal(x), factor=1 / a)  for x[2]")
+    pattern = Pattern.of(read(statement, {"x": 2}))
+    x = variable("x", (2, 3))
+    for factor, matches in ((4, 1), (0, 0), (0.0, 0)):
+        term = apply("reciprocal", apply("scale", x, factor=factor))
+        assert len(list(pattern.matches(term, lambda _: ()))) == matches

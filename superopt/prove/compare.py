@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from superopt import index
-from superopt.graph import Floor, Sym, at_least, atoms, same, size
+from superopt.graph import Extent, Floor, Sym, at_least, atoms, same, size
 from superopt.prove.align import linear_in, quotients, unnested
 from superopt.prove.alpha import collected
 from superopt.prove.arithmetic import valid
 from superopt.prove.cancel import Cancellation
+from superopt.prove.denominators import nonzero
 from superopt.prove.domains import told, undefined
 from superopt.prove.normal import Normal, flattened
 from superopt.prove.pointwise import pointwise_zero
@@ -16,6 +19,8 @@ from superopt.prove.simplify import quotient_range, quotient_value, split_index
 from superopt.prove.sums import Guard, Sum, bound_in, extents_in, substitute_guard, substitute_sum, times
 
 MOST_SPLITS = 6
+Divisors: TypeAlias = tuple[tuple[Extent, ...], tuple[Extent, ...]]
+NO_DIVISORS: Divisors = ((), ())
 
 
 class Comparison:
@@ -26,10 +31,13 @@ class Comparison:
         self.facts = facts
         self.remainder: Sum = ()
 
-    def difference(self, left: index.Tensor, right: index.Tensor, *, both_ways: bool = False) -> str | None:
+    def difference(
+        self, left: index.Tensor, right: index.Tensor, *, both_ways: bool = False, divisors: Divisors = NO_DIVISORS
+    ) -> str | None:
         """None where the tensors are shown to be equal, shapes and elements; otherwise what stands in the way.
 
-        The right one must be defined where the left one is and, `both_ways`, the left one where the right one is.
+        The right one must be defined where the left one is and, `both_ways`, the left one where the right one is. `divisors`
+        are the extents by which attributes of the two sides divide.
         """
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
             if not valid(self.facts, same(unnested(self.facts, here), unnested(self.facts, there))):
@@ -41,9 +49,10 @@ class Comparison:
         at = tuple(0 if extent == 1 else size(i) for i, extent in zip(position, left.shape, strict=True))
         with index.interpreted(self.notation):
             one, other = flattened(left[at].tree), flattened(right[at].tree)
-        if undefined(facts, one, other, self.notation):
+        left_divisors, right_divisors = divisors
+        if undefined((*facts, *nonzero(left_divisors)), one, other, self.notation, right_divisors):
             return "the right side is not shown to be defined wherever the left side is"
-        if both_ways and undefined(facts, other, one, self.notation):
+        if both_ways and undefined((*facts, *nonzero(right_divisors)), other, one, self.notation, left_divisors):
             return "the left side is not shown to be defined wherever the right side is"
         value = collected(one + times(other, -1))
         if pointwise_zero(facts, value):

@@ -16,6 +16,7 @@ from superopt.graph import Term, at_least, size, subterms
 from superopt.op import interpret
 from superopt.prove.assumptions import Assumptions
 from superopt.prove.closure import Closure, Given
+from superopt.prove.denominators import denominators, is_nonzero, nonzero
 from superopt.prove.domains import undefined
 from superopt.prove.ground import Ground
 from superopt.prove.normal import Normal, Value, flattened, partial
@@ -30,7 +31,9 @@ STRICT = frozenset(
 
 def undefined_somewhere(assumptions: Assumptions) -> bool:
     """Whether the rule's right side is not shown to be defined wherever its left side is."""
-    if not any(map(is_partial, subterms(*assumptions.right))):
+    given = (*assumptions.facts, *nonzero(denominators(*assumptions.left)))
+    divisors = [[d for d in denominators(side) if not is_nonzero(given, d)] for side in assumptions.right]
+    if not any(divisors) and not any(map(is_partial, subterms(*assumptions.right))):
         return False
     notation = Normal()
     tensors: dict[Term, index.Tensor] = {}
@@ -39,12 +42,12 @@ def undefined_somewhere(assumptions: Assumptions) -> bool:
             operands = [tensors[a] for a in term.args]
             read = term.is_variable
             tensors[term] = notation.read(term.name, term.shape) if read else interpret(term, operands)
-        for left, right in zip(assumptions.left, assumptions.right, strict=True):
+        for left, right, open_ in zip(assumptions.left, assumptions.right, divisors, strict=True):
             at = tuple(size(notation.fresh("i")) for _ in left.shape)
-            facts: Guard = tuple(assumptions.facts)
+            facts: Guard = given
             for i, extent in zip(at, left.shape, strict=True):
                 facts += tuple(c for c in (at_least(i, 0), at_least(extent - 1, i)) if c is not True)
-            if undefined(facts, flattened(tensors[left][at].tree), flattened(tensors[right][at].tree), notation):
+            if undefined(facts, flattened(tensors[left][at].tree), flattened(tensors[right][at].tree), notation, open_):
                 return True
     return False
 
@@ -52,8 +55,10 @@ def undefined_somewhere(assumptions: Assumptions) -> bool:
 def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
     """The instances that are about what is defined wherever both sides of the rule are."""
     goals = (*assumptions.left, *assumptions.right)
-    if not any(map(is_partial, subterms(*goals, *(side for g in grounds for side in (g.left, g.right))))):
+    sides = [side for g in grounds for side in (g.left, g.right)]
+    if not any(map(is_partial, subterms(*goals, *sides))) and not denominators(*sides):
         return list(grounds)
+    facts = [*assumptions.facts, *nonzero(denominators(*goals))]
     closure = Closure()
     defined: dict[Term, None] = {}
     for term in goals:
@@ -62,7 +67,7 @@ def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]
     accepted: list[Ground] = []
     left = list(grounds)
     while True:
-        found = [(g, side) for g in left for side in _sources(g) if _all_defined(side, closure, defined)]
+        found = [(g, side) for g in left for side in _sources(g) if _all_defined(side, closure, defined, tuple(facts))]
         if not found:
             return [g for g in grounds if g in accepted]
         for ground, _ in found:
@@ -73,6 +78,7 @@ def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]
                     closure.add(ground.left), closure.add(ground.right), Given(ground.text, ground.left, ground.right)
                 )
                 defined.update(dict.fromkeys(t for side in (ground.left, ground.right) for t in _counting(side)))
+                facts += nonzero(denominators(ground.left, ground.right))
 
 
 def _sources(ground: Ground) -> tuple[Term, ...]:
@@ -82,7 +88,9 @@ def _sources(ground: Ground) -> tuple[Term, ...]:
     return (ground.left,) if directed else (ground.left, ground.right)
 
 
-def _all_defined(side: Term, closure: Closure, defined: Iterable[Term]) -> bool:
+def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: Guard) -> bool:
+    if not all(is_nonzero(facts, d) for d in denominators(side)):
+        return False
     known = {closure.find(t) for t in defined}
     return all(closure.lookup(t) in known for t in subterms(side) if is_partial(t))
 

@@ -7,15 +7,16 @@ what the something is made of, or be demanded by the left side, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
-from superopt.graph import Extent, Size, Sym, at_least
+from superopt.graph import Extent, Inverse, Size, Sym, at_least, atoms
 from superopt.prove.alpha import collected, factor_key, ordered, shape, sum_key
 from superopt.prove.arithmetic import Effort, valid
 from superopt.prove.cancel import Cancellation
+from superopt.prove.denominators import factors, is_nonzero
 from superopt.prove.functions import EXPONENTS, raised
 from superopt.prove.normal import PARTIAL, Normal, partial
 from superopt.prove.signs import Sign, Signs
@@ -58,17 +59,36 @@ def told(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], 
     return tuple((d.value, signs[d.kind]) for d in plain if d.kind in signs)
 
 
-def undefined(facts: Guard, left: Sum, right: Sum, notation: Normal) -> bool:
-    """Whether the right value is not shown to be defined wherever the left one is."""
-    if not partial(right):
+def undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: Iterable[Extent] = ()) -> bool:
+    """Whether the right value is not shown to be defined wherever the left one is.
+
+    `divisors` are the extents by which attributes of the right side divide; `facts` say what those of the left side imply.
+    """
+    open_ = [_divisor(d) for d in divisors if not is_nonzero(facts, d)]
+    if not partial(right) and not open_:
         return False
     given = demands(facts, left, notation)
+    given += [_divisor(d, g) for g in given if g.kind in (NOT_ZERO, POSITIVE) for d in _common_factors(g.value)]
     keys = {d.key for d in given}
-    wanted = [d for d in demands(facts, right, notation) if d.key not in keys]
+    wanted = [d for d in (*demands(facts, right, notation), *open_) if d.key not in keys]
     if not wanted:
         return False
     known = notation.telling(notation.signs.telling(told(facts, left, notation)))
     return not all(_met(facts, d, known.signs) or _demanded(facts, d, given, known) for d in wanted)
+
+
+def _divisor(extent: Extent, where: Demand | None = None) -> Demand:
+    """The demand that an extent is not zero: everywhere, or where another demand stands."""
+    value: Sum = (Summand(extent),)
+    if where is None:
+        return Demand(NOT_ZERO, (), Candidate((), (), value))
+    return Demand(NOT_ZERO, where.chosen, replace(where.candidate, value=value))
+
+
+def _common_factors(value: Sum) -> Iterator[Extent]:
+    """The extents that divide every number in the sum: where one of them is zero, the sum is."""
+    shared = [set(factors(s.coefficient)) if isinstance(s.coefficient, Size) else set() for s in value]
+    yield from sorted(set.intersection(*shared), key=str) if shared else ()
 
 
 def demands(facts: Guard, value: Sum, notation: Normal) -> list[Demand]:
@@ -80,7 +100,14 @@ def demands(facts: Guard, value: Sum, notation: Normal) -> list[Demand]:
         exponent = constant_of(arguments[1]) if function == "power" else EXPONENTS.get(function, Fraction(-1, 2))
         if exponent is None or (isinstance(exponent, int) and exponent >= 0):
             continue
-        for factor in (f for s in raised(inside, base, exponent, notation) for f in s.factors):
+        power = raised(inside, base, exponent, notation)
+        for divisor in dict.fromkeys(
+            d for s in power for a in atoms(s.coefficient) if isinstance(a, Inverse) for d in factors(a.of)
+        ):
+            if not is_nonzero(inside, divisor):
+                demand = Demand(NOT_ZERO, chosen, Candidate(bound, guard, (Summand(divisor),)))
+                found.setdefault(demand.key, demand)
+        for factor in (f for s in power for f in s.factors):
             if isinstance(factor, Power):
                 open_ = factor.exponent if isinstance(factor.exponent, Size) else 0
                 demand = _of_magnitude(Demand(_kind(factor.exponent), chosen, Candidate(bound, guard, factor.base), open_))
@@ -165,7 +192,10 @@ def _met(facts: Guard, demand: Demand, signs: Signs) -> bool:
         case "not negative":
             return bool(sign)
         case "not zero":
-            return sign is Sign.POSITIVE or signs.of(inside, times(demand.value, -1)) is Sign.POSITIVE
+            if sign is Sign.POSITIVE or signs.of(inside, times(demand.value, -1)) is Sign.POSITIVE:
+                return True
+            number = constant_of(demand.value)
+            return isinstance(number, Size) and is_nonzero(inside, number)
         case "exists" if sign and valid(inside, at_least(demand.exponent, 0), Effort.LINEAR):
             return True
         case _:

@@ -38,6 +38,7 @@ from superopt.op import operator, registry
 from superopt.prove.align import quotients
 from superopt.prove.arithmetic import afresh, valid
 from superopt.prove.compare import Comparison
+from superopt.prove.denominators import denominators, factors
 from superopt.prove.instance import conditions, is_quotient, solved_conditions
 from superopt.prove.normal import Normal, TooLongError
 from superopt.prove.sample import mismatch
@@ -173,11 +174,17 @@ class Attempt:
         with index.interpreted(self.notation):
             for term in subterms(*self.equation.left, *self.equation.right):
                 tensors[term] = self._tensor(term, tensors)
+        of_left = self._divisors(*self.equation.left)
         for output, (left, right) in enumerate(zip(self.equation.left, self.equation.right, strict=True)):
-            reason = self.comparison.difference(tensors[left], tensors[right], both_ways=self.both_ways)
+            divisors = of_left, self._divisors(right)
+            reason = self.comparison.difference(tensors[left], tensors[right], both_ways=self.both_ways, divisors=divisors)
             if reason is not None:
                 return f"output {output}: {reason}"
         return ""
+
+    def _divisors(self, *roots: Term) -> tuple[Extent, ...]:
+        """The extents by which attributes of the terms divide."""
+        return tuple(f for d in denominators(*roots) for f in factors(substitute(d, self.solved.get)))
 
     def _tensor(self, term: Term, known: Mapping[Term, index.Tensor]) -> index.Tensor:
         if term.is_variable:

@@ -8,15 +8,17 @@ of a sum that is no square, the exponential of an exponential of one) the real p
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from superopt.evaluate import Array, evaluate
 from superopt.exact import CHAIN, Fields, drawn, fields_for, means
-from superopt.graph import Extent, Term, subterms
-from superopt.op import POSITIVE, operator
+from superopt.graph import Extent, Sym, Term, atoms, substitute_cond, subterms
+from superopt.op import POSITIVE, operator, requirements
+from superopt.prove.denominators import denominators
 from superopt.prove.instance import Instance, instantiations
 from superopt.text import Equation
 from superopt.verdict import Counterexample
@@ -55,27 +57,60 @@ def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample
     """
     found = itertools.islice(instantiations(equation, np.random.default_rng(seed)), instances)
     for number, instance in enumerate(found):
-        counterexample = mismatch_at(equation, instance, seed + number)
-        if counterexample is not None:
-            return counterexample
+        for variant in (instance, *_with_zeros(equation, instance)):
+            counterexample = mismatch_at(equation, variant, seed + number)
+            if counterexample is not None:
+                return counterexample
     return None
+
+
+def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
+    """The instance with one attribute variable set to zero, for each by which an attribute divides and which may be zero."""
+    divided = denominators(*equation.left, *equation.right)
+    for name in dict.fromkeys(a.name for d in divided for a in atoms(d) if isinstance(a, Sym)):
+        zeroed = replace(instance, attributes={**instance.attributes, name: 0})
+        try:
+            if all(substitute_cond(c, zeroed.value()) is True for c in (equation.where, *requirements(*equation.left))):
+                yield zeroed
+        except ZeroDivisionError:
+            continue
 
 
 def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexample | None:
     """Where the sides differ at this instance, on inputs drawn from `seed`; None where they agree."""
-    roots = equation.left + equation.right
     arrays: Mapping[str, Array] = inputs(equation, instance, seed)
-    domain = domain_of(*roots)
-    with np.errstate(all="ignore"):
-        values = [v[..., 0] for v in evaluate(roots, arrays, instance.value(), domain)]
-    half = len(equation.left)
-    for output, (left, right) in enumerate(zip(values[:half], values[half:], strict=True)):
+    domain = domain_of(*equation.left, *equation.right)
+    ours, theirs = (_values(side, arrays, instance, domain) for side in (equation.left, equation.right))
+    if ours is None:
+        return None
+    if theirs is None:
+        return _undefined(ours, instance, seed)
+    for output, (left, right) in enumerate(zip(ours, theirs, strict=True)):
         if left.shape != right.shape:
             return _counterexample(instance, seed, output, (), str(left.shape[:-1]), str(right.shape[:-1]))
         wrong = _differ(left, right, domain.identity)
         if wrong.any():
             position = tuple(int(i) for i in np.argwhere(wrong)[0])
             return _counterexample(instance, seed, output, position, *_shown(left[position], right[position], domain))
+    return None
+
+
+def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Instance, domain: Fields) -> list[Array] | None:
+    """The values of the terms; None where an attribute divides by zero."""
+    with np.errstate(all="ignore"):
+        try:
+            return [v[..., 0] for v in evaluate(roots, arrays, instance.value(), domain)]
+        except ZeroDivisionError:
+            return None
+
+
+def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counterexample | None:
+    """The first element of the left side that is a number, where the right side has an attribute that divides by zero."""
+    for output, left in enumerate(values):
+        found = np.argwhere(np.isfinite(left[..., 0]))
+        if len(found):
+            position = tuple(int(i) for i in found[0])
+            return _counterexample(instance, seed, output, position, f"{left[position][0]:.9g}", "a division by zero")
     return None
 
 
