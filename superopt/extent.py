@@ -71,7 +71,17 @@ class Entry:
         return f"{self.tensor}[{', '.join(map(str, self.indices))}] % ({self.extent})"
 
 
-Atom: TypeAlias = Dim | Sym | Floor | Inverse | Entry
+@dataclass(frozen=True)
+class Indicator:
+    """1 where the condition holds, 0 elsewhere (an Iverson bracket): minima, maxima and choices are polynomials over these."""
+
+    condition: Cond
+
+    def __str__(self) -> str:
+        return f"[{self.condition}]"
+
+
+Atom: TypeAlias = Dim | Sym | Floor | Inverse | Entry | Indicator
 Monomial: TypeAlias = tuple[Atom, ...]
 Term: TypeAlias = tuple[Monomial, Number]
 KEPT = 1 << 16
@@ -167,6 +177,10 @@ class Size:
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
+                if isinstance(atom, Indicator):
+                    for side in sides(atom.condition):
+                        yield from side.atoms()
+                    continue
                 for part in () if isinstance(atom, Dim | Sym) else vars(atom).values():
                     for extent in part if isinstance(part, tuple) else (part,):
                         yield from atoms(extent)
@@ -184,8 +198,10 @@ def terms_of(extent: Extent) -> tuple[Term, ...]:
 
 @functools.lru_cache(maxsize=KEPT)
 def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
-    """Atoms in canonical order, `a * (1 / a)` cancelled."""
+    """Atoms in canonical order, `a * (1 / a)` cancelled, powers of an indicator taken once."""
     left = list(atoms_)
+    if any(isinstance(atom, Indicator) for atom in left):
+        left = [atom for at, atom in enumerate(left) if not isinstance(atom, Indicator) or atom not in left[:at]]
     for atom in atoms_:
         if isinstance(atom, Inverse):
             of = terms_of(atom.of)
@@ -391,3 +407,15 @@ def disjunction(*parts: Cond) -> Cond:
 def parts_of(condition: Cond) -> tuple[Cond, ...]:
     """The conditions that together make this one; none for True."""
     return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
+
+
+def sides(condition: Cond) -> Iterator[Size]:
+    """What the condition compares with zero."""
+    match condition:
+        case Compare(_, left):
+            yield left
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from sides(part)
+        case _:
+            pass

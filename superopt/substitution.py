@@ -13,6 +13,7 @@ from superopt.extent import (
     Entry,
     Extent,
     Floor,
+    Indicator,
     Inverse,
     Size,
     Term,
@@ -22,6 +23,7 @@ from superopt.extent import (
     disjunction,
     floor_divide,
     inverse,
+    sides,
     size,
     terms_of,
 )
@@ -72,6 +74,9 @@ def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | No
             return inverse(substitute(of, value))
         case Entry(tensor, indices, extent):
             return size(Entry(tensor, tuple(substitute(i, value) for i in indices), substitute(extent, value)))
+        case Indicator(condition):
+            held = substitute_cond(condition, value)
+            return int(held) if isinstance(held, bool) else None if held is condition else size(Indicator(held))
         case _:
             return None
 
@@ -90,18 +95,6 @@ def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> 
             return conjunction(*(substitute_cond(p, value) for p in parts))
         case AnyOf(parts):
             return disjunction(*(substitute_cond(p, value) for p in parts))
-
-
-def sides(condition: Cond) -> Iterator[Size]:
-    """What the condition compares with zero."""
-    match condition:
-        case Compare(_, left):
-            yield left
-        case AllOf(parts) | AnyOf(parts):
-            for part in parts:
-                yield from sides(part)
-        case _:
-            pass
 
 
 def atoms_of(condition: Cond) -> Iterator[Atom]:

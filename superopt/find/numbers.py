@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from superopt.errors import ShapeError
+from superopt.extent import sides
 from superopt.find.universe import WEIGHTS, Universe
 from superopt.graph import (
     Atom,
@@ -24,7 +25,6 @@ from superopt.graph import (
     variables,
 )
 from superopt.op import apply
-from superopt.substitution import sides
 
 LARGE, LARGEST = 101, 3232
 STRIDE = 13

@@ -8,9 +8,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TypeAlias
 
+from superopt.extent import sides
 from superopt.graph import Extent, Size, Sym, atoms, integral, size, substitute, substitute_cond
 from superopt.prove.sums import Call, Candidate, Factor, Guard, Known, Largest, Lookup, Power, Read, Sum, Summand, bound_in
-from superopt.substitution import sides
 
 KEPT = 100_000
 BLIND = size(Sym("_"))

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from superopt.extent import parts_of
+from superopt.extent import parts_of, sides
 from superopt.graph import Cond, Extent, Sym, atoms, conjunction, negation, same, size, substitute
 from superopt.prove.align import Reindexing, alignments, first_from, lookup, orders, pairings, signature, solve_indices
 from superopt.prove.alpha import collected, factor_key
@@ -40,7 +40,6 @@ from superopt.prove.sums import (
     times,
 )
 from superopt.prove.values import zero_where
-from superopt.substitution import sides
 
 MOST_MERGES = 200
 MOST_WITNESSES = 16

@@ -6,8 +6,9 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from superopt.extent import sides
 from superopt.graph import Atom, Compare, Cond, Dim, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
-from superopt.substitution import atoms_of, sides
+from superopt.substitution import atoms_of
 
 Monomial: TypeAlias = "tuple[Atom, ...]"
 SHORT = 4

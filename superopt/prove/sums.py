@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
-from superopt.extent import parts_of
+from superopt.extent import parts_of, sides
 from superopt.graph import (
     Atom,
     Cond,
@@ -27,7 +27,7 @@ from superopt.graph import (
     substitute,
     substitute_cond,
 )
-from superopt.substitution import atoms_of, sides
+from superopt.substitution import atoms_of
 
 Lookup: TypeAlias = "Callable[[Atom], Extent | None]"
 Guard: TypeAlias = "tuple[Cond, ...]"
