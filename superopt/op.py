@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import inspect
 import math
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 from superopt import index
 from superopt.errors import ShapeError, SpecError
 from superopt.graph import Attribute, Cond, Shape, Term, integral, intern_term, subterms
+from superopt.meaning import digests
 
 SHORT = 1 << 16
 SMALLEST_PART = 1000
@@ -146,7 +146,8 @@ class Operator:
     convolution, say) may have the functions `bias_axis`, the axis of a host along which it takes a bias or None, and
     `lower_biased`, which writes host and bias as one ONNX node. `domain` says which inputs show what the operator does: real
     ones, or positive ones where it is not a number for others. `rounding`, of an algorithm, says of its attributes by how much
-    the error of rounding exceeds that of what it computes, typically.
+    the error of rounding exceeds that of what it computes, typically. `digest` is that of the operator's meaning
+    (`superopt.meaning`).
     """
 
     name: str
@@ -199,7 +200,8 @@ def registry() -> Mapping[str, Operator]:
     folder = specs_folder()
     if not folder.is_dir():
         raise SpecError(f"no operator definitions at {folder}")
-    found = [_load(path) for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+    meanings = digests(folder, Path(__file__).resolve().parent)
+    found = [_load(path, meanings[path.stem]) for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
     return {operator.name: operator for operator in found}
 
 
@@ -215,7 +217,7 @@ def operator(name: str) -> Operator:
         raise SpecError(f"no operator is called {name!r}") from None
 
 
-def _load(path: Path) -> Operator:
+def _load(path: Path, digest: str) -> Operator:
     spec = importlib.util.spec_from_file_location(f"specs.{path.stem}", path)
     if spec is None or spec.loader is None:
         raise SpecError(f"{path} cannot be loaded")
@@ -243,7 +245,7 @@ def _load(path: Path) -> Operator:
         exact=getattr(module, "EXACT", "ring"),
         domain=getattr(module, "DOMAIN", REAL),
         rounding=getattr(module, "rounding", None),
-        digest=hashlib.sha256(path.read_bytes()).hexdigest()[:16],
+        digest=digest,
         module=module,
     )
 

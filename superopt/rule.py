@@ -171,6 +171,6 @@ def _regrouping(spec: Operator) -> Rule:
 
 
 def digest(rule: Rule) -> str:
-    """The hash a proof of the rule is filed under: of its canonical text and of the spec files of its operators."""
+    """The hash a proof of the rule is filed under: of its canonical text and of what its operators mean."""
     parts = [rule.text, *(f"{name}={registry()[name].digest}" for name in rule.operators)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

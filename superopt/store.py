@@ -1,20 +1,24 @@
 """The rule store: substitutions/ as people read it (<family>.rules) and as machines check it (<family>.proofs.jsonl).
 
-A rule is loaded only if the ledger has a proof of exactly this rule, made with exactly these definitions: the proof is filed
-under the hash of the rule's text and of the spec files of its operators, and names the hash of every other spec file that
-its axioms come from. What a clock says is never stored, so the same rules always make the same files.
+A rule is loaded only if the ledger has a proof of exactly this rule for all sizes, made with exactly these definitions: the
+proof is filed under the hash of the rule's text and of its operators' meaning (`superopt.meaning`), and names the digest of
+every operator that its axioms mention. Every line of a ledger ends with a seal, the hash of all that the line says, so a line
+that was edited by hand or damaged is refused. Times are never stored, so the same rules always make the same files.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
+import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import TextWrapper
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from superopt.errors import NotationError, ShapeError, StoreError
 from superopt.fp_flags import ALL_FLAGS, FpFlag
@@ -32,12 +36,13 @@ CORE, SEARCH = "core", "search"
 class Entry:
     """A line of a ledger: what is known about a rule (or an axiom), and what that rests on.
 
-    `key` is the hash of the statement and its operators' spec files; `specs` has the hash of each spec file that the statement
-    or an axiom of its proof mentions. `kind` is what was reasoned from, "axioms" or "index". `status` is "all sizes", or
-    "bounded" where `bounded` says for which values of what. `instances` are the ground instances of `axioms` that replaying
-    needs, `unasked` the digests of questions of arithmetic that it need not ask. `origin` says how the rule was found,
-    `samples` on how many random instantiations no difference was, `part` whether it belongs to the minimal "core" or was
-    derived from it for the "search". `flags` are the floating-point flags that the rule needs, None where nobody has looked.
+    `key` is the hash of the statement and its operators' meaning; `specs` has the digest of each operator that the statement or
+    an axiom of its proof mentions. `kind` is what was reasoned from, "axioms" or "index". `status` is "all sizes", or "bounded"
+    where `bounded` says for which values of what; a rule with a bounded proof is not loaded. `instances` are the ground
+    instances of `axioms` that replaying needs, `unasked` the digests of questions of arithmetic that it need not ask. `origin`
+    says how the rule was found, `samples` on how many random instantiations no difference was, `part` whether it belongs to the
+    minimal "core" or was derived from it for the "search". `flags` are the floating-point flags that the rule needs, None where
+    nobody has looked.
     """
 
     key: str
@@ -116,7 +121,7 @@ def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", sample
 
 
 def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
-    """The hash of every spec file that the rule or one of these axioms mentions, by the operator's name."""
+    """The digest of every operator that the rule or one of these axioms mentions, by its name."""
     names = set(rule.operators)
     for axiom in used:
         names.add(axiom.partition(".")[0])
@@ -131,11 +136,27 @@ def objection(rule: Rule, entry: Entry | None) -> str | None:
         return "no proof of it as it is written, with the operators as they are defined, is in the ledger"
     if entry.verdict != "proved":
         return f"the ledger says {entry.verdict}"
-    changed = [name for name, known in entry.specs.items() if name not in registry() or registry()[name].digest != known]
-    if changed:
-        return f"specs/{changed[0]}.py has changed since it was proved"
+    if entry.name != rule.name:
+        return f"its proof is filed as one of {entry.name}"
+    if entry.bounded or entry.status != ALL_SIZES:
+        return f"it is not proved for all sizes, but for {'; '.join(entry.bounded) or 'sizes that the ledger does not say'}"
     missing = [name for name in entry.axioms if name not in law_names()]
-    return f"it rests on {missing[0]}, which is gone" if missing else None
+    if missing:
+        return f"it rests on {missing[0]}, which is gone"
+    if {text.partition("(")[0] for text in entry.instances} != {*entry.axioms} or (entry.kind == "axioms") != bool(
+        entry.axioms
+    ):
+        return "its axioms and their instances in the ledger do not belong together"
+    return _stale(spec_digests(rule, entry.axioms), entry.specs)
+
+
+def _stale(now: Mapping[str, str], then: Mapping[str, str]) -> str | None:
+    """Which operator does not mean now what it meant when a rule was proved, or is missing; None where nothing has changed."""
+    names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
+    if not names:
+        return None
+    what = "has changed since it was proved" if names[0] in then else "is not among the definitions that its proof names"
+    return f"specs/{names[0]}.py, or code that it uses, {what}"
 
 
 # ---------------------------------------------------------------- reading
@@ -182,7 +203,7 @@ def read_ledger(family: str, folder: Path | None = None) -> list[Entry]:
         StoreError: a line cannot be read.
     """
     where = substitutions_folder() if folder is None else folder
-    return [_entry(row) for row in json_lines(where / f"{family}.proofs.jsonl")]
+    return [_entry(row) for row in sealed_lines(where / f"{family}.proofs.jsonl")]
 
 
 def load(folder: Path | None = None) -> list[Stored]:
@@ -257,27 +278,53 @@ def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
         StoreError: a line cannot be read.
     """
     where = substitutions_folder() if folder is None else folder
-    return {rejected.key: rejected for rejected in (_rejected(row) for row in json_lines(where / REFUTED))}
+    return {rejected.key: rejected for rejected in (_rejected(row) for row in sealed_lines(where / REFUTED))}
 
 
-def json_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file, one a line; none where there is no file. Raises StoreError where a line is none."""
+def sealed_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file, one a line, without their seals; none where there is no file.
+
+    Raises:
+        StoreError: a line is no object, or its seal is not that of what it says.
+    """
     if not path.exists():
         return []
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path.name} cannot be read ({error})") from None
+    for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{path.name}, line {number}: {error}") from None
         if not isinstance(row, dict):
             raise StoreError(f"{path.name}, line {number}: not an entry")
+        if row.pop("seal", None) != seal(row):
+            raise StoreError(f"{path.name}, line {number}: the entry of {row.get('name', row.get('rule'))} was edited")
         rows.append(row)
     return rows
 
 
+def sealed(row: Mapping[str, Any]) -> str:
+    """The line for an object, which ends with its seal."""
+    return json.dumps({**row, "seal": seal(row)}, ensure_ascii=False) + "\n"
+
+
+def seal(row: Mapping[str, Any]) -> str:
+    """The hash of all that an object says."""
+    return hashlib.sha256(json.dumps(row, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _entry(row: Mapping[str, Any]) -> Entry:
-    return _record(Entry, row, f"the ledger line of {row.get('name')}")
+    entry = record(Entry, row, f"the ledger line of {row.get('name')}")
+    known = {flag.value for flag in FpFlag}
+    if unknown := [flag for flag in entry.flags or () if flag not in known]:
+        raise StoreError(f"the ledger line of {entry.name} has {unknown[0]!r}, which is no floating-point flag")
+    if entry.verdict == "proved" and entry.status != (BOUNDED if entry.bounded else ALL_SIZES):
+        raise StoreError(f"the ledger line of {entry.name} is {entry.status!r}, but names {len(entry.bounded)} bounds")
+    return entry
 
 
 def _rejected(row: Mapping[str, Any]) -> Rejected:
@@ -285,18 +332,45 @@ def _rejected(row: Mapping[str, Any]) -> Rejected:
     where = f"the refutation of {row.get('rule')}"
     if not isinstance(inner, dict):
         raise StoreError(f"{where} has no counterexample")
-    return _record(Rejected, {**row, "counterexample": _record(Counterexample, inner, where)}, where)
+    return record(Rejected, {**row, "counterexample": record(Counterexample, inner, where)}, where)
 
 
-Record = TypeVar("Record", Entry, Rejected, Counterexample)
+Record = TypeVar("Record")
 
 
-def _record(kind: type[Record], row: Mapping[str, Any], where: str) -> Record:
+def record(kind: Callable[..., Record], row: Mapping[str, Any], where: str) -> Record:
+    """An object of a file as a dataclass.
+
+    Raises:
+        StoreError: a field is missing, unknown or of another type.
+    """
+    hints = _hints(kind)
+    values = {name: _tuples(value) for name, value in row.items()}
+    wrong = [name for name, value in values.items() if name not in hints or not _fits(value, hints[name])]
+    if wrong:
+        raise StoreError(f"{where}: {wrong[0]!r} is not a field, or of the wrong type")
     try:
-        return kind(**{name: _tuples(value) for name, value in row.items()})
+        return kind(**values)
     except TypeError:
-        names = {f.name for f in fields(kind)}
-        raise StoreError(f"{where} lacks or has too much: {', '.join(sorted(names ^ set(row)))}") from None
+        raise StoreError(f"{where} lacks {', '.join(sorted(hints.keys() - values.keys()))}") from None
+
+
+@functools.cache
+def _hints(kind: Callable[..., object]) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value that was read is of a field's type."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind is UnionType:
+        return any(_fits(value, one) for one in inner)
+    if kind is tuple and isinstance(value, tuple):
+        hints = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return len(hints) == len(value) and all(map(_fits, value, hints))
+    if kind is Mapping and isinstance(value, dict):
+        return all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items())
+    return kind is None and type(value) is (NoneType if hint is None else hint)
 
 
 def _tuples(value: Any) -> Any:
@@ -385,10 +459,10 @@ def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> N
     replace_file(where / REFUTED, "".join(map(_line, sorted(unique.values(), key=lambda one: (one.rule, one.key)))))
 
 
-def _line(record: Entry | Rejected) -> str:
+def _line(line: Entry | Rejected) -> str:
     optional = {"unasked": (), "flags": None}
-    kept = {name: value for name, value in asdict(record).items() if name not in optional or value != optional[name]}
-    return json.dumps(kept, ensure_ascii=False) + "\n"
+    kept = {name: value for name, value in asdict(line).items() if name not in optional or value != optional[name]}
+    return sealed(kept)
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -30,7 +30,7 @@ from superopt.rewrite.apply import State
 from superopt.rewrite.roofline import CPU, seconds
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rule import Rule, digest, parse_rule
-from superopt.store import ALL_SIZES
+from superopt.store import ALL_SIZES, sealed, sealed_lines
 
 X = variable("x", (1, 6, 12, 12))
 
@@ -157,12 +157,15 @@ def test_a_changed_rule_is_not_read(tmp_path: Path) -> None:
 def test_a_certificate_of_another_definition_is_not_read(tmp_path: Path) -> None:
     library.write("pooling", "About.", [stored("average-as-avg-pool")], tmp_path)
     path = tmp_path / "partial" / "pooling.certificates.jsonl"
-    row = json.loads(path.read_text())
-    path.write_text(json.dumps({**row, "specs": {**row["specs"], "avg_pool": "0" * 16}}) + "\n")
+    (row,) = sealed_lines(path)
+    path.write_text(sealed({**row, "specs": {**row["specs"], "avg_pool": "0" * 16}}))
     with pytest.raises(StoreError, match="no certificate is of it as it stands"):
         library.load(tmp_path)
-    path.write_text(json.dumps({k: v for k, v in row.items() if k != "sizes"}) + "\n")
-    with pytest.raises(StoreError, match="lacks or has too much"):
+    path.write_text(sealed({k: v for k, v in row.items() if k != "sizes"}))
+    with pytest.raises(StoreError, match="lacks sizes"):
+        library.load(tmp_path)
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(StoreError, match="the entry of average-as-avg-pool was edited"):
         library.load(tmp_path)
 
 
@@ -192,9 +195,9 @@ def test_a_proof_of_another_definition_is_not_read(tmp_path: Path) -> None:
     library.write("pooling", "About.", rules, tmp_path)
     assert library.load(tmp_path) == rules
     path = tmp_path / "partial" / "pooling.proofs.jsonl"
-    row = json.loads(path.read_text())
-    path.write_text(json.dumps({**row, "specs": {**row["specs"], "conv": "0" * 16}}) + "\n")
-    with pytest.raises(StoreError, match=r"specs/conv.py has changed"):
+    (row,) = sealed_lines(path)
+    path.write_text(sealed({**row, "specs": {**row["specs"], "conv": "0" * 16}}))
+    with pytest.raises(StoreError, match=r"specs/conv.py, or code that it uses, has changed"):
         library.load(tmp_path)
     path.unlink()
     assert [p.proved for p in library.load(tmp_path)] == [False]

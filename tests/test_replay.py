@@ -22,7 +22,7 @@ from superopt.prove.replay import replay, shortened, well_typed
 from superopt.prove.sample import mismatch
 from superopt.prove.verify import prove
 from superopt.rule import Rule, digest, parse_rule
-from superopt.store import Entry, Stored, entry_of, load, read_family, write_family
+from superopt.store import Entry, Stored, entry_of, load, read_family, spec_digests, write_family
 from superopt.text import Equation
 from superopt.verdict import Proved, Unknown
 
@@ -66,7 +66,7 @@ def mutants(rules: list[Stored], rng: random.Random) -> Iterator[tuple[Stored, R
 
 def forged(stored: Stored, rule: Rule, folder: Path) -> str:
     """What checking the store says of a rule that is filed with another one's proof."""
-    ledger: Entry = replace(stored.entry, key=digest(rule), specs={})
+    ledger: Entry = replace(stored.entry, key=digest(rule), specs=spec_digests(rule, stored.entry.axioms))
     write_family("forged", "", [(rule, ledger)], folder)
     (row,) = prove_store(fresh=False, folder=folder)
     return row.word

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -35,9 +36,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def change(path: Path, **values: object) -> None:
-    """Every line of the ledger with these values."""
+    """Every line of the ledger with these values, and with the seal of what it then says."""
     rows = [{**json.loads(line), **values} for line in path.read_text(encoding="utf-8").splitlines()]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for row in rows:
+        del row["seal"]
+    path.write_text("".join(map(store.sealed, rows)), encoding="utf-8")
 
 
 def test_what_is_written_is_read_back(folder: Path) -> None:
@@ -82,7 +85,9 @@ def test_an_edited_rule_is_stale(folder: Path) -> None:
 def test_a_changed_spec_makes_rules_stale(folder: Path) -> None:
     assert set(entries()[0][1].specs) == {"add", "matmul"}
     change(folder / "matrix.proofs.jsonl", specs=dict.fromkeys(("add", "matmul"), "0" * 16))
-    with pytest.raises(StoreError, match=r"factor: specs/add\.py has changed since it was proved; .*share"):
+    with pytest.raises(
+        StoreError, match=r"factor: specs/add\.py, or code that it uses, has changed since it was proved; .*share"
+    ):
         store.load_rules(folder)
 
 
@@ -106,10 +111,47 @@ def test_an_axiom_that_is_gone_makes_rules_stale(folder: Path) -> None:
         store.load(folder)
 
 
-@pytest.mark.parametrize("line", ["{", "[1]", '{"key": "1"}', '{"key": "1", "surprise": 2}'])
+def test_an_entry_that_was_edited_is_refused(folder: Path) -> None:
+    path = folder / "matrix.proofs.jsonl"
+    whole = path.read_text(encoding="utf-8")
+    row = json.loads(whole.splitlines()[0])
+    for name in row:
+        path.write_text(whole.replace(json.dumps(row[name]), json.dumps("other"), 1), encoding="utf-8")
+        with pytest.raises(StoreError, match=r"matrix\.proofs\.jsonl, line 1: the entry of \w+ was edited"):
+            store.load(folder)
+    path.write_text(whole, encoding="utf-8")
+    assert len(store.load(folder)) == len(RULES)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"specs": {}}, "is not among the definitions that its proof names"),
+        ({"specs": []}, "'specs' is not a field, or of the wrong type"),
+        ({"specs": {"add": 1}}, "'specs' is not a field, or of the wrong type"),
+        ({"axioms": [], "instances": []}, "its axioms and their instances in the ledger do not belong together"),
+        ({"instances": []}, "its axioms and their instances in the ledger do not belong together"),
+        ({"kind": "index"}, "its axioms and their instances in the ledger do not belong together"),
+        ({"status": "bounded"}, "is 'bounded', but names 0 bounds"),
+        ({"bounded": ["g in 1, 2"]}, "is 'all sizes', but names 1 bounds"),
+        ({"status": "bounded", "bounded": ["g in 1, 2"]}, "it is not proved for all sizes, but for g in 1, 2"),
+        ({"name": "other"}, "its proof is filed as one of other"),
+        ({"flags": ["sometimes"]}, "'sometimes', which is no floating-point flag"),
+        ({"samples": "many"}, "'samples' is not a field, or of the wrong type"),
+        ({"ranks": None}, "'ranks' is not a field, or of the wrong type"),
+        ({"verdict": ["proved"]}, "'verdict' is not a field, or of the wrong type"),
+    ],
+)
+def test_an_entry_does_not_prove_what_it_does_not_claim(folder: Path, values: dict[str, object], message: str) -> None:
+    change(folder / "matrix.proofs.jsonl", **values)
+    with pytest.raises(StoreError, match=re.escape(message)):
+        store.load(folder)
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", '{"key": "1"}', '{"key": "1", "surprise": 2}', "[" * 100_000])
 def test_a_damaged_ledger_is_named(folder: Path, line: str) -> None:
     (folder / "matrix.proofs.jsonl").write_text(line + "\n", encoding="utf-8")
-    with pytest.raises(StoreError, match=r"matrix\.proofs\.jsonl|the ledger line of None"):
+    with pytest.raises(StoreError, match=r"matrix\.proofs\.jsonl, line 1"):
         store.load(folder)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from superopt.partial.mutate import Mutant
 from superopt.partial.sizes import Draw, Family
 from superopt.partial.trial import Trial, instance, tried
 from superopt.rule import Rule, digest, parse_rules
-from superopt.store import Entry, json_lines, read_ledger, replace_file, rule_lines, write_ledger
+from superopt.store import Entry, read_ledger, record, replace_file, rule_lines, sealed, sealed_lines, write_ledger
 from superopt.text import parse_condition
 
 FOLDER = "partial"
@@ -38,11 +37,11 @@ NAME_WIDTH = 28
 class Certificate:
     """How a partial rule was found and judged.
 
-    `key` is the hash of its text and its operators' spec files, `family` and `seed` what it was found in, and by which random
+    `key` is the hash of its text and its operators' meaning, `family` and `seed` what it was found in, and by which random
     numbers. `atoms` names what is open in its left side; `sizes` are numbers for these at which every box of the output was
     found equal, with the number of `boxes` beside them; `refused` are those at which its conditions do not hold, and neither
     does the rule. At each size it is wrong with a probability of less than 2 ** `log2_error`, by `tests` random inputs or more
-    over prime fields of `prime` elements or more. `specs` has the hash of each operator's spec file.
+    over prime fields of `prime` elements or more. `specs` has the digest of each operator.
     """
 
     key: str
@@ -128,7 +127,7 @@ def atoms_of(family: Family) -> tuple[str, ...]:
 
 
 def specs_of(rule: Rule) -> dict[str, str]:
-    """The hashes of the spec files of the rule's operators."""
+    """The digests of the rule's operators."""
     return {name: registry()[name].digest for name in rule.operators}
 
 
@@ -175,7 +174,7 @@ def write(family: str, about: str, rules: Sequence[Partial], folder: Path | None
 
 
 def _line(partial: Partial) -> str:
-    return json.dumps(dataclasses.asdict(partial.certificate), ensure_ascii=False) + "\n"
+    return sealed(dataclasses.asdict(partial.certificate))
 
 
 def load(folder: Path | None = None) -> list[Partial]:
@@ -223,7 +222,7 @@ def _folder(folder: Path | None) -> Path:
 
 
 def _read(path: Path) -> Iterator[Partial]:
-    rows = json_lines(path.with_name(f"{path.stem}.certificates.jsonl"))
+    rows = sealed_lines(path.with_name(f"{path.stem}.certificates.jsonl"))
     known = {certificate.key: certificate for certificate in map(_certificate, rows)}
     proofs = {entry.key: entry for entry in read_ledger(path.stem, path.parent)}
     try:
@@ -241,11 +240,4 @@ def _read(path: Path) -> Iterator[Partial]:
 
 
 def _certificate(row: Mapping[str, Any]) -> Certificate:
-    try:
-        return Certificate(**{k: _tuples(v) if k != "specs" else v for k, v in row.items()})
-    except TypeError:
-        raise StoreError(f"the certificate of {row.get('name')} lacks or has too much") from None
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    return record(Certificate, row, f"the certificate of {row.get('name')}")

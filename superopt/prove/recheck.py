@@ -28,8 +28,10 @@ from superopt.verdict import Proved, Unknown, Verdict
 
 
 def established(rule: Rule, *, seed: int = 0) -> Verdict:
-    """The verdict on a rule of which nothing is known; a proof is checked again, and recorded for the ledger."""
+    """The verdict on a rule of which nothing is known; a proof for all sizes is checked again, and recorded for the ledger."""
     verdict = prove(rule, seed=seed)
+    if isinstance(verdict, Proved) and verdict.bounded:
+        return Unknown(f"it is proved only for {'; '.join(verdict.bounded)}", verdict.milliseconds)
     return recorded(rule, verdict) if isinstance(verdict, Proved) else verdict
 
 
