@@ -6,20 +6,23 @@ import math
 import random
 
 from superopt.graph import subterms
+from superopt.model.dimensions import FIXED, Sizing
 from superopt.rewrite.apply import State, successors
 from superopt.rewrite.ruleset import RuleSet
 
 
-def walk(start: State, rules: RuleSet, rng: random.Random, *, steps: int, largest: float) -> tuple[State, list[str]]:
+def walk(
+    start: State, rules: RuleSet, rng: random.Random, *, steps: int, largest: float, sizing: Sizing = FIXED[0]
+) -> tuple[State, list[str]]:
     """A state up to so many random steps away, never twice the same, and the rules that lead there.
 
-    No tensors of a state on the way have more than `largest` elements together.
+    No tensors of a state on the way have more than `largest` elements together, at the sizing.
     """
     state, seen, taken = start, {start}, list[str]()
     for _ in range(rng.randint(1, steps)):
         by_rule: dict[str, list[State]] = {}
         for after, step in successors(state, rules):
-            if after not in seen and sum(math.prod(t.sizes) for t in subterms(*after)) <= largest:
+            if after not in seen and sum(math.prod(t.sizes) for t in subterms(*map(sizing.at, after))) <= largest:
                 by_rule.setdefault(step.rule, []).append(after)
         if not by_rule:
             break
