@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -10,9 +11,11 @@ from typing import TypeAlias
 import superopt
 from superopt.model.check import FACTOR
 from superopt.optimize import MOVES
-from superopt.quantities import choices, extents, factor, positive, seconds, share
+from superopt.quantities import choices, extents, factor, positive, seconds, seed, share, shortened, threads
 from superopt.store import CORE, SEARCH
 
+MOST_SIZES = 256
+"""Combinations of sizes at which a model is optimized at most: it is checked and measured at each."""
 WHERE = "cpu (default), cuda or tensorrt"
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -38,6 +41,12 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = top.parse_args(arguments)
     if options.run == "optimize" and options.ort_config and not options.tune:
         top.error("argument --ort-config: writes what tuning finds, so it needs --tune")
+    if options.run in ("optimize", "profile"):
+        names = [name for name, _ in options.shape]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            top.error(f"argument --shape: all sizes of {shortened(repeated[0])} belong into one: NAME=N,N")
+        if (count := math.prod(len(sizes) for _, sizes in options.shape)) > MOST_SIZES:
+            top.error(f"argument --shape: {count} combinations of sizes are more than {MOST_SIZES}")
     return options
 
 
@@ -57,8 +66,8 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument(
         "--budget", type=seconds, metavar="TIME", help="time for the search: 90, 60s, 2m (10s to 30s, by size and speed)"
     )
-    command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
-    command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
+    command.add_argument("--seed", type=seed, default=0, help="seed of every random choice (0)")
+    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of the sessions (1)")
     about = "optimize for runs that are replayed as a CUDA graph, with the provider cuda"
     command.add_argument("--cuda-graph", action="store_true", help=about)
     about = "sizes of an open dimension of the inputs at which to be fast, given once for each; it stays open"
@@ -96,7 +105,7 @@ def _add_profile(commands: Commands) -> None:
     command = commands.add_parser("profile", help="measure a device, and describe it to other machines", description=about)
     command.add_argument("model", type=Path, nargs="*", metavar="MODEL", help="models whose nodes are timed")
     command.add_argument("--provider", default="cpu", help=f"what is measured: {WHERE}")
-    command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
+    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of the sessions (1)")
     about = "sizes of an open dimension of the models, given once for each"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     about = "write a device profile there, all that is known of the device, for `superopt optimize --device-profile`"
@@ -117,8 +126,8 @@ def _add_verify(commands: Commands) -> None:
     about = "what `superopt optimize --certificate` wrote"
     command.add_argument("--certificate", type=Path, required=True, metavar="FILE", help=about)
     command.add_argument("--provider", default="cpu", help=f"where both are run: {WHERE}")
-    command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
-    command.add_argument("--threads", type=positive, default=1, metavar="N", help="CPU threads of the sessions (1)")
+    command.add_argument("--seed", type=seed, default=0, help="seed of every random choice (0)")
+    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of the sessions (1)")
     command.set_defaults(run="verify")
 
 
@@ -128,7 +137,7 @@ def _add_generate(commands: Commands) -> None:
     command.add_argument("--family", action="append", metavar="F", help="a family of rules, as matrix or convolution (all)")
     about = "generalise mutants to partial rules instead, which are judged at many sizes and not proved"
     command.add_argument("--mutants", action="store_true", help=about)
-    command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
+    command.add_argument("--seed", type=seed, default=0, help="seed of every random choice (0)")
     command.add_argument("--output", type=Path, metavar="DIR", help="where to store the rules (superopt's own substitutions/)")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the counts there, as JSON")
     where = command.add_mutually_exclusive_group()
@@ -153,14 +162,14 @@ def _add_prove(commands: Commands) -> None:
     which.add_argument("--samples", type=positive, metavar="N", help="try every stored rule on N random instantiations instead")
     command.add_argument("--write", action="store_true", help="store the proofs; of axioms, every verdict")
     command.add_argument("--each", action="store_true", help="a line for each axiom or rule, with its milliseconds")
-    command.add_argument("--seed", type=int, default=0, help="seed of every random choice (0)")
+    command.add_argument("--seed", type=seed, default=0, help="seed of every random choice (0)")
     _add_workers(command)
     command.set_defaults(run="prove")
 
 
 def _add_workers(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
     about = "processes of this machine (one for each core; 1: no others)"
-    command.add_argument("--workers", type=positive, metavar="N", help=about)
+    command.add_argument("--workers", type=threads, metavar="N", help=about)
 
 
 def _add_rules(commands: Commands) -> None:
@@ -204,6 +213,6 @@ def _add_rules_derive(actions: Commands) -> None:
     which.add_argument("--axioms", action="store_true", help="derive from the operators' axioms instead")
     command.add_argument("--brief", action="store_true", help="leave out the steps")
     command.add_argument("--one-way", action="store_true", help="leave out what follows from the file")
-    command.add_argument("--seed", type=int, default=0, help="seed of the random instantiations (0)")
+    command.add_argument("--seed", type=seed, default=0, help="seed of the random instantiations (0)")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the findings there, as JSON")
     command.set_defaults(run="rules derive")

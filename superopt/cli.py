@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.markup import escape
 
 import superopt
 from superopt.arguments import parsed
-from superopt.errors import StoreError, SuperoptError, UnprovedError, UnreadableRulesError
+from superopt.errors import OutputError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
 from superopt.execute import collecting_rarely
+from superopt.files import cause, is_data_name, require_distinct, require_folder, save_text, writable
 from superopt.model.dimensions import combinations
-from superopt.model.save import save_text, writable
+from superopt.model.save import data_files
+from superopt.op import substitutions_folder
 from superopt.options import Options
 from superopt.profile import profile
 from superopt.report.generation import counts_table, generation_json
@@ -37,41 +41,116 @@ INTERRUPTED, INTERNAL, CLOSED = 130, 70, 141
 QUIET_SECONDS, PIPED_WIDTH = 5.0, 128
 
 
+class ReaderGoneError(Exception):
+    """Whatever read the standard output reads it no longer."""
+
+
 class Output(Console):
-    """A console that leaves it to `main` what happens when the reader goes away."""
+    """A console on the standard output, of which all is written when `print` returns.
+
+    Raises:
+        ReaderGoneError: nobody reads the output any more.
+        OutputError: the output cannot be written.
+    """
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        with self._written():
+            super().print(*objects, **how)
+            self.file.flush()
+
+    def flush(self) -> None:
+        """What others printed, as `argparse` does, is written."""
+        with self._written():
+            self.file.flush()
 
     def on_broken_pipe(self) -> None:
         """Called while the error is handled."""
         raise  # noqa: PLE0704
 
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            discard(sys.stdout)
+            if isinstance(error, BrokenPipeError):
+                raise ReaderGoneError from error
+            raise OutputError(f"the standard output cannot be written: {cause(error)}") from error
 
-out = Output(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+
+out = Output(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True, highlight=False)
+
+
+def open_streams() -> None:
+    """Make the null device of each standard stream that is closed, so no file that is opened later takes its place.
+
+    What a stream's encoding does not have is printed as backslash escapes.
+    """
+    for handle, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 (positional only)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def discard(stream: TextIO) -> None:
+    """Whatever is printed to the stream from now on goes nowhere, so that nothing fails once more as the process ends."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def tell(text: object) -> None:
+    """Print a line to the standard error stream, if anybody reads it."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code (docs/exit-codes.md)."""
-    options = parsed(arguments)
+    open_streams()
+    debug = False
     try:
+        options = understood(arguments)
+        debug = options.debug
         with collecting_rarely():
-            code = COMMANDS[options.run](options)
-        sys.stdout.flush()
+            return COMMANDS[options.run](options)
     except SuperoptError as error:
         return _failed(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _failed("interrupted; nothing was written", INTERRUPTED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGoneError:
         return CLOSED
     except Exception as error:  # noqa: BLE001
-        if options.debug:
-            traceback.print_exc()
+        if debug:
+            tell(traceback.format_exc())
         return _failed(f"internal error: {type(error).__name__}: {error} (--debug shows where)", INTERNAL)
-    return code
+
+
+def understood(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options that the arguments stand for; the help or the version that they ask for is printed when this raises.
+
+    Raises:
+        SystemExit: the arguments are not understood (2), or nothing but help or the version is asked for (0).
+    """
+    try:
+        return parsed(arguments)
+    except SystemExit:
+        out.flush()
+        raise
 
 
 def _failed(message: str, code: int) -> int:
-    print(f"superopt: {' '.join(message.split())}", file=sys.stderr)
+    tell(f"superopt: {' '.join(message.split())}")
     return code
 
 
@@ -80,6 +159,13 @@ def _failed(message: str, code: int) -> int:
 
 def run_optimize(options: argparse.Namespace) -> int:
     """`superopt optimize`: the target holds the result, the report is on the terminal and, if wanted, in a JSON file."""
+    reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
+    read = {"--device-profile": options.device_profile, **data_of("in.onnx", options.source)}
+    require_distinct({"out.onnx": options.target, **reports}, read)
+    require_distinct(reports, {"in.onnx": options.source, **data_of("out.onnx", options.target)})
+    for label, path in reports.items():
+        if path is not None and is_data_name(options.target, path):
+            raise TargetError(f"{path}: cannot write: {label} may be the data file of {options.target}")
     for path in filter(None, (options.target, options.json, options.certificate)):
         writable(path)
     asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
@@ -96,8 +182,17 @@ def run_optimize(options: argparse.Namespace) -> int:
     return 0
 
 
+def data_of(label: str, model: Path) -> dict[str, Path]:
+    """The files in which the model keeps tensors, by what to call each."""
+    return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
+
+
 def run_profile(options: argparse.Namespace) -> int:
     """`superopt profile`: what is known of the device is on the terminal and, if wanted, in a file."""
+    models = {str(model): model for model in options.model}
+    data = {label: file for name, model in models.items() for label, file in data_of(name, model).items()}
+    read = {**models, **data, **{f"--import {file}": file for file in options.merge}}
+    require_distinct({"--export": options.export, "--cache": options.cache}, read)
     if options.export is not None:
         writable(options.export)
     with shown_progress() as listener:
@@ -153,7 +248,10 @@ def run_generate(options: argparse.Namespace) -> int:
     unknown = [family for family in families if family not in EVERY]
     if unknown:
         raise StoreError(f"unknown family {unknown[0]!r}: it is one of {', '.join(EVERY)}")
+    for folder in filter(None, (options.output, options.resume)):
+        require_folder(folder)
     if options.json is not None:
+        require_distinct({"--json": options.json}, rule_files(options.output))
         writable(options.json)
     with shown_progress() as listener:
         listener(Progress("generate"))
@@ -173,11 +271,19 @@ def run_generate(options: argparse.Namespace) -> int:
     return 0
 
 
+def rule_files(folder: Path | None = None) -> dict[str, Path]:
+    """The files of rules and proofs in the folder, superopt's own if none is given, by what to call each."""
+    stored = (substitutions_folder() if folder is None else folder).rglob("*")
+    return {f"the stored {file.name}": file for file in stored if file.is_file()}
+
+
 def run_generate_mutants(options: argparse.Namespace) -> int:
     """`superopt generate --mutants`: the partial rules are in the folder, and a line says how many each file has."""
     from superopt.partial.generation import generate
     from superopt.proving import proved
 
+    if options.output is not None:
+        require_folder(options.output)
     with shown_progress() as listener:
         found = generate(
             seed=options.seed,
@@ -289,6 +395,7 @@ def run_rules_export(options: argparse.Namespace) -> int:
     """`superopt rules export`: the file holds the rules in the form asked for; a line says how many, and why others are not."""
     from superopt.export import export, reasons
 
+    require_distinct({"--output": options.output}, rule_files())
     writable(options.output)
     chosen = selected(load(), family=options.family, part=options.part, operators=options.operator)
     exported = export([stored.rule for stored in chosen], options.format)
@@ -306,6 +413,7 @@ def run_rules_show(options: argparse.Namespace) -> int:
 
     stored = named(load(), options.name)
     if options.svg is not None:
+        require_distinct({"--svg": options.svg}, rule_files())
         writable(options.svg)
         equation = stored.rule.equations[0]
         save_text(drawing(equation.left, equation.right), options.svg)
@@ -322,6 +430,7 @@ def run_rules_derive(options: argparse.Namespace) -> int:
     from superopt.prove.derive_file import Finding, chosen, compared, comparison_text, definitions, read_lines, rearrangements
 
     if options.json is not None:
+        require_distinct({"--json": options.json}, {"FILE": options.file, "--from": options.given, **rule_files()})
         writable(options.json)
     lines = read_lines(options.file)
     rules = chosen(given=options.given, core_alone=options.core, axioms_alone=options.axioms)
@@ -376,7 +485,7 @@ def shown_progress() -> Iterator[Listener]:
         now = time.monotonic()
         if progress.phase != last.phase or now - last.time >= QUIET_SECONDS:
             last.phase, last.time = progress.phase, now
-            print(progress, file=sys.stderr, flush=True)
+            tell(progress)
 
     yield line
 

@@ -125,3 +125,9 @@ class OpsetError(SuperoptError):
     """An opset that a model cannot be brought to."""
 
     exit_code = 30
+
+
+class OutputError(SuperoptError):
+    """The standard output cannot be written, because the disk is full, say."""
+
+    exit_code = 36

@@ -15,7 +15,6 @@ import itertools
 import os
 import pickle
 import signal
-import tempfile
 import threading
 import time
 from collections import deque
@@ -26,7 +25,8 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, Self
 
-from superopt.errors import SchedulerError
+from superopt.errors import SchedulerError, TargetError
+from superopt.files import cause, save_bytes
 
 ATTEMPTS = 6
 CHECKSUM = 32
@@ -85,11 +85,9 @@ class Finished:
         body = pickle.dumps(result, protocol=5)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
-                file.write(hashlib.sha256(body).digest() + body)
-            Path(file.name).replace(self._path(key))
-        except OSError as error:
-            raise SchedulerError(f"{self.folder} cannot be written ({error.strerror})") from None
+            save_bytes(hashlib.sha256(body).digest() + body, self._path(key))
+        except (OSError, TargetError) as error:
+            raise SchedulerError(f"{self.folder} cannot be written ({cause(error)})") from None
 
     def drop_old(self) -> None:
         """Results that no job has asked for in `DAYS` days are gone."""

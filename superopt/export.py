@@ -19,11 +19,11 @@ from textwrap import wrap
 import numpy as np
 
 from superopt.errors import InstantiationError, ShapeError, StoreError
+from superopt.files import save_bytes, save_text
 from superopt.graph import Term, subterms, variables
 from superopt.model.functions import Pair, agree, library, pair
 from superopt.model.lower import lower
 from superopt.model.nodes import Lowered, NodeText
-from superopt.model.save import save_bytes, save_text
 from superopt.prove.instance import Instance, at, instantiations
 from superopt.rule import Rule
 from superopt.text import Equation

@@ -57,7 +57,9 @@ class Optimized(Generic[M]):
         return self.evidence.certificate(as_model(self.model))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """The file at `path` holds the model; tensors that are too large for it, or were external, in `<file name>.data`.
+        """Write the model to `path`; tensors that are too large for it, or were external, go into `<stem>-<digest>.data`.
+
+        To a reader, both files change in one step (docs/files.md).
 
         Raises:
             TargetError: it cannot be written; files that were there are as they were.

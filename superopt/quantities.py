@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable
 
 UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+LONGEST = 366 * 86400.0
+"""Seconds of the longest span of time that is believed."""
+LARGEST, MOST_THREADS = 2**63 - 1, 1024
+"""The largest whole number that sizes and seeds may be, and threads: more than any machine has that models run on."""
 
 
 def seconds(text: str) -> float:
@@ -14,14 +19,40 @@ def seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a span of time such as 90, 60s or 2m")
-    return float(match[1]) * UNITS[match[2]]
+    found = float(match[1]) * UNITS[match[2]]
+    if found > LONGEST:
+        raise argparse.ArgumentTypeError(f"{shortened(text)} is more than a year")
+    return found
 
 
 def positive(text: str) -> int:
     """A whole number, at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return _whole(text, 1, LARGEST)
+
+
+def seed(text: str) -> int:
+    """A seed of random choices: a whole number, at least 0."""
+    return _whole(text, 0, LARGEST)
+
+
+def threads(text: str) -> int:
+    """A number of threads or processes: a whole number, at least 1."""
+    return _whole(text, 1, MOST_THREADS)
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    if not text.isdecimal() or (len(text.lstrip("0")) <= len(str(most)) and int(text) < least):
+        raise argparse.ArgumentTypeError(
+            f"{shortened(text)} is not a whole number {f'above {least - 1}' if least else 'from 0 on'}"
+        )
+    if len(text.lstrip("0")) > len(str(most)) or int(text) > most:
+        raise argparse.ArgumentTypeError(f"{shortened(text)} is more than {most}")
     return int(text)
+
+
+def shortened(text: str) -> str:
+    """The text in quotation marks, cut where it is long."""
+    return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 def factor(text: str) -> float:
@@ -35,8 +66,8 @@ def share(text: str) -> float:
 
 
 def _from(least: int, text: str) -> float:
-    if re.fullmatch(r"\d+(\.\d+)?", text) is None or float(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} on")
+    if re.fullmatch(r"\d+(\.\d+)?", text) is None or not least <= float(text) < math.inf:
+        raise argparse.ArgumentTypeError(f"{shortened(text)} is not a number from {least} on")
     return float(text)
 
 

@@ -12,7 +12,6 @@ import difflib
 import functools
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +19,8 @@ from textwrap import TextWrapper
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from superopt.errors import NotationError, ShapeError, StoreError
+from superopt.errors import NotationError, ShapeError, StoreError, TargetError
+from superopt.files import cause, save_text
 from superopt.fp_flags import ALL_FLAGS, FpFlag
 from superopt.op import registry, substitutions_folder
 from superopt.rule import Rule, digest, law_names, laws, parse_rules, stated_rules
@@ -467,16 +467,8 @@ def _line(line: Entry | Rejected) -> str:
 
 def replace_file(path: Path, text: str) -> None:
     """The file holds the text, or is as it was. Raises StoreError where it cannot be written."""
-    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="\n", dir=path.parent, delete=False) as file:
-            temporary = file.name
-            file.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written ({error.strerror})") from None
-    finally:
-        if temporary and Path(temporary).exists():
-            Path(temporary).unlink()
+        save_text(text, path)
+    except (OSError, TargetError) as error:
+        raise StoreError(f"{path} cannot be written ({cause(error)})") from None

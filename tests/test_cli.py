@@ -181,10 +181,96 @@ def test_of_what_fails_the_check_nothing_is_saved(
     assert target.read_bytes() == source.read_bytes()
 
 
+PAIRS = {
+    "the JSON and the model": ("--json", "in.onnx"),
+    "the JSON and the result": ("--json", "out.onnx"),
+    "the JSON and the certificate": ("--json", "x", "--certificate", "x"),
+    "the certificate and a link to the model": ("--certificate", "soft"),
+    "the cache and another name of the model": ("--cache", "hard"),
+    "the cache and the JSON": ("--cache", "x", "--json", "../folder/x"),
+    "the JSON and the profile": ("--json", "p.json", "--device-profile", "p.json"),
+    "the JSON and the model's data file": ("--json", "in.bin"),
+    "the JSON and the data file of the target": ("--json", "out.bin"),
+    "the JSON and a data file that the target may have": ("--json", "out-0123456789abcdef.data"),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_two_outputs_or_an_input_that_are_one_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, pair: str
+) -> None:
+    folder = source.parent / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("superopt.optimize", None)
+    for name in ("in", "out"):
+        onnx.save(onnx.load(source), f"{name}.onnx", save_as_external_data=True, location=f"{name}.bin", size_threshold=0)
+    Path("p.json").write_text("{}")
+    Path("soft").symlink_to("in.onnx")
+    Path("hard").hardlink_to("in.onnx")
+    was = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert "cannot write" in fails(capsys, errors.TargetError, "optimize", "in.onnx", "out.onnx", *PAIRS[pair])
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == was
+
+
+@pytest.mark.parametrize("target", ["in.bin", "link"])
+def test_a_target_that_is_a_data_file_of_the_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, tmp_path: Path, target: str
+) -> None:
+    monkeypatch.setattr("superopt.optimize", None)
+    onnx.save(onnx.load(source), source, save_as_external_data=True, location="in.bin", size_threshold=0)
+    (tmp_path / "link").symlink_to("in.bin")
+    assert "keeps tensors" in fails(capsys, errors.TargetError, "optimize", source, tmp_path / target)
+
+
+def test_a_model_can_be_optimized_in_place(monkeypatch: pytest.MonkeyPatch, source: Path, tmp_path: Path) -> None:
+    monkeypatch.setattr(FLOW, "load_rules", list)
+    (tmp_path / "link").symlink_to(source)
+    for target in (source, tmp_path / "link"):
+        assert cli.main(["optimize", str(source), str(target), "--budget", "0.1"]) == 0
+    assert len(onnx.load(source).graph.node) == 2
+    onnx.save(onnx.load(source), source, save_as_external_data=True, location="in.bin", size_threshold=0)
+    assert cli.main(["optimize", str(source), str(source), "--budget", "0.1"]) == 0
+    assert len(onnx.load(source).graph.node) == 2
+
+
+def test_outputs_of_other_commands_that_are_one_file_with_an_input(
+    capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Path
+) -> None:
+    rules = next(iter(cli.rule_files().values()))
+    for arguments in (
+        ("profile", source, "--export", source),
+        ("profile", "--import", source, "--export", source),
+        ("profile", source, "--export", tmp_path / "x", "--cache", tmp_path / "x"),
+        ("rules", "derive", source, "--json", source),
+        ("rules", "derive", tmp_path / "x", "--from", source, "--json", source),
+        ("rules", "export", "--format", "onnxscript", "--output", rules),
+        ("rules", "show", load()[0].rule.name, "--svg", rules),
+        ("generate", "--json", rules),
+        ("generate", "--output", source),
+        ("generate", "--resume", source / "below"),
+    ):
+        assert "cannot write" in fails(capsys, errors.TargetError, *arguments)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
+        *(["optimize", "a", "b", "--seed", text] for text in ("-1", "0.5", "nan", "", "1" * 5000)),
+        *(["optimize", "a", "b", "--threads", text] for text in ("-1", "1000000000", "1e3", "9" * 5000)),
+        *(["optimize", "a", "b", "--budget", text] for text in ("nan", "inf", "-1", "1e18", "9" * 400)),
+        *(["optimize", "a", "b", "--tolerance", text] for text in ("nan", "0", "-1", "9" * 400)),
+        *(["optimize", "a", "b", "--growth", text] for text in ("nan", "-1", "9" * 400)),
+        *(["optimize", "a", "b", "--shape", text] for text in ("N", "N=", "N=-1", "N=1e18", "N=" + "9" * 40, "=3")),
+        ["optimize", "a", "b", "--shape", "N=1", "--shape", "N=2"],
+        ["optimize", "a", "b", *(f"--shape={name}=1,2,3,4,5,6,7,8" for name in "ABC")],
+        ["verify", "a", "b", "--certificate", "c", "--seed", "-1"],
+        ["profile", "a", "--threads", "1000000000"],
+        ["prove", "--seed", "-1"],
+        ["prove", "--workers", "1000000000"],
+        ["generate", "--seed", "-1"],
+        ["rules", "derive", "a", "--seed", "-1"],
         ["optimise"],
         ["optimize", "in.onnx"],
         ["optimize", "a", "b", "--budget", "soon"],

@@ -166,7 +166,7 @@ def test_tensors_in_other_files_are_no_obstacle(monkeypatch: pytest.MonkeyPatch,
     if not external:
         monkeypatch.setattr("superopt.model.save.INLINE_LIMIT", 1000)
     superopt.optimize(path, budget=10.0).save(target)
-    assert {p.name for p in tmp_path.glob("out*")} == {"out.onnx", "out.onnx.data"}
+    assert [p.suffix for p in sorted(tmp_path.glob("out*"))] == [".data", ".onnx"]
     assert not onnx.load(target, load_external_data=False).graph.initializer[0].raw_data
     for a, b in zip(run(branches()), run(onnx.load(target)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -19,6 +17,7 @@ from onnx import AttributeProto, GraphProto, ModelProto
 
 from superopt.active import active_time
 from superopt.errors import InvalidModelError
+from superopt.files import scratch_folder
 from superopt.model.bounds import index_bounds
 from superopt.model.check import LEAST_INPUTS, cases
 from superopt.model.load import Model
@@ -69,9 +68,9 @@ def runs(
         return {}
     deadline = active_time() + seconds
     done = 0
-    with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+    with scratch_folder() as folder:
         source = Placed(marked.SerializeToString(), folder_of(model).resolve())
-        session = Session(source, device, optimize=False, traced=Path(folder) / "trace")
+        session = Session(source, device, optimize=False, traced=folder / "trace")
         for _, make in cases(session.inputs, seed, sizes, index_bounds(marked)):
             if done < LEAST_INPUTS or active_time() < deadline:
                 with contextlib.suppress(InvalidModelError):

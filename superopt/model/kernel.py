@@ -7,18 +7,17 @@ import hashlib
 import math
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import InvalidModelError
+from superopt.files import scratch_folder
 from superopt.model.nodes import Hollow, hollow_tensor, with_weights
 from superopt.model.session import Array, Bound, Device, Loadable, Session, is_floating
 
@@ -162,8 +161,8 @@ class Kernel:
 
             def loaded(source: Loadable) -> Bound:
                 if isinstance(source, ModelProto):
-                    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="superopt-"))
-                    source = with_weights(source, Path(folder))
+                    folder = stack.enter_context(scratch_folder())
+                    source = with_weights(source, folder)
                 return Session(source, device, optimize=False, anywhere=True).bind(feeds)
 
             bound = [loaded(source)]
@@ -183,8 +182,8 @@ class Kernel:
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
         """
-        with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
-            session = Session(with_weights(self.model(), Path(folder)), device, optimize=False, anywhere=True)
+        with scratch_folder() as folder:
+            session = Session(with_weights(self.model(), folder), device, optimize=False, anywhere=True)
             return self._kinds(session.bind(self._feeds()))
 
     def _feeds(self) -> dict[str, Array]:

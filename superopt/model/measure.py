@@ -9,11 +9,9 @@ import contextlib
 import itertools
 import math
 import statistics
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +19,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from superopt.errors import InvalidModelError, ProviderError
+from superopt.files import scratch_folder
 from superopt.model.cache import Cache, digest_of
 from superopt.model.compare import LONG, Comparison, compare
 from superopt.model.kernel import (
@@ -165,8 +164,8 @@ class Clock:
         return max(self.seconds(before), _LEAST) / max(self.seconds(after), _LEAST)
 
     def _compared(self, before: ModelProto, after: ModelProto) -> Comparison:
-        with tempfile.TemporaryDirectory(prefix="superopt-") as one, tempfile.TemporaryDirectory(prefix="superopt-") as other:
-            models = [with_weights(model, Path(folder)) for model, folder in ((before, one), (after, other))]
+        with scratch_folder() as one, scratch_folder() as other:
+            models = [with_weights(model, folder) for model, folder in ((before, one), (after, other))]
             try:
                 seconds = _COMPARING if self.together else _COMPARING / 2
                 loads = 1 if not self.together and self.seconds(before) >= LONG else _LOADS
@@ -188,8 +187,8 @@ class Clock:
         return Clock(self.device, self.cache, together=self.together)
 
     def _bound(self, model: ModelProto) -> Bound:
-        with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
-            session = Session(with_weights(model, Path(folder)), self.device, anywhere=True)
+        with scratch_folder() as folder:
+            session = Session(with_weights(model, folder), self.device, anywhere=True)
         kinds = [(port.name, _static(port)) for port in model.graph.input]
         return session.bind({name: random_values(k.element, k.shape, n) for n, (name, k) in enumerate(kinds) if k is not None})
 
@@ -275,9 +274,9 @@ class Clock:
         return self.timing(kernel).outputs
 
     def _optimized(self, model: Loadable, sizes: Mapping[str, int] | None) -> ModelProto:
-        with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
-            path = Path(folder) / "optimized.onnx"
-            source = with_weights(model, Path(folder)) if isinstance(model, ModelProto) else model
+        with scratch_folder() as folder:
+            path = folder / "optimized.onnx"
+            source = with_weights(model, folder) if isinstance(model, ModelProto) else model
             Session(source, self.device, anywhere=True, portable=self.portable, saved=path, sizes=sizes)
             return onnx.load(path, load_external_data=False)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from superopt.errors import TargetError
+from superopt.files import remove_scratch, scratch_folder
 from superopt.model.load import Model, as_proto, first_line
 
 _LARGE = 1 << 16
@@ -92,9 +92,14 @@ class Scratch:
 
 @contextmanager
 def temporary() -> Iterator[Scratch]:
-    """A scratch whose folder is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
-        yield Scratch(Path(folder))
+    """A scratch whose folder is gone afterwards; so are the scratch folders of runs that were killed.
+
+    Raises:
+        TargetError: there is no place for temporary files.
+    """
+    remove_scratch()
+    with scratch_folder() as folder:
+        yield Scratch(folder)
 
 
 def _is_large(tensor: ir.TensorProtocol) -> bool:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from superopt.errors import ProfileError, SuperoptError
+from superopt.files import save_text
 from superopt.model.cache import Cache, digest_of, text_of
 from superopt.model.demand import demand
 from superopt.model.kernel import Timing
 from superopt.model.roofline import Roofline, positive
-from superopt.model.save import save_text
 from superopt.model.session import PROVIDERS, Device, runtime
 
 Json: TypeAlias = "Any"

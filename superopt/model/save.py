@@ -1,4 +1,4 @@
-"""Writing files: all of one or nothing of it, with large or formerly external tensors in one file beside the model."""
+"""Writing models, whole or not at all: large or formerly external tensors are in one data file beside the model."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import functools
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 from onnx.external_data_helper import load_external_data_for_model
 
-from superopt.errors import InvalidModelError, ModelNotFoundError, TargetError
+from superopt.errors import InvalidModelError, ModelNotFoundError, SuperoptError, TargetError
+from superopt.files import data_name, publish, same_file, staging, target_of
 from superopt.model.load import Model, ModelProto, as_proto, first_line, tensors
 from superopt.model.maps import has_maps, with_maps
 from superopt.model.messages import graphs
@@ -29,22 +28,31 @@ _MESSAGE = 2**27
 
 
 def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) -> None:
-    """The file at `path` holds the model, unchanged by this.
+    """Write the model to the file at `path`; the model itself is left unchanged.
 
-    Tensors are in `<file name>.data` beside it where `external`, or if some are in other files already, or if they are too
-    large for one file.
+    Tensors are in `<stem>-<digest>.data` beside it where `external`, or if some are in other files already, or if they are too
+    large for one file. To a reader, both files change in one step; see `files.publish`.
 
     Raises:
-        TargetError: it cannot be written; files that were there are as they were.
+        TargetError: it cannot be written, or keeps tensors of this very model; files that were there are as they were.
     """
-    target = writable(path)
-    data = f"{target.name}.data"
-    with _staging(target) as folder:
-        ir.save(model, folder / target.name, external_data=data if external or _apart(model) else None)
-        if has_maps(model):
-            proto = with_maps(onnx.load(folder / target.name, load_external_data=False))
-            (folder / target.name).write_bytes(proto.SerializeToString())
-        _publish([folder / data, folder / target.name] if (folder / data).exists() else [folder / target.name], target.parent)
+    target = target_of(path)
+    kept = {os.path.realpath(t.path) for t in tensors(model) if isinstance(t, ir.ExternalTensor)}
+    if any(same_file(target, Path(file)) for file in kept):
+        raise TargetError(f"{path}: cannot write: the model keeps tensors in this file")
+    with staging(target) as folder:
+        file, unnamed = folder / target.name, folder / ("data" if target.name != "data" else "tensors")
+        ir.save(model, file, external_data=unnamed.name if external or _apart(model) else None)
+        data = folder / data_name(target, unnamed) if unnamed.exists() else None
+        if data is not None:
+            unnamed.rename(data)
+        if data is not None or has_maps(model):
+            proto = with_maps(onnx.load(file, load_external_data=False))
+            places = [entry for tensor in _stored_apart(proto) for entry in tensor.external_data if entry.key == "location"]
+            for place in places:
+                place.value = data.name if data is not None else place.value
+            onnx.save(proto, file)
+        publish(file, target, data)
 
 
 def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadable:
@@ -83,8 +91,14 @@ def _mapped(model: ModelProto, folder: Path) -> int:
 
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
     """Where each tensor lies that lies in another file, those of bodies of control flow too."""
+    for tensor in _stored_apart(model):
+        yield {entry.key: entry.value for entry in tensor.external_data}
+
+
+def _stored_apart(model: ModelProto) -> Iterator[onnx.TensorProto]:
+    """The initializers that lie in other files."""
     for graph in graphs(model):
-        yield from ({e.key: e.value for e in tensor.external_data} for tensor in graph.initializer if tensor.external_data)
+        yield from (tensor for tensor in graph.initializer if tensor.external_data)
 
 
 def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
@@ -175,86 +189,17 @@ def copy(source: Path, path: str | os.PathLike[str]) -> None:
     Raises:
         TargetError: it cannot be written; a file that was there is as it was.
     """
-    target = writable(path)
+    target = target_of(path)
     if target.exists() and target.samefile(source):
         return
-    with _staging(target) as folder:
+    with staging(target) as folder:
         shutil.copyfile(source, folder / target.name)
-        _publish([folder / target.name], target.parent)
+        publish(folder / target.name, target)
 
 
-def save_text(text: str, path: str | os.PathLike[str]) -> None:
-    """The file at `path` holds `text`.
-
-    Raises:
-        TargetError: it cannot be written; a file that was there is as it was.
-    """
-    save_bytes(text.encode(), path)
-
-
-def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
-    """The file at `path` holds `data`.
-
-    Raises:
-        TargetError: it cannot be written; a file that was there is as it was.
-    """
-    target = writable(path)
-    with _staging(target) as folder:
-        (folder / target.name).write_bytes(data)
-        _publish([folder / target.name], target.parent)
-
-
-def writable(path: str | os.PathLike[str]) -> Path:
-    """The file to write for `path`, links followed; its folder exists and takes new files.
-
-    Raises:
-        TargetError: there is no such folder, it is not writable, or `path` is not a file.
-    """
-    target = Path(path)
-    if target.is_symlink():
-        target = target.resolve()
-    folder = target.parent
-    if target.is_dir():
-        raise TargetError(f"{path}: cannot write: it is a folder")
-    if not folder.is_dir():
-        raise TargetError(f"{path}: cannot write: there is no folder {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
-        raise TargetError(f"{path}: cannot write: permission denied")
-    return target
-
-
-@contextmanager
-def _staging(target: Path) -> Iterator[Path]:
-    """A temporary folder on the target's file system, gone afterwards; failures to write become `TargetError`."""
+def data_files(path: Path) -> list[Path]:
+    """Return the files in which the model at `path` keeps tensors; none where there is no model that can be read."""
     try:
-        with tempfile.TemporaryDirectory(prefix=".superopt-", dir=target.parent) as folder:
-            yield Path(folder)
-    except TargetError:
-        raise
-    except OSError as error:
-        raise TargetError(f"{target}: cannot write: {error.strerror or first_line(error)}") from error
-    except Exception as error:
-        raise TargetError(f"{target}: cannot write: {first_line(error)}") from error
-
-
-def _publish(files: Sequence[Path], folder: Path) -> None:
-    """Every file is in `folder` under its name, each replaced in one step; after an error all are what they were before."""
-    done: list[tuple[Path, Path | None]] = []
-    try:
-        for file in files:
-            final, previous = folder / file.name, file.with_name(f"{file.name}.previous")
-            if final.exists():
-                shutil.copymode(final, file)
-            if final.exists() and file is not files[-1]:
-                os.link(final, previous)
-                done.append((final, previous))
-            else:
-                done.append((final, None))
-            file.replace(final)
-    except OSError:
-        for final, kept in done[: len(files) - 1]:
-            if kept is not None:
-                kept.replace(final)
-            else:
-                final.unlink(missing_ok=True)
-        raise
+        return _external(parsed(path, external=False), path.parent) if path.is_file() else []
+    except (SuperoptError, OSError, ValueError):
+        return []

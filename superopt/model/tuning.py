@@ -8,16 +8,15 @@ the processor prefers; with CUDA, the layout NHWC, and runs replayed as a CUDA g
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import onnx
 
 from superopt.errors import InvalidModelError, ProviderError
+from superopt.files import scratch_folder
 from superopt.model.compare import Comparison, compare_settings
 from superopt.model.save import parsed
 from superopt.model.session import Bound, Device, Loadable, Session, random_inputs
@@ -147,8 +146,8 @@ def acting(model: Loadable, device: Device) -> list[str]:
     Raises:
         InvalidModelError, ProviderError: as `tune`.
     """
-    with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
-        saved = Path(folder) / "optimized.onnx"
+    with scratch_folder() as folder:
+        saved = folder / "optimized.onnx"
         Session(model, device, saved=saved)
         after = _operators(onnx.load(saved, load_external_data=False))
     more = after - _operators(parsed(model, external=False))

@@ -1,0 +1,390 @@
+"""Files that are written whole or not at all, and temporary folders that do not outlive a killed run by more than one run.
+
+A file is written in a staging folder beside its target and renamed in one step. Data files carry a digest of their content in
+their names, so a model and its data file never change under one name each: the rename of the model is what switches from one
+pair to the other. Every temporary folder is locked while it is in use; the lock goes with the process, so the next run can
+tell a leftover from the folder of a run that is still going.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from superopt.errors import TargetError
+
+SAVING, SCRATCH = ".superopt-saving-", "superopt-scratch-"
+"""How the names of temporary folders begin: of those in which files are staged, and of those for work files."""
+_RANDOM = re.compile(r"[a-z0-9_]{8}")
+"""The rest of such a name, as `tempfile` draws it."""
+_DATA = re.compile(r".*-[0-9a-f]{16}\.data", re.DOTALL)
+"""The name of a data file that `data_name` gives."""
+_LONGEST_STEM = 200
+"""Bytes of a model's name that its data file's name repeats at most: file names have 255 bytes or fewer."""
+_JOURNAL, _NEW = "data-files", "new"
+"""What is in a staging folder: a list of the data files which a killed save may leave without a model, and the staged files."""
+_LOCK_SECONDS = 10.0
+"""How long a save waits for another save into the same folder."""
+_CHUNK = 1 << 24
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+}
+
+published = 0
+"""How many files this process has begun to put in place. A signal that arrives after that comes too late to change nothing."""
+
+
+# ---------------------------------------------------------------- targets
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """Return the file to write for `path`, links followed, after its folder took a file for trial.
+
+    Leftovers of killed runs in that folder are removed.
+
+    Raises:
+        TargetError: as `target_of`, or the folder takes no files.
+    """
+    target = target_of(path)
+    with staging(target):
+        return target
+
+
+def target_of(path: str | os.PathLike[str]) -> Path:
+    """Return the file to write for `path`, links followed.
+
+    Raises:
+        TargetError: there is no such folder, it is not writable, or `path` is there and is not a regular file.
+    """
+    target = Path(path)
+    try:
+        if target.is_symlink():
+            target = target.resolve()
+        try:
+            kind = stat.S_IFMT(target.stat().st_mode)
+        except FileNotFoundError:
+            kind = stat.S_IFREG
+        found = target.parent.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise TargetError(f"{path}: cannot write: {cause(error)}") from error
+    if kind != stat.S_IFREG:
+        raise TargetError(f"{path}: cannot write: it is {_KINDS.get(kind, 'not a regular file')}")
+    if not found:
+        raise TargetError(f"{path}: cannot write: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
+        raise TargetError(f"{path}: cannot write: permission denied")
+    return target
+
+
+def require_folder(path: Path) -> None:
+    """Refuse a folder that neither takes files nor can be made.
+
+    Raises:
+        TargetError: `path` is something else, or is not writable.
+    """
+    there = path
+    while not (there.exists() or there.is_symlink()) and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise TargetError(f"{path}: cannot write: {there} is no folder")
+    writable(there / _NEW)
+
+
+def require_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """Refuse outputs that are one file, or that are a file which is read; both are given by what users call them.
+
+    Raises:
+        TargetError: two of the paths lead to one file, be it through links, other spellings or upper and lower case.
+    """
+    written = [(label, path) for label, path in outputs.items() if path is not None]
+    read = [(label, path) for label, path in inputs.items() if path is not None]
+    for place, (label, path) in enumerate(written):
+        for other, known in (*written[:place], *read):
+            if same_file(path, known):
+                raise TargetError(f"{path}: cannot write: {label} is the same file as {other}")
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to one file, or would if it were written."""
+    try:
+        if one.exists() or other.exists():
+            return one.exists() and other.exists() and one.samefile(other)
+        first, second = one.resolve(), other.resolve()
+        if not (first.parent.exists() and second.parent.exists() and first.parent.samefile(second.parent)):
+            return False
+    except (OSError, RuntimeError, ValueError):
+        return False
+    if first.name == second.name:
+        return True
+    alike = _folded(first.name) == _folded(second.name)
+    return alike and _ignores_case(first.parent)
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name.casefold())
+
+
+def _ignores_case(folder: Path) -> bool:
+    """Return whether upper and lower case are the same to the folder, which is tried out."""
+    try:
+        with _temporary(folder, SAVING) as probe:
+            return probe.with_name(probe.name.upper()).exists()
+    except OSError:
+        return False
+
+
+# ---------------------------------------------------------------- writing
+
+
+def save_text(text: str, path: str | os.PathLike[str]) -> None:
+    """Write `text` to the file at `path` as UTF-8; parts of file names that are not UTF-8 become backslash escapes.
+
+    Raises:
+        TargetError: it cannot be written; a file that was there is as it was.
+    """
+    save_bytes(text.encode("utf-8", "backslashreplace"), path)
+
+
+def save_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
+    """Write `content` to the file at `path`.
+
+    Raises:
+        TargetError: it cannot be written; a file that was there is as it was.
+    """
+    target = target_of(path)
+    with staging(target) as folder:
+        (folder / target.name).write_bytes(content)
+        publish(folder / target.name, target)
+
+
+@contextlib.contextmanager
+def staging(target: Path) -> Iterator[Path]:
+    """A temporary folder on the target's file system, for `publish`; whatever goes wrong in it becomes a `TargetError`."""
+    try:
+        remove_leftovers(target.parent, SAVING)
+        with _temporary(target.parent, SAVING) as folder:
+            (folder / _NEW).mkdir()
+            yield folder / _NEW
+    except TargetError:
+        raise
+    except Exception as error:
+        raise TargetError(f"{target}: cannot write: {cause(error)}") from error
+
+
+def data_name(target: Path, data: Path) -> str:
+    """Return the name under which `data` lies beside the model `target`: it has the model's name and a digest of the bytes."""
+    with data.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()[:16]
+    stem = re.sub(r"[^\w .+-]", "_", target.stem).encode()[:_LONGEST_STEM].decode("utf-8", "ignore")
+    return f"{stem}-{digest}.data"
+
+
+def is_data_name(target: Path, path: Path) -> bool:
+    """Return whether `path` may be that of the data file of the model `target`."""
+    beside = path.name.startswith(f"{target.stem}-") and _DATA.fullmatch(path.name) is not None
+    return beside and path.parent.exists() and target.parent.exists() and path.parent.samefile(target.parent)
+
+
+def publish(staged: Path, target: Path, data: Path | None = None) -> None:
+    """Put a staged file in the place of `target` in one step for every reader, and on the disk.
+
+    Its `data` file, which is staged under its final name, is there before. The data files of the file that is replaced are
+    removed afterwards, if they are named as `data_name` does and no file in the folder names them.
+
+    Raises:
+        OSError: that failed; the target and its data files are as they were.
+    """
+    global published  # noqa: PLW0603
+    folder = target.parent
+    for file in filter(None, (data, staged)):
+        if target.exists():
+            shutil.copymode(target, file)
+        _sync(file)
+    with _alone(folder):
+        replaced = _data_files(folder) if target.exists() else []
+        replaced = [name for name in replaced if _mentions(target, name)]
+        if data is not None or replaced:
+            listed = dict.fromkeys([*replaced, *([data.name] if data is not None else [])])
+            (staged.parent.parent / _JOURNAL).write_text("\0".join(listed), encoding="utf-8", errors="surrogateescape")
+        published += 1
+        final = folder / data.name if data is not None else None
+        placed = final is not None and not final.exists()
+        try:
+            if data is not None and final is not None:
+                data.replace(final)
+                _sync(folder)
+            staged.replace(target)
+        except BaseException:
+            if placed and final is not None:
+                final.unlink(missing_ok=True)
+            raise
+        with contextlib.suppress(OSError):
+            _sync(folder)
+        _remove_unnamed(folder, [name for name in replaced if final is None or name != final.name])
+
+
+def _remove_unnamed(folder: Path, names: Collection[str]) -> None:
+    """Remove those of the data files that no file in the folder mentions."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            others = [Path(entry.path) for entry in os.scandir(folder) if entry.is_file() and not _DATA.fullmatch(entry.name)]
+            if not any(_mentions(other, name) for other in others):
+                (folder / name).unlink()
+
+
+def _data_files(folder: Path) -> list[str]:
+    """Return the names of the data files in the folder that superopt may have made."""
+    return [entry.name for entry in os.scandir(folder) if _DATA.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
+
+
+def _mentions(file: Path, name: str) -> bool:
+    """Return whether the bytes of the name are in the file, as they are in a model that keeps tensors there; true where the
+    file cannot be read.
+    """
+    wanted, tail = os.fsencode(name), b""
+    try:
+        with file.open("rb") as content:
+            while chunk := content.read(_CHUNK):
+                if wanted in tail + chunk:
+                    return True
+                tail = (tail + chunk)[-len(wanted) :]
+    except OSError:
+        return True
+    return False
+
+
+def _sync(path: Path) -> None:
+    """What was written to the file, or renamed in the folder, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def cause(error: BaseException) -> str:
+    """Return why something failed in one line: the system's words, or the first line of the error."""
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    line = str(text).splitlines()[0].strip()
+    return line if len(line) <= 160 else f"{line[:159]}…"
+
+
+# ---------------------------------------------------------------- temporary folders
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for work files where the system keeps temporary files, gone afterwards.
+
+    Raises:
+        TargetError: there is no place for one.
+    """
+    try:
+        holder = contextlib.ExitStack()
+        folder = holder.enter_context(_temporary(Path(tempfile.gettempdir()), SCRATCH))
+    except OSError as error:
+        raise TargetError(f"temporary files cannot be written: {cause(error)} (TMPDIR says where they go)") from error
+    with holder:
+        yield folder
+
+
+def remove_scratch() -> None:
+    """Remove the scratch folders of killed runs."""
+    with contextlib.suppress(OSError):
+        remove_leftovers(Path(tempfile.gettempdir()), SCRATCH)
+
+
+def remove_leftovers(parent: Path, prefix: str) -> None:
+    """Remove the temporary folders that no process uses, and the data files that their saves left without a model."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(parent)):
+            named = entry.name.startswith(prefix) and _RANDOM.fullmatch(entry.name[len(prefix) :])
+            if named and entry.is_dir(follow_symlinks=False):
+                _remove_leftover(Path(entry.path))
+
+
+def _remove_leftover(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(handle).st_uid == os.geteuid() and _lock(handle):
+                if (folder / _JOURNAL).exists():
+                    listed = (folder / _JOURNAL).read_text(encoding="utf-8", errors="surrogateescape").split("\0")
+                    names = [name for name in listed if _DATA.fullmatch(name) and name == Path(name).name]
+                    with _alone(folder.parent):
+                        _remove_unnamed(folder.parent, names)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _temporary(parent: Path, prefix: str) -> Iterator[Path]:
+    """A folder that is locked, and gone afterwards."""
+    folder, handle = _locked(parent, prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _close(handle)
+
+
+def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
+    """Make a folder and lock it; another one if it was taken for a leftover before it was locked."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                if _lock(handle) is not False and folder.exists():
+                    return folder, handle
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+
+
+def _lock(handle: int) -> bool | None:
+    """Lock what is open if nobody else has; None where the system or the file system has no such locks."""
+    try:
+        locks: Any = importlib.import_module("fcntl")
+        locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (OSError, ImportError):
+        return None
+    return True
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other save puts files into the folder or removes them meanwhile, where the file system has locks."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        end = time.monotonic() + _LOCK_SECONDS
+        while _lock(handle) is False and time.monotonic() < end:
+            time.sleep(0.02)
+        yield
+    finally:
+        _close(handle)
+
+
+def _close(handle: int) -> None:
+    """Let go of a folder: nothing was written through the handle, so no failure to close it matters."""
+    with contextlib.suppress(OSError):
+        os.close(handle)
