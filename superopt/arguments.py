@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import superopt
+from superopt.fp_flags import FpMode
 from superopt.model.check import FACTOR
 from superopt.optimize import MOVES
 from superopt.quantities import choices, extents, factor, positive, seconds, seed, share, shortened, threads
@@ -88,6 +89,11 @@ def _add_optimize(commands: Commands) -> None:
     measuring.add_argument("--device-profile", type=Path, metavar="FILE", help=about)
     about = f"what the search may do: {', '.join(MOVES)}, or {','.join(MOVES)} (default)"
     command.add_argument("--moves", type=choices(*MOVES), default=MOVES, metavar="M,M", help=about)
+    about = (
+        "how freely floating-point arithmetic is rewritten: precise (the same bits, but for signs of zeros), relaxed (default: "
+        "regrouped where values are known to be finite and of ordinary magnitude), or fast (as real numbers)"
+    )
+    command.add_argument("--fp", choices=[*map(str, FpMode)], default=FpMode.RELAXED, help=about)
     about = "let the result have operators that ONNX Runtime alone knows (com.microsoft), where they measure faster"
     command.add_argument("--allow-contrib", action="store_true", help=about)
     about = "let the result have this opset, newer than the model's, and the operators that are new in it"

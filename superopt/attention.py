@@ -10,7 +10,7 @@ from math import sqrt
 
 from superopt.graph import Attribute, Extent, Shape, Term, variables
 from superopt.op import Node, apply, fraction_of
-from superopt.ranges import ANY, range_of
+from superopt.value_facts import UNBOUNDED, facts_of
 
 LEAST, ABOVE = -(2**128 - 2**104), -(2**128 - 2**105)
 """The least number of float32 and the next one."""
@@ -57,7 +57,7 @@ def mask(m: Term, c: Term) -> Term | None:
 
 def _is_above(m: Term) -> bool:
     """Whether the mask surely has no number that means that a key is not allowed."""
-    return range_of(m, {x.name: ANY for x in variables(m)}).low > LEAST
+    return facts_of(m, {x.name: UNBOUNDED for x in variables(m)}).low > LEAST
 
 
 def _raised(m: Term) -> Term:

@@ -32,3 +32,14 @@ class FpFlag(StrEnum):
 
 ALL_FLAGS = frozenset(FpFlag)
 """The flags of a rewrite of which nothing is known."""
+
+
+class FpMode(StrEnum):
+    """How much freedom an optimization takes with floating-point arithmetic."""
+
+    PRECISE = "precise"
+    """Rules that need no flag but `nsz`."""
+    RELAXED = "relaxed"
+    """Rules that need `reassoc`, `contract` or `arcp` everywhere; those that need other flags where the values allow it."""
+    FAST = "fast"
+    """Every rule that holds over the real numbers."""

@@ -12,15 +12,19 @@ import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
+from superopt.fp_flags import FpFlag
 from superopt.op import operator, registry
 from superopt.rule import Rule, stated_rules
+
+FLAGS = frozenset(FpFlag) - {FpFlag.RANGE, FpFlag.CANCEL}
+"""The flags of a fusion: a kernel may sum and round in another order, and forms what its definition forms."""
 
 
 @functools.cache
 def fusions() -> Mapping[str, Rule]:
     """Every fusion of specs/ by its full name `operator.name`."""
     return {
-        f"{spec.name}.{rule.name}": replace(rule, name=f"{spec.name}.{rule.name}")
+        f"{spec.name}.{rule.name}": replace(rule, name=f"{spec.name}.{rule.name}", flags=FLAGS)
         for spec in registry().values()
         for rule in stated_rules(getattr(spec.module, "FUSIONS", ""))
     }

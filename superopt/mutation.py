@@ -126,7 +126,7 @@ def search_mutants(
     """
     within, began = limits or Limits(), active_time()
     deadline, most = within.deadline, weight_elements(start) + within.growth
-    bench = _Bench(rules, partial, estimate, measure, glance or measure, memory, tally or Tally())
+    bench = _Bench(rules.gated(None), partial, estimate, measure, glance or measure, memory, tally or Tally())
     state, steps, looked = start, list[Step](), set[Term]()
     before = cost = measure(start)
     ratios = _programs(start, estimate, measure)
@@ -148,7 +148,7 @@ def search_mutants(
             program = asked.pop(0)
             looked.add(program)
             repairs = repairs_of(program, now + share * (deadline - now))
-            ways = {r: exchanged(state, program, r) for r in repairs[:MOST_REPAIRS]}
+            ways = {r: exchanged(state, program, r, rules.gate) for r in repairs[:MOST_REPAIRS]}
             placed = {r: measure(after) for r, (after, _) in ways.items() if weight_elements(after) <= most}
             best = min(placed, key=placed.__getitem__, default=None)
             if best is not None and placed[best] < cost * (1 - NOISE) and _is_believed(program, best, measure, faster):

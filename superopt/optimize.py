@@ -17,6 +17,7 @@ from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
 from superopt.execute import collecting_rarely
 from superopt.figures import details, environment, prediction, reason, rounding, timing, tuned
+from superopt.fp_flags import FpMode
 from superopt.judge import COMPARING, Judge
 from superopt.kept import Kept
 from superopt.model.bodies import runs
@@ -93,6 +94,7 @@ def optimize(
     tolerance: float = FACTOR,
     growth: float | None = None,
     moves: Sequence[str] = MOVES,
+    fp: str = FpMode.RELAXED,
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
     opset: int | None = None,
@@ -111,7 +113,8 @@ def optimize(
     `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
     one, algorithms are tried too that are less accurate. `growth` is the share of what they are by which the weights may become
     larger (by default 3, but no more than 256 MiB, or 0.5 if that is more). `moves` are what the search may do, of `MOVES`;
-    with none of them the model stays as it is. `device_profile` is the file in which `superopt profile` described a device that
+    with none of them the model stays as it is. `fp` is the floating-point mode, "precise", "relaxed" or "fast"
+    (docs/floating-point.md). `device_profile` is the file in which `superopt profile` described a device that
     is not here: the model is optimized for it by predicted times, nothing is measured, and what is given back gains more than
     the predictions may err by. With `allow_contrib`, the result may have operators that ONNX Runtime alone knows
     (docs/contrib.md); with an `opset`, it has that one's, and what they offer: it is newer than the model's, and what stays as
@@ -131,10 +134,13 @@ def optimize(
         OpsetError: the model cannot be brought to the opset.
         StoreError: the stored rules are not proved as they stand.
         CheckFailedError: what was found cannot be put into the model, for it would have a cycle.
-        ValueError: there is no such move, sessions are to be tuned for a device that is not here, or `ort_config` alone.
+        ValueError: there is no such move or mode, sessions are to be tuned for a device that is not here, or `ort_config` is
+            given alone.
     """
     if unknown := set(moves) - {*MOVES}:
         raise ValueError(f"no move {min(unknown)!r}: they are {' and '.join(MOVES)}")
+    if fp not in {*FpMode}:
+        raise ValueError(f"no floating-point mode {fp!r}: it is one of {', '.join(FpMode)}")
     if tune and device_profile is not None:
         raise ValueError("tuning measures sessions, and the device of a profile is not here")
     if ort_config and not tune:
@@ -143,7 +149,7 @@ def optimize(
     prices = target(device_profile, provider) if device_profile is not None else None
     device = Device(provider if prices is None else "cpu", threads, cuda_graph)
     most = LEAST if budget is None else budget
-    run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib)
+    run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib, FpMode(fp))
     with temporary() as scratch:
         with run.phase("load"):
             loaded = load(model)
@@ -187,6 +193,7 @@ class _Run:
     growth: float | None
     moves: Sequence[str] = MOVES
     contrib: bool = False
+    mode: FpMode = FpMode.RELAXED
     forecaster: ForecastClock | None = None
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
     seconds: dict[str, float] = field(default_factory=dict)
@@ -220,7 +227,17 @@ class _Run:
 
     def about(self, budget: float | None, opset: int | None) -> list[Any]:
         """All that what is found depends on, but for the model and the code; where nothing is tuned, and the device is here."""
-        settings = [self.device.identity, budget, self.seed, self.tolerance, self.growth, *self.moves, self.contrib, opset]
+        settings = [
+            self.device.identity,
+            budget,
+            self.seed,
+            self.tolerance,
+            self.growth,
+            *self.moves,
+            self.contrib,
+            self.mode,
+            opset,
+        ]
         return [*settings, *(sizing.numbers for sizing in self.sizings)]
 
     def open(self, loaded: Loaded, original: Loadable, budget: float | None, prices: Prices | None, scratch: Scratch) -> Model:
@@ -258,7 +275,7 @@ class _Run:
         small = 2 * weight_bytes(model) <= RESIDENT and self.first.opening < OPENING
         if not (small and self.moves and self.forecaster is None):
             return ()
-        forms = written(whole(self.charts.of(model), self.runs), rules)
+        forms = written(whole(self.charts.of(model), self.runs), rules, self.mode)
         try:
             return forms if forms and judge.is_promising(loadable(spliced(model, (forms,)), scratch), clock) else ()
         except (InvalidModelError, ShapeError):
@@ -285,7 +302,7 @@ class _Run:
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.first.short)
         with self.phase("search"):
             partial = library() if rules else ()
-            search = Search(rules, clock, opset_of(model), self.sizings, budget, partial, contrib=self.contrib)
+            search = Search(rules, clock, opset_of(model), self.sizings, budget, partial, contrib=self.contrib, mode=self.mode)
             islands = [len(island.nodes) for island in self.charts.of(model).islands()]
             self.islands = len(islands), sum(islands)
             self.room = room(weights, self.growth)
@@ -299,7 +316,7 @@ class _Run:
             if self.forms is None:
                 self.forms = self.written(model, rules, clock, judge, scratch)
             if self.forms:
-                self.passes = (*best.passes, written(whole(self.charts.of(best.model), self.runs), rules))
+                self.passes = (*best.passes, written(whole(self.charts.of(best.model), self.runs), rules, self.mode))
             model = spliced(best.model, self.passes[len(best.passes) :])
         with self.phase("search"):
             seconds = 0.0 if self.contrib else FORGONE * budget

@@ -24,6 +24,7 @@ class Options(TypedDict, total=False):
     tolerance: float
     growth: float | None
     moves: Sequence[str]
+    fp: str
     device_profile: str | os.PathLike[str] | None
     allow_contrib: bool
     opset: int | None

@@ -11,6 +11,7 @@ from superopt.graph import Term, subterms, variable
 from superopt.linearity import degrees
 from superopt.op import apply, operator, rebuild
 from superopt.rewrite.apply import State, Step
+from superopt.rewrite.gate import Gate
 from superopt.rewrite.record import nodes_of, steps_recorded, steps_restored, terms_of
 from superopt.work import work
 
@@ -71,14 +72,16 @@ def program_of(term: Term) -> Term | None:
     return program if all(math.isfinite(d) for monomial in degrees(program) for d in monomial) else None
 
 
-def exchanged(state: State, program: Term, repair: Repair) -> tuple[State, list[Step]]:
-    """The state with the repair in all the program's places, and the steps that lead there, those of each place together."""
+def exchanged(state: State, program: Term, repair: Repair, gate: Gate | None = None) -> tuple[State, list[Step]]:
+    """The state with the repair in the program's places that the gate admits, and the steps that lead there, those of each
+    place together.
+    """
     done: dict[Term, Term] = {}
     steps: list[Step] = []
     for one in subterms(*state):
         args = tuple(done[a] for a in one.args)
         done[one] = one if args == one.args else apply(one.op, *args, **dict(one.attributes))
-        if not one.is_variable and not one.constant and program_of(one) is program:
+        if not one.is_variable and not one.constant and program_of(one) is program and _is_admitted(gate, args):
             operands = dict(zip(program.args, args, strict=True))
 
             def placed(terms: Sequence[Term], operands: dict[Term, Term] = operands) -> State:
@@ -88,3 +91,8 @@ def exchanged(state: State, program: Term, repair: Repair) -> tuple[State, list[
             steps += [Step(step.rule, placed(step.roots), placed(step.replacements)) for step in repair.steps]
             (done[one],) = placed([repair.term])
     return tuple(done[root] for root in state), steps
+
+
+def _is_admitted(gate: Gate | None, operands: Sequence[Term]) -> bool:
+    """Whether a mutant may stand in the place of a program of these operands."""
+    return gate is None or gate.permits_polynomial(operands)

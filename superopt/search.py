@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
 
 from superopt.accuracy import is_algorithm
 from superopt.active import active_time
 from superopt.errors import InvalidModelError, ShapeError
+from superopt.fp_flags import FpMode
 from superopt.graph import subterms
 from superopt.model.cache import Part, digest_of
 from superopt.model.compare import LONG
@@ -26,6 +27,7 @@ from superopt.partial.library import Partial
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State, computed
 from superopt.rewrite.fuse import fused, with_fusions
+from superopt.rewrite.gate import Gate
 from superopt.rewrite.island import search_island
 from superopt.rewrite.record import nodes_of, recorded, restored
 from superopt.rewrite.ruleset import RuleSet, renames
@@ -33,7 +35,7 @@ from superopt.rewrite.schedule import Find, gains, roomy, search_all, untouched,
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rewrite.vanish import once_vanished
 from superopt.rule import Rule
-from superopt.segments import Gain, Segment
+from superopt.segments import Gain, Segment, gate_of
 
 LARGE = 100
 """Terms beyond which steps are not measured one by one."""
@@ -52,14 +54,14 @@ def code_version() -> str:
     """A digest of the code that searches, and of that which measures: what was found is only as good as they are."""
     here = Path(__file__).parent
     parts = (path for part in ("model", "partial", "rewrite") for path in here.glob(f"{part}/*.py"))
-    return digest_of_files([here / "mutation.py", here / "search.py", *parts])
+    return digest_of_files([here / "mutation.py", here / "search.py", here / "value_facts.py", *parts])
 
 
 class Search:
     """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
 
     The `partial` rules are what searches for mutants begin with. The result may have operators that the opset offers in the
-    place of what they are defined as and, with `contrib`, those of ONNX Runtime's own.
+    place of what they are defined as and, with `contrib`, those of ONNX Runtime's own. `mode` is the floating-point mode.
     What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
     `tally` says what searches for mutants did.
     """
@@ -74,7 +76,9 @@ class Search:
         partial: Sequence[Partial] = (),
         *,
         contrib: bool = False,
+        mode: FpMode = FpMode.RELAXED,
     ) -> None:
+        self.mode = mode
         apart = [rule for rule in rules if is_algorithm(rule)]
         self.rules = RuleSet([rule for rule in rules if not (rule in apart or renames(rule))], apart)
         standard, own = offered(opset), contributed() if contrib else ()
@@ -113,7 +117,8 @@ class Search:
             limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
             ways = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
             rooms = {state: room / island.dtype.itemsize / len(alike) for state, alike in copies.items()}
-            known, late = (roomy(way, self._weights, rooms) for way in ways)
+            gates = {state: gate_of(alike, self.mode) for state, alike in copies.items()}
+            known, late = (behind(roomy(way, self._weights, rooms), gates) for way in ways)
             for state, found in search_all(
                 runs,
                 self.rules,
@@ -156,9 +161,9 @@ class Search:
         """
         rules, total, deadline = RuleSet(contributed()), 0.0, active_time() + seconds
         for part in parts:
-            state = self._at(part.state)
-            key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0]]
-            saved = functools.partial(self._forgone, state, rules, part.island, deadline)
+            state, gate = self._at(part.state), gate_of([part], self.mode)
+            key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0], gate.key]
+            saved = functools.partial(self._forgone, state, rules.gated(gate), part.island, deadline)
             total += self.clock.cache.kept(key, saved) * part.runs
         return total
 
@@ -181,7 +186,8 @@ class Search:
         def fusing(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
             found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
             faster = self._fusion_faster(measured, everywhere, measure)
-            return min((found, *(with_fusions(found, some, faster=faster) for some in self.fusions)), key=lambda f: f.after)
+            fusions = (some.gated(rules.gate) for some in self.fusions)
+            return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
 
         return fusing
 
@@ -243,7 +249,8 @@ class Search:
 
         def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
             within = limits or Limits()
-            key = [*about, within.growth, within.room, nodes_of(start)[0]]
+            gate = None if rules.gate is None else rules.gate.key
+            key = [*about, within.growth, within.room, nodes_of(start)[0], gate]
             look = functools.partial(find, start, rules, estimate=estimate, measure=measure, limits=limits)
             return restored(self.clock.cache.kept(key, lambda: recorded(look())))
 
@@ -294,6 +301,16 @@ class Search:
                 return math.inf
 
         return seconds
+
+
+def behind(find: Find, gates: Mapping[State, Gate]) -> Find:
+    """The same search with the matches that each segment's gate permits."""
+
+    @functools.wraps(find)
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        return find(start, rules.gated(gates[start]), estimate=estimate, measure=measure, limits=limits)
+
+    return found
 
 
 def machine(clock: Clock) -> roofline.Machine:

@@ -6,17 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from superopt.absorption import absorption
+from superopt.fp_flags import FpMode
 from superopt.model.bodies import Scope
 from superopt.model.islands import Chart, Island
 from superopt.model.splice import Replacement
 from superopt.rewrite.apply import State
 from superopt.rewrite.canonical import Canonical, canonical
+from superopt.rewrite.gate import Gate
 from superopt.rewrite.partition import windows
 from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.schedule import states
 from superopt.rewrite.search import Found
 from superopt.rewrite.vanish import vanished
 from superopt.rule import Rule
+from superopt.value_facts import Facts, joined
 
 Runs: TypeAlias = "Mapping[Scope, float]"
 """How often each body of a model runs when the model runs once; what is not listed does so once."""
@@ -37,6 +41,11 @@ class Segment:
     def state(self) -> State:
         """What the segment computes, over numbered variables."""
         return self.form.outputs
+
+    @property
+    def facts(self) -> dict[str, Facts]:
+        """The facts of the numbered variables."""
+        return {name: self.island.facts[term.name] for name, term in self.form.names.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +108,13 @@ def running(chart: Chart, runs: Runs) -> list[Island]:
     return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
 
 
-def written(parts: Iterable[Segment], rules: Sequence[Rule]) -> tuple[Gain, ...]:
+def written(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMode.FAST) -> tuple[Gain, ...]:
     """What changes nothing but the nodes by which the segments are computed: those that lowering writes, without such as the
     rules say compute what is there already.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
-        state, steps = vanished(part.state, known)
+        state, steps = vanished(part.state, known.gated(gate_of([part], mode)))
         found.append(Gain((part,), Found(state, steps, 0.0, 0.0, 0, ""), (0.0,) * len(steps)))
     return tuple(found)
 
@@ -115,3 +124,10 @@ def _segment(island: Island, runs: Runs) -> Segment:
 
 
 Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
+
+
+def gate_of(copies: Sequence[Segment], mode: FpMode) -> Gate:
+    """The gate for segments that are equal up to names: it admits what the facts of every one of them allow."""
+    first, *others = (segment.facts for segment in copies)
+    facts = {name: joined(known, *(one[name] for one in others)) for name, known in first.items()}
+    return Gate(mode, facts, absorption)

@@ -12,7 +12,7 @@ flow, has islands of its own, for which a value that a body takes from around it
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -20,14 +20,15 @@ from superopt.errors import ShapeError
 from superopt.graph import Term, variables
 from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
+from superopt.model.facts import ModelFacts, is_guard
 from superopt.model.generic import lower_everywhere
 from superopt.model.known import with_known_stored
 from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
 from superopt.model.load import Model
-from superopt.model.numbers import Numbers, is_guard
 from superopt.model.positions import is_position
 from superopt.model.views import Views
 from superopt.op import apply
+from superopt.value_facts import UNKNOWN, Facts
 
 RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
 """Operators that may compute something else each time, of those that have inputs."""
@@ -40,7 +41,8 @@ class Island:
     `values` has the term of every value that the nodes produce; `outputs`, of those that are used elsewhere, are graph outputs
     or are captured by a subgraph; `conditions` names those of them that are booleans. A variable of the terms is a value from
     outside; it is constant if it is a weight, a condition if it is boolean, and a position if it is an integer. All others are
-    numbers of type `dtype`. `scope` says which of the model's graphs the nodes are in.
+    numbers of type `dtype`. `scope` says which of the model's graphs the nodes are in. `facts` are those of the variables, by
+    name.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -50,6 +52,7 @@ class Island:
     conditions: frozenset[str] = frozenset()
     sizings: tuple[Sizing, ...] = FIXED
     scope: Scope = TOP
+    facts: Mapping[str, Facts] = field(default_factory=dict)
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
@@ -88,7 +91,7 @@ class Chart:
         self._inland: set[ir.Value] = set()
         self._settled: set[ir.Value] = set()
         self._outside: set[ir.Node] = set()
-        self._numbers = Numbers(self.model)
+        self.facts = ModelFacts(self.model)
         for node in nodes:
             self._place(node)
 
@@ -118,7 +121,8 @@ class Chart:
         conditions = frozenset(_name(v) for v in outputs if v.dtype == ir.DataType.BOOL)
         values, wanted = ({_name(v): t for v, t in found.items()} for found in (terms, outputs))
         scope = self._scopes[_graph_of(nodes[0])]
-        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope)
+        facts = {x.name: self.facts.named(x.name) for x in variables(*values.values())}
+        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts)
 
     def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
         if value.is_graph_output():
@@ -138,7 +142,7 @@ class Chart:
     def _place(self, node: ir.Node) -> None:
         """Notes the node's level if it lifts, its terms if it is in no island, and how far its results have come."""
         lifted = self._lifted(node, {})
-        self._numbers.tell(node, lifted)
+        self.facts.tell(node, lifted)
         if lifted is not None and not self._lowers(lifted):
             lifted = None
         if lifted is not None and all(term.constant for term in lifted.values()):
@@ -207,12 +211,17 @@ class Chart:
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
             return None
         operands = [None if v is None else terms.get(v) or self._inlined.get(v) or self.views.leaf(v) for v in node.inputs]
-        if is_guard(node) and operands[0] is not None and self._numbers.certain(node.inputs[0]):
+        if is_guard(node) and operands[0] is not None and self._is_number(node.inputs[0]):
             return {value: apply("zeros", shape=operands[0].shape) for value in results}
         lifted = self.views.lift(node, operands)
         if lifted is None:
             return None
         return dict(zip(results, lifted, strict=True))
+
+    def _is_number(self, value: ir.Value | None) -> bool:
+        """Whether no element of the value is NaN or infinite over the real numbers, nor NaN in IEEE arithmetic."""
+        known = UNKNOWN if value is None else self.facts.of(value)
+        return known.defined and not known.nan
 
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
         """The floating-point type that the node computes with or, where it has booleans alone, that the whole model has."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.errors import ShapeError
+from superopt.fp_flags import FpMode
 from superopt.graph import Term, subterms, variable
 from superopt.match import EMPTY, Binding, instantiate, match_term
 from superopt.op import apply, rebuild
@@ -47,11 +48,12 @@ def rerolled(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     """The state with the runs of every recurrence as operators, one run after the other, and the steps that lead there.
 
     Layers come one after the other, too: the elements of the second are the sequence that the first one's operator makes. Where
-    an extent is open, no run is looked for.
+    an extent is open, no run is looked for, nor in the precise mode: the operator sums in another order.
     """
     forms, sequences = LinearForms(rules), Sequences(rules)
     state, steps = start, list[Step]()
-    found = all(isinstance(n, int) for term in computed(start) for n in term.shape)
+    exact = rules.gate is not None and rules.gate.mode is FpMode.PRECISE
+    found = not exact and all(isinstance(n, int) for term in computed(start) for n in term.shape)
     while found:
         found = False
         for recurrence in filter(_occurs_in(state), recurrences()):

@@ -7,9 +7,10 @@ a candidate, so a model pays for the rules of its own operators and for no other
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from superopt.graph import Term
 from superopt.match import Match, Pattern
 from superopt.op import apply, operator
 from superopt.outline import ANY, Outline, outlines
+from superopt.rewrite.gate import Gate
 from superopt.rule import Rule
 
 DEPTH = 2
@@ -91,8 +93,11 @@ def nowhere(_: str) -> tuple[Term, ...]:
 class RuleSet:
     """Rules to match terms with; rules whose first output is a bare variable are left out.
 
-    `algorithms` are rules that put an algorithm in an operator's place; they are matched by themselves.
+    `algorithms` are rules that put an algorithm in an operator's place; they are matched by themselves. `gate` decides which
+    matches the set gives; None where it gives every match.
     """
+
+    gate: Gate | None = None
 
     def __init__(self, rules: Iterable[Rule], algorithms: Iterable[Rule] = ()) -> None:
         self._rules = tuple(rules)
@@ -104,28 +109,47 @@ class RuleSet:
                 self._by_operator.setdefault(one.left[0].op, []).append(one)
         self._views: dict[Term, View] = {}
         self._candidates: dict[View, tuple[tuple[Prepared, ...], tuple[Prepared, ...]]] = {}
-        self._alone: dict[Term, tuple[tuple[str, Match], ...]] = {}
+        self._alone: dict[Term, tuple[tuple[Rule, Match], ...]] = {}
+        self._parts: dict[Hashable, RuleSet] = {}
         self._beside: dict[tuple[Pattern, Term, tuple[tuple[Term, ...], ...]], tuple[Match, ...]] = {}
 
-    @functools.cached_property
+    @property
     def algorithms(self) -> RuleSet:
         """The rules that are matched by themselves."""
-        return RuleSet(self._apart)
+        return self._part("algorithms", lambda: self._apart)
 
-    @functools.cached_property
+    @property
     def vanishing(self) -> RuleSet:
         """The rules of one output whose right side is a variable, by themselves."""
         sides = ((rule, rule.statement.right) for rule in self._rules)
-        return RuleSet(rule for rule, right in sides if len(right) == 1 and not outlines(right)[0].op)
+        return self._part("vanishing", lambda: (rule for rule, right in sides if len(right) == 1 and not outlines(right)[0].op))
+
+    def within(self, operators: Collection[str]) -> RuleSet:
+        """The rules in which no other operators stand."""
+        only = frozenset(operators)
+        return self._part(only, lambda: (rule for rule in self._rules if only.issuperset(rule.operators)))
+
+    def _part(self, name: Hashable, rules: Callable[[], Iterable[Rule]]) -> RuleSet:
+        """Some of the rules, behind the same gate."""
+        if name not in self._parts:
+            self._parts[name] = RuleSet(rules())
+        return self._parts[name].gated(self.gate)
+
+    def gated(self, gate: Gate | None) -> RuleSet:
+        """The same rules, with the matches that the gate permits; what is known of matching is shared."""
+        if gate is self.gate:
+            return self
+        other = copy.copy(self)
+        other.gate, other._beside = gate, {}
+        return other
+
+    def _permits(self, rule: Rule, match: Match) -> bool:
+        return self.gate is None or self.gate.permits(rule, match)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its rules."""
         return tuple(rule.name for rule in self._rules)
-
-    def within(self, operators: Collection[str]) -> RuleSet:
-        """The rules in which no other operators stand."""
-        return RuleSet(rule for rule in self._rules if set(rule.operators) <= set(operators))
 
     def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = nowhere) -> Iterator[tuple[str, Match]]:
         """Every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`. Without `candidates`,
@@ -136,45 +160,54 @@ class RuleSet:
         single, several = self._of_view(self._view(term))
         known = self._alone.get(term)
         if known is None:
-            distinct: dict[tuple[Term, ...], tuple[str, Match]] = {}
+            found: dict[tuple[str, tuple[Term, ...]], tuple[Rule, Match]] = {}
             for prepared in single:
                 for pattern in prepared.patterns(term.rank):
                     for match in pattern.matches(term, candidates):
-                        distinct.setdefault(match.replacements, (prepared.rule.name, match))
-            known = self._alone[term] = tuple(distinct.values())
-        yield from known
+                        found.setdefault((prepared.rule.name, match.replacements), (prepared.rule, match))
+            known = self._alone[term] = tuple(found.values())
+        yield from self._distinct(known)
         for prepared in several:
             if all(candidates(outline.op) for outline in prepared.left[1:]):
                 for pattern in prepared.patterns(term.rank):
                     for match in pattern.matches(term, candidates):
-                        yield prepared.rule.name, match
+                        if self._permits(prepared.rule, match):
+                            yield prepared.rule.name, match
 
     def alone(self, term: Term, rule: str) -> Iterator[Match]:
         """The matches of one rule of one output at `term`."""
         known = self._alone.get(term)
         if known is not None:
-            yield from (match for name, match in known if name == rule)
+            yield from (match for name, match in self._distinct(known) if name == rule)
             return
         for prepared in self._of_view(self._view(term))[0]:
             if prepared.rule.name == rule:
                 for pattern in prepared.patterns(term.rank):
-                    yield from pattern.matches(term, nowhere)
+                    yield from (match for match in pattern.matches(term, nowhere) if self._permits(prepared.rule, match))
 
-    def several(self, term: Term) -> Iterator[tuple[str, Pattern]]:
-        """The patterns of rules of several outputs whose first output may stand at `term`, with their rules' names."""
+    def _distinct(self, known: Iterable[tuple[Rule, Match]]) -> Iterator[tuple[str, Match]]:
+        """The permitted matches, the first of those that give the same, with their rules' names."""
+        given: set[tuple[Term, ...]] = set()
+        for rule, match in known:
+            if match.replacements not in given and self._permits(rule, match):
+                given.add(match.replacements)
+                yield rule.name, match
+
+    def several(self, term: Term) -> Iterator[tuple[Rule, Pattern]]:
+        """The patterns of rules of several outputs whose first output may stand at `term`, with their rules."""
         for prepared in self._of_view(self._view(term))[1]:
             for pattern in prepared.patterns(term.rank):
-                yield prepared.rule.name, pattern
+                yield prepared.rule, pattern
 
-    def beside(self, pattern: Pattern, term: Term, free: tuple[tuple[Term, ...], ...]) -> tuple[Match, ...]:
-        """The pattern's first match at `term` whose other outputs stand at `free` terms, listed for each output, and those that
-        directly follow it at the same roots. They are remembered: most of a state is as it was in the one before.
+    def beside(self, rule: Rule, pattern: Pattern, term: Term, free: tuple[tuple[Term, ...], ...]) -> tuple[Match, ...]:
+        """The first match of the rule's pattern at `term` whose other outputs stand at `free` terms, listed for each output,
+        and those that directly follow it at the same roots. They are remembered: most of a state is as it was before.
         """
         key = pattern, term, free
         known = self._beside.get(key)
         if known is None:
             listed = dict(zip(pattern.roots, free, strict=True))
-            matches = pattern.matches(term, listed.__getitem__)
+            matches = (m for m in pattern.matches(term, listed.__getitem__) if self._permits(rule, m))
             first = next(matches, None)
             alike = itertools.takewhile(lambda match: first is not None and match.roots == first.roots, matches)
             known = self._beside[key] = () if first is None else (first, *itertools.islice(alike, WAYS - 1))

@@ -182,16 +182,16 @@ class Sweeper:
         for ordered in layers:
             taken: dict[Pattern, set[Term]] = {}
             for term in ordered:
-                for name, pattern in self.rules.several(term):
+                for rule, pattern in self.rules.several(term):
                     used = taken.setdefault(pattern, set())
-                    if term in used or only not in ("", name):
+                    if term in used or only not in ("", rule.name):
                         continue
                     free = tuple(tuple(t for t in ordered if t.op == op and t not in used) for op in pattern.roots)
-                    alike = self.rules.beside(pattern, term, free)
+                    alike = self.rules.beside(rule, pattern, term, free)
                     if alike:
                         best = min(alike, key=lambda match: (added(match, known), mixed(match)))
                         used.update(best.roots)
-                        found.setdefault(name, {}).setdefault(pattern, []).append(best)
+                        found.setdefault(rule.name, {}).setdefault(pattern, []).append(best)
         return {name: min(along.values(), key=mixture) for name, along in found.items()}
 
     def tidied(self, swept: Swept) -> Swept:

@@ -1,0 +1,91 @@
+"""The variables of a rule whose NaN or infinite elements one side absorbs and the other side lets through.
+
+Both sides are evaluated by their definitions, in IEEE arithmetic, at random small sizes and values, with elements of one
+variable replaced by NaN or an infinity. `where(c, x * y, 0)` stays finite where `c` does not hold, whatever `y` is;
+`where(c, x, 0) * y` does not.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import zlib
+
+import numpy as np
+
+from superopt.errors import InstantiationError, ShapeError
+from superopt.evaluate import Array, Floats, evaluate
+from superopt.prove.instance import Instance, instantiations
+from superopt.rewrite.gate import Absorption
+from superopt.rule import Rule
+from superopt.text import Equation
+
+INSTANCES = 6
+"""Random instances of each equation that are evaluated."""
+MOST_EQUATIONS = 6
+"""Equations of a rule that are looked at, evenly spread over its choices of ranks."""
+DRAWS = 4
+"""Sets of poisoned positions for each variable and each poison."""
+POISONS = (np.nan, np.inf, -np.inf)
+SPECIAL = (0.0, 0.0, 1.0, -1.0, 2.0, -2.0)
+
+
+@functools.cache
+def absorption(rule: Rule) -> Absorption:
+    """Evaluate both sides of the rule on poisoned values; the same rule always gives the same answer.
+
+    Where no instance can be drawn, every variable counts as exposed.
+    """
+    rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
+    equations = rule.equations
+    names = frozenset(name for equation in equations for name, _ in equation.ranks)
+    exposed, different, partial, evaluated = set[str](), set[str](), False, 0
+    step = max(1, len(equations) // MOST_EQUATIONS)
+    for equation in equations[::step][:MOST_EQUATIONS]:
+        try:
+            for instance in itertools.islice(instantiations(equation, rng), INSTANCES):
+                one = _at(equation, instance, rng)
+                exposed |= one.exposed
+                different |= one.different
+                partial |= one.partial
+                evaluated += 1
+        except (InstantiationError, ShapeError):
+            continue
+    if not evaluated:
+        return Absorption(names, names, partial=True)
+    return Absorption(frozenset(exposed), frozenset(different), partial)
+
+
+def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
+    """The answer at one instance, on values with one set of poisoned positions in each position of the last axis."""
+    names = sorted(instance.shapes)
+    cases = [("", 0.0)] * DRAWS + [(name, poison) for name in names for poison in POISONS for _ in range(DRAWS)]
+    arrays = {name: _drawn(name, instance.shapes[name], cases, rng) for name in names}
+    roots = equation.left + equation.right
+    with np.errstate(all="ignore"):
+        values = evaluate(roots, arrays, instance.value(), Floats(tail=1))
+    half = len(equation.left)
+    worse, differs = np.zeros(len(cases), bool), np.zeros(len(cases), bool)
+    for left, right in zip(values[:half], values[half:], strict=True):
+        one, other = (np.isfinite(side).reshape(-1, side.shape[-1]) for side in (left, right))
+        worse |= (one & ~other).any(axis=0)
+        differs |= (one != other).any(axis=0)
+    exposed, different = (
+        frozenset(name for (name, _), found in zip(cases, mask, strict=True) if found and name) for mask in (worse, differs)
+    )
+    return Absorption(exposed, different, partial=bool(worse[:DRAWS].any()))
+
+
+def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
+    """Values of one variable, whose elements are poisoned in the cases that name it."""
+    size = (*shape, len(cases))
+    values = np.where(rng.random(size) < 0.3, rng.choice(SPECIAL, size), rng.standard_normal(size))
+    positive = rng.random(len(cases)) < 0.5
+    values = np.where(positive, np.abs(values), values)
+    for place, (poisoned, poison) in enumerate(cases):
+        if poisoned == name:
+            chosen = rng.random(shape) < rng.choice((0.1, 0.3, 0.6))
+            if shape and not chosen.any():
+                chosen.flat[rng.integers(chosen.size)] = True
+            values[..., place] = np.where(chosen if shape else True, poison, values[..., place])
+    return np.asarray(values, dtype=np.float64)

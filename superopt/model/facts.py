@@ -1,0 +1,189 @@
+"""Facts of a model's values: `superopt.value_facts` applied to its inputs, its weights and its nodes.
+
+An input is ordinary unless it may be a mask. It may be one where its elements reach, through operators that pass values on, an
+operator that absorbs infinities (softmax, minimum, maximum, Where, Clip, Relu, maximum pooling) or one by which models take in
+values of any magnitude (a logarithm, a divisor that is not constant, a power that is not a natural one).
+
+Exporters guard attention by `Where(IsNaN(p), 0, p)`, for a softmax of a row that is masked as a whole by infinities is NaN.
+Where masks are finite, or there is none, such a guard does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import onnx_ir as ir
+
+from superopt.errors import InvalidModelError, ShapeError
+from superopt.graph import Term, subterms, variables
+from superopt.model.fold import fold
+from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constant_tensor
+from superopt.value_facts import ANYTHING, ORDINARY, ORDINARY_INPUT, UNBOUNDED, UNKNOWN, ZERO_OR_ONE, Facts, facts_of
+
+GUARDS = frozenset({"IsNaN", "IsInf"})
+"""Operators that ask where a value is not a finite number."""
+# fmt: off
+ABSORBING = frozenset(
+    {
+        "ArgMax", "ArgMin", "Clip", "Equal", "GlobalMaxPool", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "LogSoftmax",
+        "Max", "MaxPool", "Min", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "Relu", "Softmax", "TopK", "Where",
+    }
+)
+"""Operators that give a finite result for some infinite operands."""
+PASSING = frozenset(
+    {
+        "Abs", "Add", "Cast", "Clip", "Concat", "Div", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+        "Identity", "Max", "Min", "Mul", "Neg", "Pad", "Relu", "Reshape", "ScatterElements", "ScatterND", "Slice", "Split",
+        "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where",
+    }
+)
+"""Operators whose results have the magnitude of an operand, or an infinity where that has one."""
+PARTIAL = frozenset(
+    {"Acos", "Acosh", "Asin", "Atanh", "Div", "Exp", "Log", "Mod", "Pow", "ReduceLogSum", "Reciprocal", "Sqrt"}
+)
+"""Operators that may have no finite result for ordinary operands; UNKNOWN where the algebra does not express them."""
+# fmt: on
+INTEGER = Facts(-(2.0**63), 2.0**63)
+FOLDED_ELEMENTS = 1 << 18
+"""The most elements of weights of which a term is evaluated where the interpretation shows too little of it."""
+
+
+class ModelFacts:
+    """The facts of the values of a model whose nodes are given in topological order."""
+
+    def __init__(self, model: ir.Model) -> None:
+        nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
+        self._named = {v.name: v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None}
+        self._masks, self._padded = _masks(nodes)
+        self._known: dict[ir.Value, Facts] = {}
+
+    def of(self, value: ir.Value) -> Facts:
+        """The facts of a value: an input, a weight, or a result of a node that was given."""
+        if value not in self._known:
+            self._known[value] = self._outside(value)
+        return self._known[value]
+
+    def named(self, name: str) -> Facts:
+        """The facts of the value of this name."""
+        value = self._named.get(name)
+        return UNKNOWN if value is None else self.of(value)
+
+    def tell(self, node: ir.Node, terms: Mapping[ir.Value, Term] | None) -> None:
+        """Takes in what a node computes, in terms of values known before; None where the algebra does not express it."""
+        if terms is None:
+            self._known.update((v, self._opaque(node, v)) for v in node.outputs)
+            return
+        for value, term in terms.items():
+            self._known[value] = facts_of(term, {x.name: self.named(x.name) for x in variables(term)}, self._folded)
+
+    def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
+        """The facts of a result of which only the operator is known."""
+        if result.dtype not in FLOATS:
+            return self._outside(result)
+        read = [self.of(v) for v in node.inputs if v is not None]
+        if node.op_type in PARTIAL or not all(one.defined for one in read):
+            return UNKNOWN
+        if not all(one.finite for one in read):
+            return Facts(nan=True)
+        bound = max(
+            [ORDINARY, *(one.magnitude for one, v in zip(read, filter(None, node.inputs), strict=True) if v.dtype in FLOATS)]
+        )
+        return Facts(-bound, bound)
+
+    def _folded(self, term: Term) -> Facts:
+        """The facts of a term of weights, by evaluating it where that is cheap."""
+        weights = {x.name: self._named.get(x.name) for x in variables(term)}
+        arrays = {name: constant_array(value) for name, value in weights.items() if value is not None}
+        known = {name: array for name, array in arrays.items() if array is not None}
+        fixed = all(isinstance(n, int) for t in subterms(term) for n in t.shape)
+        if not fixed or len(known) < len(weights) or sum(array.size for array in known.values()) > FOLDED_ELEMENTS:
+            return UNKNOWN
+        try:
+            return _of_array(fold([term], known)[term])
+        except (InvalidModelError, ShapeError):
+            return UNKNOWN
+
+    def _outside(self, value: ir.Value) -> Facts:
+        """The facts of an input, a weight, or a value that is not a floating-point number."""
+        if value.dtype == ir.DataType.BOOL:
+            return ZERO_OR_ONE
+        if value.dtype not in FLOATS:
+            return UNKNOWN if value.dtype is None else INTEGER
+        tensor = constant_tensor(value)
+        if tensor is not None:
+            return _of_weight(tensor)
+        if value in self._padded:
+            return ANYTHING
+        return UNBOUNDED if value in self._masks else ORDINARY_INPUT
+
+
+def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
+    """The values that reach an absorbing operator or one that takes any magnitude, and those that Where may replace."""
+    reaching: set[ir.Value] = set()
+    padded: set[ir.Value] = set()
+    for node in reversed(nodes):
+        passed = node.domain in STANDARD and node.op_type in PASSING
+        for place, value in enumerate(node.inputs):
+            if value is None or value.dtype not in FLOATS:
+                continue
+            if passed and any(v in reaching for v in node.outputs):
+                reaching.add(value)
+            if passed and any(v in padded for v in node.outputs):
+                padded.add(value)
+            if node.domain not in STANDARD:
+                continue
+            if node.op_type in ABSORBING or place in _any_magnitude(node):
+                reaching.add(value)
+            if node.op_type == "Where":
+                padded.add(value)
+    return reaching, padded
+
+
+def _any_magnitude(node: ir.Node) -> Iterator[int]:
+    """The places of the operands of which a model takes any magnitude."""
+    match node.op_type:
+        case "Log" | "Reciprocal":
+            yield 0
+        case "Div" if _array(node, 1) is None:
+            yield 1
+        case "Pow":
+            exponent = _array(node, 1)
+            if exponent is None or exponent.size != 1 or float(exponent) < 0 or float(exponent) != int(exponent):
+                yield from (0, 1)
+
+
+def _array(node: ir.Node, place: int) -> Array | None:
+    """The constant operand at this place."""
+    value = node.inputs[place]
+    return None if value is None else constant_array(value)
+
+
+_weights: WeakKeyDictionary[ir.TensorProtocol, Facts] = WeakKeyDictionary()
+"""The facts of weights that were looked at: a model's charts share their tensors."""
+
+
+def _of_weight(tensor: ir.TensorProtocol) -> Facts:
+    try:
+        known = _weights.get(tensor)
+        if known is None:
+            known = _weights[tensor] = _of_array(tensor.numpy())
+    except TypeError:  # a tensor without weak references, or without a hash
+        return _of_array(tensor.numpy())
+    return known
+
+
+def _of_array(array: Array) -> Facts:
+    if not array.size:
+        return ORDINARY_INPUT
+    low, high = float(array.min()), float(array.max())
+    if np.isnan(low) or np.isnan(high):
+        return ANYTHING
+    zero = low <= 0 <= high and not bool(array.all())
+    return Facts(low, high, zero, defined=bool(np.isfinite(low) and np.isfinite(high)))
+
+
+def is_guard(node: ir.Node) -> bool:
+    """Whether the node asks where a value is not a finite number."""
+    return node.domain in STANDARD and node.op_type in GUARDS

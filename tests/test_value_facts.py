@@ -1,0 +1,79 @@
+"""The value analysis holds what IEEE arithmetic computes, and knows enough to tell apart what may not be finite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from superopt.evaluate import Floats, evaluate
+from superopt.graph import Term, variable, variables
+from superopt.op import apply
+from superopt.value_facts import ORDINARY, ORDINARY_INPUT, UNBOUNDED, Facts, facts_of
+from tests.operator_cases import WITH_OPERANDS, concrete, forms
+
+X, C = variable("x", (3, 4)), variable("c", (3, 4))
+ONES = apply("ones", shape=(3, 4))
+COUNT = Facts(0.0, 64.0)
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 88.0, 1e-38, 1e4, -1e4])
+INFINITE = np.array([0.0, 1.0, -1e9, 3e38, -3.4e38, np.inf, -np.inf])
+
+
+def drawn(term: Term, values: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        v.name: np.where(rng.random(v.sizes) < 0.5, rng.choice(values, v.sizes), rng.random(v.sizes)) for v in variables(term)
+    }
+
+
+@pytest.mark.parametrize("name", WITH_OPERANDS)
+@pytest.mark.parametrize(("known", "values"), [(ORDINARY_INPUT, SPECIAL), (UNBOUNDED, INFINITE)], ids=["ordinary", "infinite"])
+def test_facts_hold_what_definitions_evaluate_to(name: str, known: Facts, values: np.ndarray) -> None:
+    """Definitions are evaluated in float64. What exceeds an ordinary magnitude is what the analysis assumes not to."""
+    if "softmax" in name or "attention" in name:  # a definition that sums exponentials; kernels subtract the largest first
+        values = values[np.abs(values) < 8]
+    every = forms(name)
+    for seed in range(4):
+        term = concrete(every[seed * 13 % len(every)], seed)
+        arrays = drawn(term, values, seed)
+        found = facts_of(term, dict.fromkeys(arrays, known))
+        with np.errstate(all="ignore"):
+            (result,) = evaluate((term,), arrays, lambda _: None, Floats())
+        if not found.nan:
+            assert not np.isnan(result).any(), f"{term} is NaN, which {found} excludes"
+        numbers = result[~np.isnan(result) & (np.abs(result) <= ORDINARY if known is ORDINARY_INPUT else True)]
+        assert (numbers >= found.low - 1e-6 * abs(found.low) - 1e-9).all()
+        assert (numbers <= found.high + 1e-6 * abs(found.high) + 1e-9).all()
+        if found.finite and found.high < ORDINARY and found.low > -ORDINARY:
+            assert np.isfinite(result).all()
+
+
+@pytest.mark.parametrize(
+    ("term", "finite"),
+    [
+        (apply("reciprocal", X), False),
+        (apply("reciprocal", apply("maximum", X, ONES)), True),
+        (apply("reciprocal", apply("add", apply("relu", X), ONES)), True),
+        (apply("log", apply("abs", X)), False),
+        (apply("log", apply("add", apply("abs", X), apply("scale", ONES, factor=0.001))), True),
+        (apply("exp", X), False),
+        (apply("exp", apply("sigmoid", X)), True),
+        (apply("rsqrt", apply("add", apply("reduce_mean", apply("mul", X, X), axes=(-1,)), apply("ones", shape=(3,)))), True),
+        (apply("sqrt", apply("sub", X, ONES)), False),
+        (apply("softmax", X, axis=-1), True),
+    ],
+    ids=str,
+)
+def test_partial_operators_are_finite_where_their_operand_is_bounded_away(term: Term, finite: bool) -> None:
+    assert facts_of(term, {"x": ORDINARY_INPUT}).finite == finite
+
+
+def test_infinities_make_a_softmax_doubtful_and_a_comparison_does_not_pass_them_on() -> None:
+    masked = apply("where", C, X, apply("scale", ONES, factor=float("-inf")))
+    finite = apply("where", C, X, apply("scale", ONES, factor=-(2.0**100)))
+    known = {"x": ORDINARY_INPUT, "c": Facts(0.0, 1.0)}
+    assert facts_of(apply("softmax", masked, axis=-1), known).nan
+    assert facts_of(apply("softmax", finite, axis=-1), known).finite
+    assert facts_of(apply("less", X, C), {"x": UNBOUNDED, "c": UNBOUNDED}).finite
+    assert not facts_of(finite, known).ordinary
+    assert facts_of(apply("mul", X, C), {"x": UNBOUNDED, "c": Facts(0.0, 1.0)}).nan
+    assert not facts_of(apply("mul", X, C), {"x": UNBOUNDED, "c": Facts(1.0, 2.0, zero=False)}).nan
