@@ -30,7 +30,7 @@ PATIENCE = 18.0
 @dataclass
 class Judge:
     """Checks candidates against one original on one device, and compares them with it, at the `sizings` that matter; the check
-    is at `others` too, its `tolerance` as in `check`. With a `forecaster`, times are predicted by it.
+    is at other sizes too, its `tolerance` as in `check`. With a `forecaster`, times are predicted by it.
 
     `checking` and `comparing` are the seconds that these took so far, glances aside. What was found before of models of the
     same bytes is taken from the `cache`, and counts as if it were found now: nothing that time decides is then decided
@@ -42,7 +42,6 @@ class Judge:
     device: Device
     sizings: Sequence[Sizing]
     cache: Path
-    others: Sequence[Sizing]
     seed: int
     tolerance: float
     forecaster: ForecastClock | None
@@ -79,7 +78,7 @@ class Judge:
         """
         how: dict[str, Any] = {"cache": self.cache, "factor": self.tolerance, "seed": self.seed}
         with self.phase("check"):
-            checked, seconds = check_once(self.original, candidate, self.device, self.sizings, self.others, **how)
+            checked, seconds = check_once(self.original, candidate, self.device, self.sizings, **how)
         self.checking += seconds
         if isinstance(checked, CheckFailedError):
             raise checked

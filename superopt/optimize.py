@@ -25,7 +25,7 @@ from superopt.model.bounds import index_bounds
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check
 from superopt.model.compare import RESIDENT
-from superopt.model.dimensions import Sizing, other_sizings, representative
+from superopt.model.dimensions import Sizing, representative
 from superopt.model.embedded import config_of
 from superopt.model.everywhere import Compared
 from superopt.model.first import FirstRun, first_once, pace_once
@@ -169,7 +169,7 @@ def optimize(
             if tune:
                 with run.phase("tune"):
                     run.tune(original)
-            judge = run.judge(loaded.model, original)
+            judge = run.judge(original)
             with run.phase("load"):
                 start = run.charts.begun(plain if opset is None else raised(plain, opset))
                 rules = load_rules() if run.charts.of(start).islands() else []
@@ -257,15 +257,14 @@ class _Run:
             self.runs = runs(source, self.device, seed=self.seed, sizes=self.sizings[0].numbers)
         return plain
 
-    def judge(self, model: Model, original: Loadable) -> Judge:
-        """What checks candidates against the model and compares them with it."""
+    def judge(self, original: Loadable) -> Judge:
+        """Return what checks candidates against the original and compares them with it."""
 
         def told(done: float) -> None:
             self.listener(Progress("measure", round(100 * done), 100))
 
         how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster}
-        at = self.sizings, self.cache, [*other_sizings(model)]
-        return Judge(original, self.device, *at, **how, phase=self.phase, told=told)
+        return Judge(original, self.device, self.sizings, self.cache, **how, phase=self.phase, told=told)
 
     def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, scratch: Scratch) -> tuple[Gain, ...]:
         """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an

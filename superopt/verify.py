@@ -14,7 +14,7 @@ from superopt.errors import CertificateError, CheckFailedError, ShapeError
 from superopt.model.bodies import Scope
 from superopt.model.check import Check
 from superopt.model.content import content_digest, require_same
-from superopt.model.dimensions import other_sizings, representative
+from superopt.model.dimensions import representative
 from superopt.model.embedded import with_settings_of
 from superopt.model.everywhere import check_everywhere
 from superopt.model.inlined import inlined
@@ -141,5 +141,4 @@ def _checked(before: Loaded, after: Loaded, sizes: Sequence[Mapping[str, int]], 
     """What running both models on inputs that are drawn gives."""
     with temporary() as scratch:
         one, other = (loadable(loaded.model, scratch, loaded.path) for loaded in (before, after))
-        sizings, others = representative(before.model, sizes), other_sizings(before.model)
-        return check_everywhere(one, other, device, sizings, others, seed=seed)
+        return check_everywhere(one, other, device, representative(before.model, sizes), seed=seed)

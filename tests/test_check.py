@@ -141,7 +141,10 @@ def test_a_model_agrees_with_itself_on_all_inputs() -> None:
     w = weight(64, 32)
     found = check(linear(w), linear(w), CPU, seconds=60)
     assert found.reference == "float64"
-    assert found.inputs == ("random", "zero", "large", "negative", "tiny", "one", "random again")
+    assert found.inputs[:4] == ("random", "zero", "masked", "one infinity in x")
+    assert found.inputs[-5:] == ("large", "negative", "tiny", "one", "random again")
+    assert {"huge", "mixed", "tiny magnitudes", "constant rows", "lowest", "denormal", "-inf in x"} < {*found.inputs}
+    assert check(linear(w), linear(w), CPU, adversarial=False).inputs == ("random", "zero", *found.inputs[-5:])
     assert found.left_out == ()
     assert found.original_error == found.candidate_error < 1e-5
 
@@ -222,8 +225,10 @@ def test_what_only_an_edge_input_shows_is_refused() -> None:
     bounded = model([helper.make_node("Clip", ["x", "low", "high"], ["y"])], {"x": (8,)}, ["y"], {
         "low": np.array(0, np.float32), "high": np.array(100, np.float32),
     })  # fmt: skip
-    with pytest.raises(CheckFailedError, match="large inputs"):
+    with pytest.raises(CheckFailedError, match="huge inputs"):
         check(plain, bounded, CPU)
+    with pytest.raises(CheckFailedError, match="large inputs"):
+        check(plain, bounded, CPU, adversarial=False)
 
 
 def test_nan_where_the_original_has_none_is_refused() -> None:
@@ -253,7 +258,7 @@ def test_without_a_float64_run_the_models_are_compared_directly() -> None:
     found = check(gelu, gelu, CPU)
     assert found.reference.startswith("original (")
     quick = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft")
-    with pytest.raises(CheckFailedError, match="from the original"):
+    with pytest.raises(CheckFailedError, match="where the original has"):
         check(gelu, model([quick], {"x": (64,)}, ["y"], domains=domains), CPU)
 
 
@@ -266,11 +271,11 @@ def test_weights_in_other_files_have_a_float64_run(tmp_path: Path) -> None:
     assert check(tmp_path / "m.onnx", whole, CPU) == check(Placed(content, tmp_path), whole, CPU) == expected
 
 
-def test_an_original_whose_outputs_are_large_runs_on_two_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_original_whose_outputs_are_large_runs_on_few_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superopt.model.check._MOST_BYTES", 0)
     w = weight(8, 8)
     found = check(linear(w), linear(w), CPU)
-    assert len(found.inputs) == 2
+    assert len(found.inputs) == 4
     assert found.left_out
 
 
@@ -326,7 +331,7 @@ def lookup(rows: int, *, offset: int = 0) -> ModelProto:
 
 def test_ids_stay_inside_the_smallest_table() -> None:
     assert index_bounds(lookup(5)) == {"ids": 5}
-    assert check(lookup(5), lookup(5), CPU).inputs == ("random", "random again")
+    assert check(lookup(5), lookup(5), CPU).inputs == ("random", "random again", "all off", "one row off", "all on")
     with pytest.raises(CheckFailedError, match="cannot run"):
         check(lookup(5), lookup(5, offset=40), CPU)
 

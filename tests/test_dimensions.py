@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,10 @@ from superopt.graph import Term, subterms, variable
 from superopt.match import Pattern
 from superopt.model.dimensions import (
     COARSE,
-    SIDE,
     Sizing,
     combinations,
     dimension,
     open_dimensions,
-    other_sizings,
     representative,
     views,
 )
@@ -183,22 +180,6 @@ def test_open_dimensions_have_names_and_usual_sizes() -> None:
         representative(picture, [{"batch": 1}])
     assert all(s.numbers["height"] % COARSE == 0 for s in views(picture))
     assert len({n for s in views(picture) for n in s.numbers.values()}) == 3 * len(views(picture))
-
-
-def test_sizes_that_nobody_asked_for_are_small() -> None:
-    """A check runs there in float64, where images of the size at which a model is looked at would take minutes."""
-    relu = [helper.make_node("Relu", ["x"], ["y"])]
-    for shape in ([None, 3, "height", "width"], [None, "length", 16], [None, 4, "past", 8]):
-        opened = ir.from_proto(model(relu, shape, []))
-        found = [sizing.numbers for sizing in other_sizings(opened)]
-        assert len(found) == 2
-        for numbers in found:
-            assert numbers.keys() == open_dimensions(opened).keys()
-            assert len({*numbers.values()}) == len(numbers)
-            assert math.prod(numbers.values()) <= 2 * SIDE**2
-        assert all(one != other for one, other in zip(found[0].values(), found[1].values(), strict=True))
-    fixed = ir.from_proto(model(relu, [2, 3], []))
-    assert other_sizings(fixed) == []
 
 
 def test_what_is_computed_of_shapes_is_known() -> None:

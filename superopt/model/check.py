@@ -1,11 +1,14 @@
-"""Whether two models compute the same: each one's rounding error against a float64 run, on random and on edge inputs."""
+"""Whether two models compute the same: both run on inputs of many sizes and values, beside a float64 run of the original."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,19 +16,28 @@ from onnx import ModelProto
 
 from superopt.active import active_time
 from superopt.errors import CheckFailedError, InvalidModelError
+from superopt.model.adversarial import adversarial_values, images
 from superopt.model.bounds import index_bounds
 from superopt.model.device import begins_with
 from superopt.model.reference import NoReferenceError, Reference
-from superopt.model.rounding import Errors, errors_of, strayed, ulp_of
+from superopt.model.rounding import Errors, Output, largest_of, ulp_of
 from superopt.model.save import folder_of, parsed
 from superopt.model.session import Array, Device, Loadable, Port, Session, is_floating, random_inputs
+from superopt.model.sizes import dynamic_dimensions, sizes_to_check
 
 FACTOR = 4.0
 LEAST_INPUTS = 2
+"""How many ordinary inputs are run at least, and how many adversarial ones, whatever time they take."""
 NEIGHBOURS, LOOKING = 6, 5.0
 """How many inputs beside one are run where a candidate seems to stray there, and the seconds after which none is begun."""
+SIZING_SECONDS = 2.5
+"""Seconds after which no further size is begun."""
 _MOST_BYTES = 1 << 28
-_NUDGE = 1
+_MOST_INPUT_BYTES = 1 << 26
+_LONGEST, _SHORTEST = 0.5, 0.02
+"""Seconds that a run at another size may be expected to take, and below which adversarial values are run there too."""
+_TRIED = 200
+"""How many sizes are tried at most: the original runs at few of them where dimensions depend on each other."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,7 @@ class Check:
 
     `reference` is `float64`, or says why no float64 run was possible; then the candidate was compared with the original
     directly and `original_error` is 0. `inputs` names the inputs that were run, `left_out` those that the original
-    fails on or the time did not suffice for.
+    fails on or the time did not suffice for, and says at how many sizes the original does not run.
     """
 
     original_error: float
@@ -46,16 +58,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Trial:
-    """Sizes of open dimensions to check two models at, named if inputs are to say so, and seconds after which no further input
-    is begun there.
-
-    Where it is not `required`, it is left out if the original does not run there.
+    """Sizes of dynamic dimensions to check two models at, named if inputs are to say so, and seconds after which no further
+    input is begun there.
     """
 
     name: str
     sizes: Mapping[str, int]
     seconds: float
-    required: bool = True
 
 
 def check(
@@ -67,36 +76,50 @@ def check(
     seed: int = 0,
     seconds: float = 5.0,
     sizes: Mapping[str, int] | None = None,
+    adversarial: bool = True,
 ) -> Check:
     """`check_all` at one of the sizes.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
     """
-    return check_all(original, candidate, device, [Trial("", sizes or {}, seconds)], factor=factor, seed=seed)
+    trials = [Trial("", sizes or {}, seconds)]
+    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
 
 
 def check_all(
-    original: Loadable, candidate: Loadable, device: Device, trials: Sequence[Trial], *, factor: float = FACTOR, seed: int = 0
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    trials: Sequence[Trial],
+    *,
+    factor: float = FACTOR,
+    seed: int = 0,
+    adversarial: bool = True,
 ) -> Check:
-    """Both models run on the same inputs; the candidate's error is at most `factor` times the original's, and finite alike.
+    """Run both models on the same inputs, at the sizes of the trials and at others, and compare them element by element.
 
-    Where the original's results change by more than its error once its inputs change in their last places, this change counts
-    instead: of what is rounded to a few levels, or of a sine of large numbers, nobody can ask for more. Errors below 16 units
-    in the last place of the output's largest magnitude count as that much. Without a float64 run the two may differ by 1024
-    such units. Where it seems to be more, inputs that differ in their last places are run too, and the largest errors of both
-    count: at a single one, chance may let the original be nearly exact. After its seconds a trial begins no further input, nor
-    once outputs take 256 MiB, but at least two are run. The candidate is loaded when the original is gone. Where exact values
-    are another provider's (see `begins_with`), both run on the device's own too, as it rounds, at the first of the trials.
+    Inputs are random numbers, edge cases and, if `adversarial`, masks, infinities, NaN, and huge, tiny and mixed magnitudes.
+    Where dimensions are dynamic, small, odd, even and large sizes are drawn, and sizes on both sides of the model's constants.
+    An element must be finite where the original's is, and as near the original's or a float64 run's as rounding explains
+    there; see `Output`. On all ordinary inputs together, the candidate's largest error is at most `factor` times the
+    original's, where an error below 4 units in the last place of the output's largest magnitude counts as that much. Where the
+    original is far from its float64 run, the candidate must be, too: the original may round on purpose.
+
+    Where a candidate seems to stray, six inputs that differ in their last places show how far the original's own results
+    move, and a float64 run is made where there was none. After its seconds a trial begins no further input, nor once outputs
+    take 256 MiB, but two ordinary and two adversarial ones are run. The candidate is loaded when the original is gone. Where
+    exact values are another provider's (see `begins_with`), both run on the device's own too, as it rounds, at the first
+    trial's sizes.
 
     Raises:
-        CheckFailedError: another interface, an error too large, NaN or infinity where the original has none or the reverse, or
-            ONNX Runtime cannot load the candidate, or run it on what the original runs on.
+        CheckFailedError: another interface, an error too large, NaN or infinity where the original has none, or
+            ONNX Runtime cannot load the candidate, or run it on inputs that the original runs on.
         InvalidModelError: ONNX Runtime cannot load or run the original, on random inputs at least.
     """
-    found = _checked(original, candidate, device, trials, factor, seed)
+    found = _checked(original, candidate, device, trials, factor, seed, adversarial=adversarial)
     if begins_with(device, exact=True) != device.provider:
-        _checked(original, candidate, device, trials[:1], factor, seed, exact=False)
+        _checked(original, candidate, device, trials[:1], factor, seed, exact=False, adversarial=False)
     return found
 
 
@@ -109,6 +132,7 @@ def _checked(
     seed: int,
     *,
     exact: bool = True,
+    adversarial: bool = True,
 ) -> Check:
     """`check_all` in sessions that are exact, or are not.
 
@@ -117,17 +141,64 @@ def _checked(
     """
     bench = _Bench(original, device, seed, exact=exact)
     for trial in trials:
-        bench.run(trial)
+        bench.run(trial, adversarial=adversarial)
+    if exact:
+        bench.run_sizes(trials[0].sizes, adversarial=adversarial)
     runs, left_out, why, interface = bench.runs, bench.left_out, bench.why, (bench.session.inputs, bench.session.outputs)
     del bench
-    found = _errors(runs, interface, candidate, device, exact=exact)
-    doubtful = {name for (name, _), errors in found.items() if errors.strayed(factor)}
-    if doubtful and not why:
-        near = _Bench(original, device, seed, exact=exact).beside([run for run in runs if run.name in doubtful])
-        for key, errors in _errors(near, interface, candidate, device, exact=exact).items():
-            found[key] = found.get(key, errors).joined(errors)
-    worst = _worst(found, factor)
-    return Check(*worst, f"original ({why})" if why else "float64", tuple(run.name for run in runs), tuple(left_out))
+    errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact)
+    if doubtful:
+        errors += _looked_closer(_Bench(original, device, seed, exact=exact), doubtful, factor)
+    before, after = _together(errors, factor)
+    return Check(before, after, f"original ({why})" if why else "float64", tuple(run.name for run in runs), tuple(left_out))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The original's results on one input.
+
+    Attributes:
+        nudged: its results on inputs that differ from these in their last places.
+        exact: its results in float64, where they are known.
+        spread: for each output, the elements that a tile of a convolution makes infinite or NaN, where that is known.
+        pointless: values on the way leave the range of their type, so that nothing is asked of other arithmetic.
+    """
+
+    name: str
+    feeds: Mapping[str, Array]
+    values: Sequence[Any]
+    nudged: Sequence[Sequence[Any]]
+    exact: Sequence[Any] | None
+    ordinary: bool
+    spread: Sequence[Any] | None = None
+    pointless: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the inputs and outputs take, lists not counted."""
+        held = itertools.chain(self.feeds.values(), self.values, *self.nudged, self.exact or ())
+        return sum(value.nbytes for value in held if isinstance(value, np.ndarray))
+
+    def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, Output]]:
+        """Each output beside the candidate's.
+
+        Raises:
+            CheckFailedError: as `_tensors`.
+        """
+        others = (self.exact or self.values, self.spread or self.values, *self.nudged)
+        for name, mine, found, exact, spread, *nudged in _tensors(names, self.values, candidate, *others):
+            yield (
+                name,
+                Output(
+                    mine,
+                    found,
+                    nudged,
+                    None if self.exact is None else exact,
+                    self.ordinary,
+                    direct and self.exact is None,
+                    None if self.spread is None else spread,
+                ),
+            )
 
 
 class _Bench:
@@ -137,110 +208,227 @@ class _Bench:
     """
 
     def __init__(self, original: Loadable, device: Device, seed: int, *, exact: bool) -> None:
-        hollow = parsed(original, external=False)
-        self.reference, self.why = _reference(original, hollow)
-        self.high = index_bounds(hollow)
+        self._hollow, self._folder = parsed(original, external=False), folder_of(original)
+        self.reference, self.why = _reference(self._hollow, self._folder)
+        self.high, self.windowed = index_bounds(self._hollow), images(self._hollow)
         self.session = Session(original, device, exact=exact)
         self.seed = seed
         self.runs: list[_Run] = []
         self.left_out: list[str] = []
 
-    def run(self, trial: Trial) -> None:
-        """Runs the inputs that there is time and room for."""
-        done: list[_Run] = []
-        deadline = active_time() + trial.seconds
-        for name, make in cases(self.session.inputs, self.seed, trial.sizes, self.high):
-            enough = active_time() > deadline or sum(run.bytes for run in (*self.runs, *done)) > _MOST_BYTES
+    @property
+    def _full(self) -> bool:
+        return sum(run.bytes for run in self.runs) > _MOST_BYTES
+
+    def run(self, trial: Trial, *, adversarial: bool) -> None:
+        """Run the inputs that there is time and room for: two ordinary ones, then adversarial ones, then the others."""
+        ordinary = cases(self.session.inputs, self.seed, trial.sizes, self.high)
+        hard = adversarial_values(self.session.inputs, self.seed, trial.sizes, self.high, self.windowed) if adversarial else []
+        inputs = [(name, make, True) for name, make in ordinary]
+        inputs[LEAST_INPUTS:LEAST_INPUTS] = [(values.name, values.make, False) for values in hard]
+        deadline, done = active_time() + trial.seconds, dict.fromkeys((True, False), 0)
+        for name, make, usual in inputs:
             called = f"{name} ({trial.name})" if trial.name else name
-            if len(done) >= LEAST_INPUTS and enough:
+            if done[usual] >= LEAST_INPUTS and (active_time() > deadline or self._full):
                 self.left_out.append(called)
                 continue
             try:
-                done.append(self._ran(called, make()))
+                self.runs.append(self._ran(called, make(), ordinary=usual))
+                done[usual] += 1
             except InvalidModelError:
-                if done:
-                    self.left_out.append(called)
-                elif trial.required:
+                if not done[True]:
                     raise
-                else:
-                    return
-        self.runs += done
+                self.left_out.append(called)
 
-    def beside(self, runs: Sequence[_Run]) -> list[_Run]:
-        """Runs of the same names on inputs that differ in their last places, as many as there is time for."""
-        deadline, done = active_time() + LOOKING, list[_Run]()
-        for number, run in itertools.product(range(1, NEIGHBOURS + 1), runs):
-            if active_time() < deadline and any(is_floating(value.dtype) for value in run.feeds.values()):
-                done.append(self._ran(run.name, _nudged(run.feeds, self.seed + number)))
-        return [run for run in done if run.exact is not None]
+    def run_sizes(self, start: Mapping[str, int], *, adversarial: bool) -> None:
+        """Run at other sizes. Dimensions that are left out stay as at the smallest sizes at which the original ran so far. Sizes
+        at which a run may take long wait until smaller ones show how long.
+        """
+        names = dynamic_dimensions(self._hollow)
+        start = {name: _known(start, name) for name in names}
+        anchor, past, failed = dict(start), list[tuple[float, float]](), 0
+        deadline = active_time() + SIZING_SECONDS
+        waiting: list[tuple[float, int, dict[str, int]]] = []
+        drawn = sizes_to_check(self._hollow, start)
 
-    def _ran(self, name: str, feeds: Mapping[str, Array]) -> _Run:
-        values, exact = self.session.run(feeds), None
-        if self.reference is not None:
+        def run(sizes: dict[str, int], amount: float, turn: int) -> None:
+            nonlocal anchor, failed
             try:
-                exact = self.reference.run(feeds)
-            except NoReferenceError as error:
-                self.reference, self.why = None, str(error)
-            if exact is not None and not _alike(values, exact):
-                self.reference, exact, self.why = None, None, "the evaluator gives results of other shapes"
-        return _Run(name, feeds, values, _beside(self.session, values, _nudged(feeds, self.seed)), exact)
+                past.append((amount, self._run_at(sizes, turn, adversarial=adversarial)))
+            except InvalidModelError:
+                failed += 1
+            else:
+                anchor = sizes if 0 < amount == min(some for some, _ in past if some) else anchor
+
+        def is_over() -> bool:
+            return active_time() > deadline or self._full
+
+        for turn, changed in enumerate(itertools.islice(drawn, _TRIED)):
+            sizes = {**anchor, **changed}
+            amount = float(sum(np.prod(port.concrete(sizes), dtype=float) for port in self.session.inputs))
+            if is_over():
+                break
+            if _expected(past, amount) > _LONGEST:
+                waiting.append((amount, turn, sizes))
+            else:
+                run(sizes, amount, turn)
+        for amount, turn, sizes in sorted(waiting, key=lambda entry: entry[:2]):
+            if not is_over() and 8 * amount <= _MOST_INPUT_BYTES and _expected(past, amount) <= _LONGEST:
+                run(sizes, amount, turn)
+        if failed:
+            self.left_out.append(f"{failed} sizes at which the original does not run")
+
+    def _run_at(self, sizes: Mapping[str, int], turn: int, *, adversarial: bool) -> float:
+        """The seconds of a run on random inputs at these sizes; adversarial ones by turns are run too where that takes no time.
+
+        Raises:
+            InvalidModelError: the original does not run there.
+        """
+        called = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        feeds = random_inputs(self.session.inputs, self.seed + turn, sizes=sizes, high=self.high)
+        began = time.perf_counter()
+        run = self._ran(f"random ({called})", feeds, ordinary=True, exactly=False)
+        seconds = (time.perf_counter() - began) / 2
+        self.runs.append(run)
+        if adversarial and seconds < _SHORTEST:
+            hard = adversarial_values(self.session.inputs, self.seed, sizes, self.high, self.windowed)
+            if hard:
+                values = hard[turn % len(hard)]
+                self.runs.append(self._ran(f"{values.name} ({called})", values.make(), ordinary=False))
+        return seconds
+
+    def _ran(self, name: str, feeds: Mapping[str, Array], *, ordinary: bool, exactly: bool = True) -> _Run:
+        """The results on these inputs; in float64 too where they are ordinary, and that is asked for.
+
+        Raises:
+            InvalidModelError: the original does not run.
+        """
+        values = self.session.run(feeds)
+        exact = self._exact(feeds, values) if ordinary and exactly else None
+        return _Run(name, feeds, values, [_beside(self.session, values, _nudged(feeds, self.seed))], exact, ordinary)
+
+    def _exact(self, feeds: Mapping[str, Array], values: Sequence[Any]) -> Sequence[Any] | None:
+        if self.reference is None:
+            return None
+        try:
+            exact = self.reference.run(feeds)
+        except NoReferenceError as error:
+            self.reference, self.why = None, str(error)
+            return None
+        if not _alike(values, exact):
+            self.reference, self.why = None, "the evaluator gives results of other shapes"
+            return None
+        return exact
+
+    def look_closer(self, run: _Run, deadline: float) -> _Run:
+        """The run with all that can be known of it within the time."""
+        nudged = (_nudged(run.feeds, self.seed + number) for number in range(1, NEIGHBOURS + 1))
+        beside = [_beside(self.session, run.values, feeds) for feeds in nudged if active_time() < deadline]
+        run = replace(run, nudged=[*run.nudged, *beside])
+        if run.exact is not None or active_time() > deadline:
+            return run
+        run = replace(run, exact=self._exact(run.feeds, run.values))
+        if run.ordinary or run.exact is None or self.reference is None:
+            return run
+        floats = [value for value in (*run.feeds.values(), *run.values) if isinstance(value, np.ndarray)]
+        limits = [largest_of(value.dtype) for value in floats if is_floating(value.dtype)]
+        infinite = any(is_floating(v.dtype) and not np.isfinite(v.astype(np.float64)).all() for v in run.feeds.values())
+        if infinite and self.windowed:
+            return replace(run, spread=self._spread(run))
+        return replace(run, pointless=not infinite and self.reference.peak > min(limits, default=np.inf))
+
+    def _spread(self, run: _Run) -> Sequence[Any] | None:
+        try:
+            tiles = Reference(self._hollow, self._folder, tiles=True).run(run.feeds)
+        except NoReferenceError:
+            return None
+        return [~np.isfinite(value) if isinstance(value, np.ndarray) else value for value in tiles]
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What the original computes on inputs of this name, on inputs a little different, and in float64, where that is known."""
-
-    name: str
-    feeds: Mapping[str, Array]
-    values: Sequence[Any]
-    nudged: Sequence[Any]
-    exact: Sequence[Any] | None
-
-    @property
-    def bytes(self) -> int:
-        """How much memory the outputs take, lists not counted."""
-        return sum(value.nbytes for value in (*self.values, *self.nudged, *(self.exact or ())) if isinstance(value, np.ndarray))
+def _known(sizes: Mapping[str, int], key: str) -> int:
+    """The size under this key, or under a name that the dimension had otherwise; 1 where there is none."""
+    name, _, axis = key.removesuffix("]").partition("[")
+    return sizes.get(key, sizes.get(f"{name}.{axis}", sizes.get("?", 1)))
 
 
-def _errors(
-    runs: Sequence[_Run], interface: tuple[Sequence[Port], Sequence[str]], candidate: Loadable, device: Device, *, exact: bool
-) -> dict[tuple[str, str], Errors]:
-    """The errors by the inputs' and the output's names, of a candidate that runs on the same inputs.
+def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
+    """The seconds that a run is expected to take where inputs have so many elements, as if time grew with their square."""
+    below = max((known for known in past if 0 < known[0] <= amount), default=None)
+    if below is None:
+        return math.inf if 8 * amount > _MOST_INPUT_BYTES else 0.0
+    return below[1] * (amount / below[0]) ** 2
+
+
+def _compared(
+    runs: Sequence[_Run],
+    interface: tuple[Sequence[Port], Sequence[str]],
+    candidate: Loadable,
+    device: Device,
+    factor: float,
+    *,
+    direct: bool,
+    exact: bool,
+) -> tuple[list[tuple[str, Errors]], list[tuple[_Run, Sequence[Any]]]]:
+    """The errors of a candidate on ordinary inputs, by output, and the runs at which it seems to stray, with its results there.
 
     Raises:
-        CheckFailedError: the candidate has another interface, cannot be run, or see `errors_of`.
+        CheckFailedError: the candidate has another interface, or cannot be run.
     """
-    found: dict[tuple[str, str], Errors] = {}
+    errors: list[tuple[str, Errors]] = []
+    doubtful: list[tuple[_Run, Sequence[Any]]] = []
     try:
         session = Session(candidate, device, exact=exact)
         _same_interface(*interface, session)
         for run in runs:
             others = session.run(run.feeds)
-            for output, *arrays in _tensors(session.outputs, run.values, others, run.exact or run.values, run.nudged):
-                here = errors_of(f"output {output!r} on {run.name} inputs", arrays, direct=run.exact is None)
-                found[run.name, output] = found.get((run.name, output), here).joined(here)
+            outputs = list(run.outputs(session.outputs, others, direct=direct))
+            if any(output.fault(factor) for _, output in outputs):
+                doubtful.append((run, others))
+            elif run.exact is not None or (direct and run.ordinary):
+                errors += [(name, output.errors()) for name, output in outputs]
     except InvalidModelError as error:
         raise CheckFailedError(str(error)) from error
-    return found
+    return errors, doubtful
 
 
-def _worst(found: Mapping[tuple[str, str], Errors], factor: float) -> tuple[float, float]:
+def _looked_closer(bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float) -> list[tuple[str, Errors]]:
+    """The errors by output, at runs where the candidate seemed to stray.
+
+    Raises:
+        CheckFailedError: it does.
+    """
+    errors: list[tuple[str, Errors]] = []
+    deadline = active_time() + LOOKING
+    for doubted, others in doubtful:
+        run = bench.look_closer(doubted, deadline)
+        if run.pointless:
+            continue
+        for name, output in run.outputs(bench.session.outputs, others, direct=bool(bench.why)):
+            if fault := output.fault(factor):
+                raise CheckFailedError(f"output {name!r} on {run.name} inputs: {fault}")
+            if doubted.exact is not None or (bench.why and run.ordinary):
+                errors.append((name, output.errors()))
+    return errors
+
+
+def _together(errors: Sequence[tuple[str, Errors]], factor: float) -> tuple[float, float]:
     """The largest errors of the original and of the candidate. Floats are held against floats: what is counted in elements that
     are off has a coarser least.
 
     Raises:
-        CheckFailedError: one of the candidate's is too large.
+        CheckFailedError: the candidate's is too large.
     """
-    for (name, output), errors in found.items():
-        if how := errors.strayed(factor):
-            raise CheckFailedError(f"output {output!r} on {name} inputs: {how}")
+    by_output: dict[str, Errors] = {}
+    for name, found in errors:
+        by_output[name] = by_output.get(name, found).joined(found)
+    for name, found in by_output.items():
+        if how := found.does_not_round():
+            raise CheckFailedError(f"output {name!r}: {how}")
     for floating in (True, False):
-        kind = [errors for errors in found.values() if errors.floating is floating]
-        together = functools.reduce(Errors.joined, kind, Errors(floating=floating))
-        allowed = factor * max(together.original, together.least)
-        if together.candidate > allowed:
-            raise CheckFailedError(f"on all inputs together: {strayed(together.candidate, together.original, allowed)}")
-    whole = functools.reduce(Errors.joined, found.values(), Errors())
+        kind = (found for found in by_output.values() if found.floating is floating)
+        if how := functools.reduce(Errors.joined, kind, Errors(floating=floating)).strayed(factor):
+            raise CheckFailedError(f"on all inputs together: {how}")
+    whole = functools.reduce(Errors.joined, by_output.values(), Errors())
     return whole.original, whole.candidate
 
 
@@ -254,16 +442,17 @@ def _beside(session: Session, values: Sequence[Any], nudged: Mapping[str, Array]
 
 
 def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """The inputs with each float changed by up to a unit in its last place."""
+    """The inputs with each float one or two units in its last place larger or smaller."""
     rng = np.random.default_rng(seed)
     nudged = dict(feeds)
     for name, value in feeds.items():
         if is_floating(value.dtype):
             wide = value.astype(np.float64)
-            step = (
-                np.spacing(np.abs(value)).astype(np.float64) if value.dtype.kind == "f" else np.abs(wide) * ulp_of(value.dtype)
-            )
-            nudged[name] = np.asarray(wide + step * rng.uniform(-_NUDGE, _NUDGE, value.shape)).astype(value.dtype)
+            with np.errstate(all="ignore"):
+                spacing = np.spacing(np.abs(value)) if value.dtype.kind == "f" else np.abs(wide) * ulp_of(value.dtype)
+                moved = wide + spacing.astype(np.float64) * rng.choice((-2.0, -1.0, 1.0, 2.0), value.shape)
+                moved = np.where(np.isfinite(moved.astype(value.dtype).astype(np.float64)), moved, wide)
+            nudged[name] = moved.astype(value.dtype)
     return nudged
 
 
@@ -304,10 +493,10 @@ def _parts(value: Mapping[Any, Any]) -> list[Array]:
     return [np.array([*value]), numbers.astype(np.float32) if own else numbers]
 
 
-def _reference(model: Loadable, hollow: ModelProto) -> tuple[Reference | None, str]:
-    """The model in float64, or why there is none; `hollow` may lack the tensors in other files."""
+def _reference(model: ModelProto, folder: Path) -> tuple[Reference | None, str]:
+    """The model in float64, or why there is none; tensors in other files are in the folder."""
     try:
-        return Reference(hollow, folder_of(model)), ""
+        return Reference(model, folder), ""
     except NoReferenceError as error:
         return None, str(error)
 

@@ -151,17 +151,6 @@ def representative(model: Model, given: Sequence[Numbers]) -> list[Sizing]:
     return [Sizing({**usual, **numbers}) for numbers in given or [{}]]
 
 
-def other_sizings(model: Model) -> list[Sizing]:
-    """Small sizes that nobody asked for, none where all dimensions are fixed: what is right there is right everywhere. Images
-    are smaller than those at which the model is looked at, for here it runs, in float64 too.
-    """
-    images = [name for name, image in open_dimensions(model).items() if image]
-    if not images:
-        return views(model)[1:SMALL]
-    sides = [{name: COARSE * (2 + place + turn) for place, name in enumerate(images)} for turn in range(SMALL - 1)]
-    return [Sizing({**one.numbers, **own}) for one, own in zip(views(model), sides, strict=False)]
-
-
 def combinations(choices: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
     """Every choice of one number for each name."""
     return [dict(zip(choices, row, strict=True)) for row in itertools.product(*choices.values())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -54,19 +54,18 @@ def check_everywhere(
     candidate: Loadable,
     device: Device,
     sizings: Sequence[Sizing],
-    others: Iterable[Sizing],
     *,
     factor: float = FACTOR,
     seed: int = 0,
+    adversarial: bool = True,
 ) -> Check:
-    """`check` at every sizing, and at those of the `others` at which the original runs.
+    """`check` at every sizing.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check`.
     """
     trials = [Trial(str(sizing) if sizing.numbers else "", sizing.numbers, CHECKING / len(sizings)) for sizing in sizings]
-    trials += [Trial(str(sizing), sizing.numbers, 0.0, required=False) for sizing in others]
-    return check_all(original, candidate, device, trials, factor=factor, seed=seed)
+    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
 
 
 def compare_everywhere(
@@ -92,26 +91,27 @@ def check_once(
     candidate: Loadable,
     device: Device,
     sizings: Sequence[Sizing],
-    others: Sequence[Sizing],
     *,
     cache: Path,
     factor: float = FACTOR,
     seed: int = 0,
+    adversarial: bool = True,
 ) -> tuple[Check | CheckFailedError, float]:
     """`check_everywhere`, or what came of it before, with the seconds that it took; see `once`. A failure is given back.
 
     Raises:
         InvalidModelError: as `check`.
     """
+    how: dict[str, Any] = {"factor": factor, "seed": seed, "adversarial": adversarial}
 
     def found() -> Json:
         try:
-            return asdict(check_everywhere(original, candidate, device, sizings, others, factor=factor, seed=seed))
+            return asdict(check_everywhere(original, candidate, device, sizings, **how))
         except CheckFailedError as error:
             return str(error)
 
-    at = [[str(sizing) for sizing in some] for some in (sizings, others)]
-    record, seconds = once(cache, ["checked everywhere", device.identity, factor, seed, *at], [original, candidate], found)
+    about = ["checked everywhere", device.identity, factor, seed, adversarial, [str(sizing) for sizing in sizings]]
+    record, seconds = once(cache, about, [original, candidate], found)
     if isinstance(record, str):
         return CheckFailedError(record), seconds
     names = {key: tuple(record[key]) for key in ("inputs", "left_out")}

@@ -33,11 +33,16 @@ class NoReferenceError(Exception):
 class Reference:
     """The model in float64. Tensors in other files are read from `folder`; each weight is widened when a node needs it.
 
+    Args:
+        model: the model; weights may be in other files.
+        folder: the folder in which these are.
+        tiles: whether a convolution spreads infinities and NaN over the tiles in which Winograd's algorithm computes it.
+
     Raises:
         NoReferenceError: the evaluator does not know an operator of the model.
     """
 
-    def __init__(self, model: ModelProto, folder: Path = Path()) -> None:
+    def __init__(self, model: ModelProto, folder: Path = Path(), *, tiles: bool = False) -> None:
         wide = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
         graph, own = wide.graph, model.graph
         graph.name = own.name
@@ -50,8 +55,8 @@ class Reference:
         evaluator = type("Evaluator", (_Evaluator,), {"weights": weights})
         try:
             opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
-            own_ops = [
-                Conv,
+            own_ops: list[type[OpRun]] = [
+                type("Conv", (Conv,), {"tiles": tiles}),
                 AveragePool,
                 MaxPool,
                 GatherElements,
@@ -70,12 +75,18 @@ class Reference:
             NoReferenceError: the evaluator fails in an operator.
         """
         wide = {name: value.astype(np.float64) if is_floating(value.dtype) else value for name, value in feeds.items()}
+        self._evaluator.peak = 0.0
         try:
             with np.errstate(all="ignore"):
                 outputs = self._evaluator.run(None, wide)
                 return [value if value is None or isinstance(value, list) else np.asarray(value) for value in outputs]
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
+
+    @property
+    def peak(self) -> float:
+        """The largest finite magnitude of a value in the last run, bodies of control flow left out."""
+        return float(self._evaluator.peak)
 
 
 class _Values(dict[str, Any]):
@@ -93,6 +104,7 @@ class _Evaluator(ReferenceEvaluator):
     """An evaluator that keeps a value no longer than a node needs it; `weights` are those of the whole model, by name."""
 
     weights: Mapping[str, Callable[[], Array]] = {}
+    peak = 0.0
 
     def run(  # type: ignore[override]
         self,
@@ -112,6 +124,9 @@ class _Evaluator(ReferenceEvaluator):
                 given["context"] = known
             found = node.run(*(known[name] for name in node.input), **given)
             known.update(zip(node.output, found, strict=False))
+            for value in found:
+                if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
+                    self.peak = max(self.peak, float(np.max(np.abs(value), where=np.isfinite(value), initial=0.0)))
             for name in dead:
                 known.pop(name, None)
         return [known[name] for name in wanted]
@@ -220,12 +235,30 @@ class Window:
             yield tap, padded[:, :, *cuts]
 
 
+_TILE = 5
+"""How far apart two pixels of one tile are at most, in the largest tiles of Winograd's algorithm."""
+
+
 class Conv(OpRun):
-    """Convolution (ONNX Conv), one matrix product for each kernel tap and group."""
+    """Convolution (ONNX Conv), one matrix product for each kernel tap and group. With `tiles`, an output that shares a tile
+    with an infinity or NaN is NaN, as it is by Winograd's algorithm.
+    """
 
     op_domain = ""
+    tiles = False
 
     def _run(self, x: Array, w: Array, b: Array | None = None, **attributes: Any) -> tuple[Array]:
+        result = self._convolved(x, w, b, **attributes)
+        if not self.tiles or np.prod(w.shape[2:]) == 1 or np.isfinite(x).all():
+            return (result,)
+        odd = np.any(~np.isfinite(x), axis=1, keepdims=True).astype(np.float64)
+        for axis in range(2, x.ndim):
+            wide = np.pad(odd, [(_TILE, _TILE) if a == axis else (0, 0) for a in range(x.ndim)])
+            odd = np.lib.stride_tricks.sliding_window_view(wide, 2 * _TILE + 1, axis).max(axis=-1)
+        reached = self._convolved(odd, np.ones((1, 1, *w.shape[2:])), **{**attributes, "group": 1})
+        return (np.where(reached > 0, np.nan, result),)
+
+    def _convolved(self, x: Array, w: Array, b: Array | None = None, **attributes: Any) -> Array:
         group = attributes.get("group") or 1
         window = Window(x.shape[2:], w.shape[2:], **attributes)
         features, depth = w.shape[:2]
@@ -237,7 +270,7 @@ class Conv(OpRun):
             weight = np.ascontiguousarray(kernel[everything + tap])
             result += weight * columns if depth == 1 else weight @ columns
         result = result.reshape(x.shape[0], features, *window.places)
-        return (result if b is None else result + b.reshape(-1, *(1,) * len(window.places)),)
+        return result if b is None else result + b.reshape(-1, *(1,) * len(window.places))
 
 
 class MaxPool(OpRun):

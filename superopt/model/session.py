@@ -76,8 +76,11 @@ class Port:
     kind: str = ""
 
     def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape with open extents taken from `sizes`, 1 where that does not say."""
-        return tuple(extent if isinstance(extent, int) else sizes.get(extent, 1) for extent in self.shape)
+        """The shape with dynamic extents taken from `sizes`, by `input[axis]` or else by name, 1 where that does not say."""
+        return tuple(
+            extent if isinstance(extent, int) else sizes.get(f"{self.name}[{axis}]", sizes.get(extent, 1))
+            for axis, extent in enumerate(self.shape)
+        )
 
 
 class Session:

@@ -1,0 +1,205 @@
+"""Values on which rewrites that hold over the reals go wrong: masks, infinities, NaN, huge and tiny numbers, constant rows."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto
+
+from superopt.model.messages import graphs
+from superopt.model.session import Array, Port, is_floating, random_inputs
+
+_MASKED = 0.25
+"""The share of elements that are masked."""
+_SEVERAL = 4
+"""How many floating-point inputs are masked, or hold an infinity, by turns."""
+_WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
+
+
+@dataclass(frozen=True)
+class _Magnitudes:
+    """Magnitudes of a floating-point type: the square of `huge` overflows, that of `tiny` underflows, `denormal` is below the
+    normal numbers, and numbers from the inverse of `mixed` to it have finite sums. `mask` is a mask's value.
+    """
+
+    huge: float
+    tiny: float
+    denormal: float
+    mixed: float
+    mask: float
+    lowest: float
+
+
+_HALF = _Magnitudes(1e3, 1e-5, 3e-7, 1e2, -1e4, float(np.finfo(np.float16).min))
+_SINGLE = _Magnitudes(1e25, 1e-25, 1e-40, 1e6, -1e9, float(np.finfo(np.float32).min))
+_DOUBLE = _Magnitudes(1e200, 1e-200, 1e-310, 1e6, -1e9, float(np.finfo(np.float64).min))
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """What values are drawn with: randomness, the magnitudes of their type, and the shape of what may differ from element to
+    element (from plane to plane, of an image).
+    """
+
+    rng: np.random.Generator
+    of: _Magnitudes
+    apart: tuple[int, ...]
+
+
+_Change = Callable[[Array, _Draw], Array]
+"""Makes adversarial values of ordinary ones, in float64."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values for all inputs of a model, made when they are needed."""
+
+    name: str
+    make: Callable[[], dict[str, Array]]
+
+
+def images(model: ModelProto) -> frozenset[str]:
+    """The inputs that reach a convolution or a pooling over windows. Algorithms for these compute whole tiles at once, so
+    the magnitudes of neighbouring pixels count as one.
+    """
+    found: set[str] = set()
+    for graph in graphs(model):
+        reached: set[str] = set()
+        for node in reversed(graph.node):
+            if node.op_type in _WINDOWED:
+                reached.update(node.input[:1])
+            elif reached.intersection(node.output):
+                reached.update(node.input)
+        found |= reached
+    return frozenset(port.name for port in model.graph.input if port.name in found)
+
+
+def adversarial_values(
+    ports: Sequence[Port],
+    seed: int,
+    sizes: Mapping[str, int] | None,
+    high: Mapping[str, int],
+    windowed: frozenset[str] = frozenset(),
+) -> list[Values]:
+    """Values for the inputs, the most telling first. Masks and indices vary with them: all are off, one row of them is off, all
+    are on, or they are random.
+
+    Args:
+        ports: the inputs.
+        seed: the values are a function of it.
+        sizes: the sizes of dynamic dimensions.
+        high: for inputs that pick rows of a table, the number of rows.
+        windowed: the inputs that are `images`.
+    """
+    floats = [port.name for port in ports if is_floating(port.dtype)]
+    kinds: list[tuple[str, dict[str, _Change], str]]
+    if not floats:
+        some = any(port.dtype.kind in "iub" for port in ports)
+        kinds = [(switch, {}, switch) for switch in ("all off", "one row off", "all on") if some]
+    else:
+        kinds = [(name, change, switch) for (name, change), switch in zip(_changes(floats), itertools.cycle(_SWITCHES))]
+
+    def make(number: int, change: Mapping[str, _Change], switch: str) -> dict[str, Array]:
+        rng = np.random.default_rng([seed, number])
+        feeds = random_inputs(ports, seed + number, sizes=sizes, high=high)
+        for name, value in feeds.items():
+            if is_floating(value.dtype) and name in change:
+                apart = tuple(1 if name in windowed and axis > 1 else extent for axis, extent in enumerate(value.shape))
+                of = {"float16": _HALF, "float64": _DOUBLE}.get(value.dtype.name, _SINGLE)
+                with np.errstate(all="ignore"):
+                    feeds[name] = change[name](value.astype(np.float64), _Draw(rng, of, apart)).astype(value.dtype)
+            elif value.dtype.kind in "iub" and value.size:
+                feeds[name] = _SWITCHES[switch](value, max(1, high.get(name, 2) - 1))
+        return feeds
+
+    return [
+        Values(name, functools.partial(make, number, change, switch)) for number, (name, change, switch) in enumerate(kinds)
+    ]
+
+
+def _one_row_off(value: Array, last: int) -> Array:  # noqa: ARG001
+    """One row along each axis is off."""
+    off = value.copy()
+    for axis in range(value.ndim):
+        off[(slice(None),) * axis + (value.shape[axis] // 2,)] = 0
+    return off
+
+
+_SWITCHES: dict[str, Callable[[Array, int], Array]] = {
+    "all off": lambda value, last: np.zeros_like(value),  # noqa: ARG005
+    "one row off": _one_row_off,
+    "all on": np.full_like,
+    "random": lambda value, last: value,  # noqa: ARG005
+}
+"""What masks and indices are: an index that is off is 0, and one that is on the last."""
+
+
+def _changes(floats: Sequence[str]) -> Iterator[tuple[str, dict[str, _Change]]]:
+    """What is done to each of the floating-point inputs, by turns to all of them and to one alone."""
+    together = [(name, dict.fromkeys(floats, change)) for name, change in _TOGETHER.items()]
+    alone = [
+        (f"{name} in {port}", {port: change})
+        for name, change in _ALONE.items()
+        for port in floats[:_SEVERAL]
+        if len(floats) > 1 or name not in _TOGETHER
+    ]
+    for pair in itertools.zip_longest(together, alone):
+        yield from (change for change in pair if change is not None)
+
+
+def _masked(choose: Callable[[_Magnitudes], float]) -> _Change:
+    return lambda value, draw: np.where(draw.rng.random(draw.apart) < _MASKED, choose(draw.of), value)
+
+
+def _scaled(choose: Callable[[_Magnitudes], float]) -> _Change:
+    return lambda value, draw: np.asarray(value * choose(draw.of))
+
+
+def _one(odd: float) -> _Change:
+    def change(value: Array, draw: _Draw) -> Array:
+        if value.size:
+            value.flat[draw.rng.integers(value.size)] = odd
+        return value
+
+    return change
+
+
+def _mixed(value: Array, draw: _Draw) -> Array:
+    return np.asarray(value * draw.of.mixed ** draw.rng.uniform(-1, 1, draw.apart))
+
+
+def _mixed_rows(value: Array, draw: _Draw) -> Array:
+    return np.asarray(value * draw.of.mixed ** draw.rng.uniform(-1, 1, value.shape[:1] + (1,) * (value.ndim - 1)))
+
+
+def _half_zero(value: Array, draw: _Draw) -> Array:
+    return np.where(draw.rng.random(value.shape) < 1 / 2, np.copysign(0.0, value), value)
+
+
+def _constant_rows(value: Array, draw: _Draw) -> Array:  # noqa: ARG001
+    return np.broadcast_to(value[..., :1], value.shape) if value.ndim else value
+
+
+_TOGETHER: dict[str, _Change] = {
+    "masked": _masked(lambda of: of.mask),
+    "huge": _scaled(lambda of: of.huge),
+    "mixed": _mixed,
+    "tiny magnitudes": _scaled(lambda of: of.tiny),
+    "mixed rows": _mixed_rows,
+    "half zero": _half_zero,
+    "constant rows": _constant_rows,
+    "lowest": _masked(lambda of: of.lowest),
+    "denormal": _scaled(lambda of: of.denormal),
+}
+"""Changes to all inputs at once, the most telling first."""
+_ALONE: dict[str, _Change] = {
+    "one infinity": _one(np.inf),
+    "-inf": _masked(lambda of: -np.inf),  # noqa: ARG005
+    "masked": _masked(lambda of: of.mask),
+    "one NaN": _one(np.nan),
+}
+"""Changes to one input, beside which the others are ordinary."""
