@@ -1,4 +1,4 @@
-"""FLOW 1, on one page: enumerate -> dedupe -> verify -> prune -> store.
+"""FLOW 1, on one page: enumerate -> dedupe -> verify -> prune -> flag -> store.
 
 Every universe is a task: its terms are enumerated and grouped by value; what two terms of one value suggest is dropped if known
 rules say it, generalised, proved, and kept in the directions that serve a search. What the tasks found is put together in the
@@ -20,9 +20,11 @@ from superopt.find.definitions import ALGORITHMS
 from superopt.find.definitions import FAMILY as DEFINITIONS
 from superopt.find.families import ABOUT, FAMILIES, UNIVERSES
 from superopt.find.names import named
-from superopt.job import code_version, define_all, explore_all, merged, tallied
+from superopt.job import code_version, define_all, explore_all, flag_all, merged, tallied
 from superopt.minimal import minimal
 from superopt.prove.arithmetic import version
+from superopt.prove.flags import Flagged
+from superopt.prove.witnesses import write_witnesses
 
 EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS)
 
@@ -89,13 +91,18 @@ def generate(
         composites = define_all(tasks, seed) if {DEFINITIONS, ALGORITHMS} & set(families) else ()
         pruning = time.process_time()
         equalities, elsewhere = minimal(merged(found), tasks, code_version())
+        prune = time.process_time() - pruning + (elsewhere if tasks.processes else 0.0)
+        rules = [rule for e in equalities for rule in e.rules] + [
+            rule for findings in composites for rule in findings.definitions
+        ]
+        rules = [found for found in in_order(rules) if found.family in families]
+        flags = flag_all([found.rule for found in rules], tasks, seed)
         processes = tasks.processes
     storing = time.process_time()
-    prune = storing - pruning + (elsewhere if processes else 0.0)
-    rules = [rule for e in equalities for rule in e.rules] + [rule for findings in composites for rule in findings.definitions]
-    rules = [found for found in in_order(rules) if found.family in families]
     for family in families:
-        store.write_family(family, ABOUT[family], [(f.rule, _entry(f)) for f in rules if f.family == family], folder)
+        own = [(found, flagged) for found, flagged in zip(rules, flags, strict=True) if found.family == family]
+        store.write_family(family, ABOUT[family], [(found.rule, _entry(found, flagged)) for found, flagged in own], folder)
+        write_witnesses(family, [(found.rule, witness) for found, flagged in own for witness in flagged.witnesses], folder)
     every = [findings for parts in (*found.values(), composites) for findings in parts]
     rejected = [r for findings in every for r in findings.rejected]
     store.write_refuted([*store.load_refuted(folder).values(), *rejected], folder)
@@ -130,5 +137,6 @@ def in_order(rules: Sequence[Found]) -> list[Found]:
     return ordered
 
 
-def _entry(found: Found) -> store.Entry:
-    return store.entry_of(found.rule, found.proof, solver=version(), origin=found.origin, samples=SAMPLES, part=found.part)
+def _entry(found: Found, flagged: Flagged) -> store.Entry:
+    entry = store.entry_of(found.rule, found.proof, solver=version(), origin=found.origin, samples=SAMPLES, part=found.part)
+    return replace(entry, flags=flagged.names, flags_basis=flagged.basis)

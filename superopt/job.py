@@ -21,6 +21,8 @@ from superopt.find.universe import Universe
 from superopt.graph import Term
 from superopt.op import registry
 from superopt.prove.arithmetic import version
+from superopt.prove.flags import Flagged, flags_of
+from superopt.rule import Rule
 
 APART = frozenset({"cli", "generate", "model", "optimize", "report", "rewrite"})
 """Parts of the package on which no task rests."""
@@ -80,6 +82,14 @@ def define_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
     for stated in (*definitions(), *algorithms()):
         tasks.start(stated, digest_of(code_version(), seed, stated), defined, stated, seed)
     return tuple(findings for _, findings in sorted(tasks.results()))
+
+
+def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[Flagged]:
+    """The floating-point flags of each rule, with their witnesses, in the rules' order."""
+    for number, rule in enumerate(rules):
+        tasks.start(str(number), digest_of(code_version(), seed, "flags", rule.text), flags_of, rule, seed)
+    found = {int(number): flagged for number, flagged in tasks.results()}
+    return [found[number] for number in range(len(rules))]
 
 
 def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:

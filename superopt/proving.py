@@ -7,6 +7,7 @@ from dataclasses import replace
 from superopt.partial import library
 from superopt.partial.library import Partial, exact
 from superopt.prove.arithmetic import version
+from superopt.prove.flags import flags_of
 from superopt.prove.recheck import established, rechecked
 from superopt.store import entry_of
 from superopt.verdict import Proved
@@ -20,7 +21,9 @@ def proved(partial: Partial) -> Partial:
     verdict = established(rule, seed=partial.certificate.seed)
     if not isinstance(verdict, Proved) or verdict.bounded:
         return replace(partial, proof=None)
-    return replace(partial, proof=entry_of(rule, verdict, solver=version(), origin=ORIGIN))
+    entry = entry_of(rule, verdict, solver=version(), origin=ORIGIN)
+    flagged = flags_of(rule)
+    return replace(partial, proof=replace(entry, flags=flagged.names, flags_basis=flagged.basis))
 
 
 def objection(partial: Partial) -> str | None:

@@ -42,7 +42,7 @@ class Entry:
     instances of `axioms` that replaying needs, `unasked` the digests of questions of arithmetic that it need not ask. `origin`
     says how the rule was found, `samples` on how many random instantiations no difference was, `part` whether it belongs to the
     minimal "core" or was derived from it for the "search". `flags` are the floating-point flags that the rule needs, None where
-    nobody has looked.
+    nobody has looked; `flags_basis` says what it rests on that it needs no others.
     """
 
     key: str
@@ -61,6 +61,7 @@ class Entry:
     part: str = CORE
     unasked: tuple[str, ...] = ()
     flags: tuple[str, ...] | None = None
+    flags_basis: str = ""
 
     @property
     def fp_flags(self) -> frozenset[FpFlag]:
@@ -460,7 +461,7 @@ def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> N
 
 
 def _line(line: Entry | Rejected) -> str:
-    optional = {"unasked": (), "flags": None}
+    optional = {"unasked": (), "flags": None, "flags_basis": ""}
     kept = {name: value for name, value in asdict(line).items() if name not in optional or value != optional[name]}
     return sealed(kept)
 

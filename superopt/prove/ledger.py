@@ -161,7 +161,9 @@ def write_proofs(rows: Sequence[Row], folder: Path | None = None) -> None:
             raise UnprovedError(f"nothing is written: {row.name} is not proved ({row.verdict})")
         found = entry_of(row.rule, row.verdict, solver=version())
         if row.entry is not None:
-            found = replace(found, origin=row.entry.origin, samples=row.entry.samples, part=row.entry.part)
+            known = row.entry
+            found = replace(found, origin=known.origin, samples=known.samples, part=known.part)
+            found = replace(found, flags=known.flags, flags_basis=known.flags_basis)
         lines.setdefault(row.family, []).append(found)
     for family, entries in lines.items():
         write_ledger(family, entries, folder)

@@ -1,0 +1,211 @@
+"""Rules at small sizes, one output element at a time, as scalar code of both sides."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from superopt import index
+from superopt.errors import InstantiationError
+from superopt.graph import Term, subterms, variable, variables
+from superopt.match import Binding, instantiate
+from superopt.prove.environments import Input
+from superopt.prove.instance import Instance, instantiations
+from superopt.prove.scalars import CONDITIONS, POSITIONS, Code, Instruction, Program, ProgramTooLongError, element_at
+from superopt.rule import Rule
+from superopt.text import Equation
+
+INSTANCES = 3
+"""At how many sizes and attributes a rule is tried."""
+DRAWS = 16
+"""From how many random instances each of them is chosen."""
+ELEMENTS = 8
+"""How many elements of the outputs are tried at each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A rule at one of its choices of ranks, at sizes that are numbers, with the positions that it looks up.
+
+    `turned` takes the operands of the right side's wide sums and products from the right: their order is nobody's, since terms
+    keep them sorted, and what they stand for sorts elsewhere.
+    """
+
+    equation: Equation
+    choice: int
+    instance: Instance
+    positions: Mapping[str, tuple[int, ...]]
+    turned: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether it has sums or products of three operands or more."""
+        terms = subterms(*self.equation.left, *self.equation.right)
+        return any(t.op in ("add", "mul") and len(t.args) > 2 for t in terms)
+
+    @property
+    def sides(self) -> tuple[list[Term], list[Term]]:
+        """Both sides with these sizes."""
+        tensors = {name: variable(name, shape) for name, shape in self.instance.shapes.items()}
+        binding = Binding(tensors, self.instance.attributes)
+        return [instantiate(t, binding) for t in self.equation.left], [instantiate(t, binding) for t in self.equation.right]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """One output element of a rule, as code of both sides in one program."""
+
+    program: Program
+    left: int
+    right: int
+    output: int
+    element: tuple[int, ...]
+    conditions: frozenset[str]
+
+    @property
+    def identical(self) -> bool:
+        """Whether both sides are the same code, so that they agree bit for bit whatever they read."""
+        return self.left == self.right
+
+    @property
+    def numbers(self) -> list[int]:
+        """The instructions of both sides."""
+        return self.program.under([self.left, self.right])
+
+    @property
+    def code(self) -> list[Instruction]:
+        """What these instructions are."""
+        return [self.program.instructions[n] for n in self.numbers]
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """The code with inputs numbered in the order in which they are read: elements of one form behave alike."""
+        places = {number: place for place, number in enumerate(self.numbers)}
+        names: dict[tuple[object, ...], int] = {}
+        found: list[object] = [places[self.left], places[self.right]]
+        for instruction in self.code:
+            if instruction[0] == "input":
+                found.append((instruction[1] in self.conditions, names.setdefault(instruction[1:], len(names))))
+            elif instruction[0] == "const":
+                found.append(instruction)
+            else:
+                found.append((instruction[0], *(places[n] for n in instruction[1:])))
+        return tuple(found)
+
+    @property
+    def inputs(self) -> list[Input]:
+        """The elements that either side reads."""
+        return [(i[1], i[2]) for i in self.code if i[0] == "input"]
+
+
+def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[Case]:
+    """The rule at small sizes, at different choices of ranks where it has several; extents are 2 where they may be."""
+    count = len(rule.equations)
+    for turn in range(instances):
+        choice = turn * (count - 1) // max(instances - 1, 1) if instances > 1 else int(rng.integers(count))
+        equation = rule.equations[choice]
+        try:
+            drawn = list(itertools.islice(instantiations(equation, rng, stubborn=True), DRAWS))
+        except InstantiationError:
+            continue
+        best = min(drawn, key=_awkwardness)
+        yield Case(equation, choice, best, _looked_up(equation, best, rng))
+
+
+def _awkwardness(instance: Instance) -> float:
+    """How large the instance is, and how many of its extents are 1: there sums have one term and moves move nothing."""
+    extents = [n for shape in instance.shapes.values() for n in shape]
+    elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
+    return elements + 12 * sum(n == 1 for n in extents) + 4 * sum(value == 0 for value in instance.attributes.values())
+
+
+def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator) -> dict[str, tuple[int, ...]]:
+    names = sorted(_reached(equation, {name: (at,) for name, at in POSITIONS.items()}))
+    return {n: tuple(rng.integers(-2, 4, int(np.prod(instance.shapes[n]))).tolist()) for n in names}
+
+
+def _reached(equation: Equation, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """The variables that these operands are, or are moved from."""
+    found: set[str] = set()
+    for term in subterms(*equation.left, *equation.right):
+        for at in operands.get(term.op, ()):
+            found |= {v.name for v in variables(term.args[at]) if _moved(term.args[at])}
+    return found
+
+
+def _moved(term: Term) -> bool:
+    return all(t.is_variable or t.op in MOVES for t in subterms(term))
+
+
+MOVES = frozenset(
+    {"concat", "expand", "pad", "repeat", "reshape", "reverse", "slice", "stride", "tile", "transpose", "upsample"}
+    | {"logical_and", "logical_not", "logical_or", "zeros", "ones"}
+)
+
+
+def pairs(case: Case, rng: np.random.Generator, *, elements: int = ELEMENTS) -> Iterator[Pair]:
+    """Some output elements as code.
+
+    Raises:
+        ProgramTooLongError: they take too many instructions.
+    """
+    code, left, right = compiled(case)
+    conditions = frozenset(_reached(case.equation, CONDITIONS))
+    each = max(elements // len(left), 2)
+    for output, (one, other) in enumerate(zip(left, right, strict=True)):
+        places = list(np.ndindex(*(int(n) for n in one.shape)))  # type: ignore[arg-type]
+        if len(places) > each:
+            places = [places[i] for i in sorted({0, len(places) - 1, *rng.integers(0, len(places), each - 2).tolist()})]
+        for place in places:
+            here, there = element_at(one, place).number, element_at(other, place).number
+            yield Pair(code.program, here, there, output, place, conditions)
+
+
+def compiled(case: Case) -> tuple[Code, list[index.Tensor], list[index.Tensor]]:
+    """Both sides as tensors whose elements are code of one program."""
+    code = Code(Program())
+    leaves = {}
+    for name, shape in case.instance.shapes.items():
+        numbers = case.positions.get(name)
+        known = dict(zip(np.ndindex(*shape), map(float, numbers), strict=True)) if numbers is not None else None
+        leaves[variable(name, shape)] = code.read(name, shape, known)
+    left, right = case.sides
+    return code, code.tensors(left, leaves, turned=False), code.tensors(right, leaves, turned=case.turned)
+
+
+def pair_at(case: Case, output: int, element: tuple[int, ...]) -> Pair:
+    """One output element as code.
+
+    Raises:
+        ProgramTooLongError: it takes too many instructions.
+    """
+    code, left, right = compiled(case)
+    conditions = frozenset(_reached(case.equation, CONDITIONS))
+    here, there = (element_at(side[output], element).number for side in (left, right))
+    return Pair(code.program, here, there, output, element, conditions)
+
+
+def elements_of(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[tuple[Case, Pair]]:
+    """Output elements of the rule at some sizes, as code, one of each form."""
+    met: set[tuple[object, ...]] = set()
+    for case in cases(rule, rng, instances=instances):
+        for turned in (False, True) if case.wide else (False,):
+            one = replace(case, turned=turned)
+            try:
+                found = list(pairs(one, rng))
+            except ProgramTooLongError:
+                continue
+            for pair in found:
+                form = pair.form
+                if form not in met:
+                    met.add(form)
+                    yield one, pair
+
+
+def generator_for(rule: Rule, seed: int) -> np.random.Generator:
+    """The source of random numbers for the rule, whatever rules come before it."""
+    return np.random.default_rng([seed, int(hashlib.sha256(rule.text.encode()).hexdigest()[:12], 16)])

@@ -1,0 +1,113 @@
+"""Inputs on which floating-point arithmetic and the reals come apart, many rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from superopt.prove.floats import FLOAT32, Array, Format
+
+Input: TypeAlias = "tuple[str, tuple[int, ...]]"
+"""A variable and the position of one of its elements."""
+
+SIZES = (
+    *(0.0, 1e-45, 1.1754944e-38, 1e-37, 1e-30, 1e-20, 1e-10, 1e-6, 1e-3, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 7.0, 20.0, 80.0, 95.0),
+    *(100.0, 300.0, 1e3, 4097.0, 65504.0, 1e6, 12582912.0, 16777217.0, 1e9, 1e10, 1e20, 1e30, 1e37, 1e38, 3.4028235e38),
+)
+"""Magnitudes at which kernels and models behave differently: limits of the format, masks, magic numbers, where exp ends."""
+DYADIC = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
+"""Numbers whose sums and products are exact, so that what differs beside an infinity differs because of it."""
+ZEROS = np.array([0.0, -0.0, 0.0, -0.0, 1.0, -1.0])
+FINITE, INFINITE = 0, 1
+SHARES = (0.6, 0.2, 0.2)
+"""How many rows hold finite numbers alone, infinities, and NaN."""
+
+
+@dataclass(frozen=True, eq=False)
+class Environments:
+    """A value for each input in each row."""
+
+    values: Mapping[Input, Array]
+    rows: int
+
+    def chunks(self, size: int) -> Iterator[Environments]:
+        """The rows, so many at a time."""
+        for start in range(0, self.rows, size):
+            stop = min(start + size, self.rows)
+            yield Environments({one: values[start:stop] for one, values in self.values.items()}, stop - start)
+
+
+def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: np.random.Generator) -> Environments:
+    """Random rows for these inputs: ordinary numbers, special ones, mixtures of magnitudes, near ties, infinities and NaN.
+
+    The variables in `conditions` hold 0 and 1.
+    """
+    kind = rng.choice(3, size=rows, p=SHARES)
+    names = sorted({name for name, _ in inputs})
+    mode = rng.integers(0, 9, rows)
+    positive = rng.random(rows) < 0.35
+    chosen = rng.integers(0, max(len(names), 1), rows)
+    base = _special(rng, rows)
+    near = rng.standard_normal(rows) * np.power(10.0, rng.integers(-3, 4, rows))
+    own = {name: np.power(10.0, rng.uniform(-37, 37, rows)) for name in names}
+    values: dict[Input, Array] = {}
+    for name, position in inputs:
+        if name in conditions:
+            values[name, position] = rng.integers(0, 2, rows).astype(np.float64)
+            continue
+        dyadic = rng.choice(DYADIC, rows)
+        normal = rng.standard_normal(rows)
+        special = _special(rng, rows)
+        here = names.index(name) == chosen
+        finite = np.select(
+            [mode == 0, mode == 1, mode == 2, mode == 3, mode == 4, mode == 5, mode == 6, mode == 7],
+            [
+                normal,
+                dyadic,
+                special,
+                np.where(here & (rng.random(rows) < 0.7), base * rng.choice([1.0, -1.0, 0.5], rows), dyadic),
+                near * (1.0 + rng.integers(-3, 4, rows) * 2.0**-23),
+                normal * own[name],
+                np.where(here, normal * own[name], normal),
+                rng.choice(ZEROS, rows),
+            ],
+            default=np.where(rng.random(rows) < 0.25, special, dyadic),
+        )
+        finite = np.where(positive, np.abs(finite), finite)
+        infinite = np.where(here & (rng.random(rows) < 0.5), rng.choice([np.inf, -np.inf], rows), dyadic)
+        infinite = np.where(rng.random(rows) < 0.05, rng.choice([np.inf, -np.inf], rows), infinite)
+        missing = np.where(here & (rng.random(rows) < 0.5), np.nan, dyadic)
+        missing = np.where(rng.random(rows) < 0.05, rng.choice([np.inf, -np.inf, np.nan], rows), missing)
+        values[name, position] = FLOAT32.round(np.select([kind == FINITE, kind == INFINITE], [finite, infinite], missing))
+    return Environments(values, rows)
+
+
+def _special(rng: np.random.Generator, rows: int) -> Array:
+    return np.asarray(rng.choice(np.array(SIZES), rows) * rng.choice([1.0, -1.0], rows))
+
+
+def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
+    """These inputs as rows."""
+    values = {one: np.array([row[one] for row in rows]) for one in rows[0]}
+    return Environments(values, len(rows))
+
+
+def every(inputs: Sequence[Input], conditions: Collection[str], form: Format) -> Environments:
+    """All values of a small format for each input, in every combination; one NaN stands for all."""
+    numbers = list(numbers_of(form))
+    choices = [np.array([0.0, 1.0]) if name in conditions else np.array(numbers) for name, _ in inputs]
+    grid = np.meshgrid(*choices, indexing="ij") if inputs else [np.zeros(1)]
+    return Environments({one: g.ravel() for one, g in zip(inputs, grid, strict=False)}, grid[0].size)
+
+
+def numbers_of(form: Format) -> list[float]:
+    """All numbers of a format, both zeros, both infinities, and NaN."""
+    found = [k * form.tiny for k in range(1 << (form.precision - 1))]
+    for exponent in range(form.least, form.most + 1):
+        unit = 2.0 ** (exponent - form.precision + 1)
+        found += [k * unit for k in range(1 << (form.precision - 1), 1 << form.precision)]
+    found.append(np.inf)
+    return [*found, *(-v for v in found), np.nan]

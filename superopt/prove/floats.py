@@ -1,0 +1,245 @@
+"""Scalar code evaluated in binary floating-point formats, for many inputs at once, and the scale of its rounding errors.
+
+Every operation is computed in float64 and rounded to the format, to nearest and ties to even. For sums, products, quotients and
+roots of at most 24 bits that is the correctly rounded result; for exponentials and the like it is within half a unit in the
+last place of it but for rare ties. ONNX Runtime's kernels are a few units less accurate, and add long sums in another order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.evaluate import FUNCTIONS
+from superopt.prove.scalars import Instruction, Program, operands_of
+
+Array: TypeAlias = "npt.NDArray[np.float64]"
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary format: bits of the significand with the leading one, and the exponents of normal numbers."""
+
+    name: str
+    precision: int
+    least: int
+    most: int
+
+    @property
+    def epsilon(self) -> float:
+        """Half the distance from 1 to the next number, which bounds the relative error of rounding."""
+        return math.ldexp(1.0, -self.precision)
+
+    @property
+    def tiny(self) -> float:
+        """The smallest positive number."""
+        return math.ldexp(1.0, self.least - self.precision + 1)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number."""
+        return math.ldexp(2.0 - math.ldexp(1.0, 1 - self.precision), self.most)
+
+    def round(self, values: Array) -> Array:
+        """The nearest numbers of the format."""
+        if self == FLOAT32:
+            return values.astype(np.float32).astype(np.float64)
+        bits = np.ascontiguousarray(values).view(np.int64)
+        drop = 53 - self.precision
+        rounded = bits + (np.int64((1 << (drop - 1)) - 1) + ((bits >> drop) & 1))
+        found = (rounded & ~np.int64((1 << drop) - 1)).view(np.float64)
+        found = np.where(np.isfinite(values), found, values)
+        if self.least > WIDE.least:
+            size = np.abs(values)
+            small = size < math.ldexp(1.0, self.least)
+            if small.any():
+                unit = self.tiny
+                found = np.where(small, np.copysign(np.rint(size / unit) * unit, values), found)
+            found = np.where(np.abs(found) > self.largest, np.copysign(np.inf, values), found)
+        return found
+
+
+FLOAT32 = Format("float32", 24, -126, 127)
+MARGIN = 6
+SPARE = Format("float32 with spare exponents", 24, FLOAT32.least - MARGIN, FLOAT32.most + MARGIN)
+"""float32 that overflows a little later: two sides that differ at the very edge of the range are not told apart."""
+WIDE = Format("float32 with the exponents of float64", 24, -1022, 1023)
+"""Where nothing overflows, so that what differs there differs by rounding alone."""
+SMALL = Format("3 exponent and 4 significand bits", 4, -2, 3)
+"""The format that rules are tried in with all inputs: 3 bits of exponent, 4 of significand with the leading one."""
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Whether products that a kernel adds are rounded first, and quotients computed by reciprocals."""
+
+    rounded_products: bool = False
+    by_reciprocals: bool = False
+
+
+PLAIN = Contraction()
+EVERY = Contraction(rounded_products=True, by_reciprocals=True)
+
+
+def evaluate(
+    program: Program,
+    numbers: Sequence[int],
+    inputs: Mapping[tuple[str, tuple[int, ...]], Array],
+    form: Format,
+    how: Contraction = PLAIN,
+) -> dict[int, Array]:
+    """The value of each of these instructions, which come after their operands, for each row of the inputs."""
+    known: dict[int, Array] = {}
+    with np.errstate(all="ignore"):
+        for number in numbers:
+            instruction = program.instructions[number]
+            op = instruction[0]
+            if op == "input":
+                known[number] = inputs[instruction[1:]]
+            elif op == "const":
+                known[number] = form.round(np.array([float(instruction[1])]))
+            elif op == "fma" and not how.rounded_products:
+                a, b, c = (known[i] for i in instruction[1:])
+                known[number] = form.round(a * b + c)
+            elif op == "fma":
+                a, b, c = (known[i] for i in instruction[1:])
+                known[number] = form.round(form.round(a * b) + c)
+            elif op == "div" and how.by_reciprocals:
+                a, b = (known[i] for i in instruction[1:])
+                known[number] = form.round(a * form.round(1.0 / b))
+            else:
+                function, exact = OPERATIONS[op]
+                value = function(*(known[i] for i in instruction[1:]))
+                known[number] = value if exact else form.round(value)
+    return known
+
+
+def _choose(condition: Array, then: Array, other: Array) -> Array:
+    return np.where(condition != 0, then, other)
+
+
+def _extreme(first: Mask, a: Array, b: Array) -> Array:
+    """The larger or smaller of two, the second where they are equal; NaN where either is."""
+    return np.where(np.isnan(a), a, np.where(first, a, b))
+
+
+def _sigmoid(v: Array) -> Array:
+    e = np.exp(-np.abs(v))
+    return np.where(v >= 0, 1.0, e) / (1.0 + e)
+
+
+def _indicator(test: Callable[..., Any]) -> Callable[..., Array]:
+    return lambda *values: test(*values).astype(np.float64)
+
+
+OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
+    "add": (np.add, False),
+    "sub": (np.subtract, False),
+    "mul": (np.multiply, False),
+    "div": (np.divide, False),
+    "neg": (np.negative, True),
+    "abs": (np.abs, True),
+    "max": (lambda a, b: _extreme(a > b, a, b), True),
+    "min": (lambda a, b: _extreme(a < b, a, b), True),
+    "relu": (lambda v: np.where(v > 0, v, np.where(np.isnan(v), v, 0.0)), True),
+    "choose": (_choose, True),
+    "less": (_indicator(np.less), True),
+    "less_equal": (_indicator(np.less_equal), True),
+    "equal": (_indicator(np.equal), True),
+    "positive": (_indicator(lambda v: v > 0), True),
+    "zero": (_indicator(lambda v: v == 0), True),
+    "reciprocal": (lambda v: 1.0 / v, False),
+    "sqrt": (np.sqrt, False),
+    "exp": (np.exp, False),
+    "log": (np.log, False),
+    "erf": (FUNCTIONS["erf"], False),
+    "power": (np.power, False),
+    "sigmoid": (_sigmoid, False),
+    "tanh": (np.tanh, False),
+}
+"""What each operation computes, and whether the result needs no rounding."""
+
+
+def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array], form: Format, steps: int) -> dict[int, Array]:
+    """For each instruction, the size that its rounding errors are measured against.
+
+    A sum's scale is the sum of its operands' scales, a product's their product, and what a maximum or a condition does not
+    choose has no part in it. A function's scale is what a relative change of its operand's scale changes it by. So to first
+    order a side is within a few units of its scale of what it is over the reals, however its sums and products are grouped.
+    A choice that `steps` rounding errors could turn has the scale of either.
+    """
+    found: dict[int, Array] = {}
+    slack = steps * form.epsilon
+    with np.errstate(all="ignore"):
+        for number in numbers:
+            instruction = program.instructions[number]
+            v = values[number]
+            s = _scale(instruction, v, values, found, slack)
+            found[number] = np.maximum(s, np.abs(v))
+    return found
+
+
+def _scale(  # noqa: PLR0911 (a case for each operation)
+    instruction: Instruction, v: Array, values: Mapping[int, Array], found: Mapping[int, Array], slack: float
+) -> Array:
+    op, operands = instruction[0], operands_of(instruction)
+    a = [values[i] for i in operands]
+    s = [found[i] for i in operands]
+    match op:
+        case "const" | "input":
+            return np.abs(v)
+        case "add" | "sub":
+            return s[0] + s[1]
+        case "mul":
+            return s[0] * s[1]
+        case "fma":
+            return s[0] * s[1] + s[2]
+        case "div":
+            return s[0] / np.abs(a[1]) + np.abs(v) * s[1] / np.abs(a[1])
+        case "neg" | "abs":
+            return s[0]
+        case "max" | "min":
+            near = np.abs(a[0] - a[1]) <= slack * (s[0] + s[1])
+            first = a[0] > a[1] if op == "max" else a[0] < a[1]
+            return np.where(near, np.maximum(s[0], s[1]), np.where(first, s[0], s[1]))
+        case "relu":
+            return np.where(a[0] > -slack * s[0], s[0], 0.0)
+        case "choose":
+            open_ = ~np.isfinite(s[0])
+            return np.where(open_, np.inf, np.where(a[0] != 0, s[1], s[2]))
+        case "less" | "less_equal" | "equal":
+            exact = (s[0] == np.abs(a[0])) & (s[1] == np.abs(a[1]))
+            near = np.abs(a[0] - a[1]) <= slack * (s[0] + s[1])
+            return np.where(near & ~exact, np.inf, np.abs(v))
+        case "positive" | "zero":
+            return np.where((np.abs(a[0]) <= slack * s[0]) & (s[0] != np.abs(a[0])), np.inf, np.abs(v))
+        case _:
+            return s[0] * np.abs(_derivative(op, v, a))
+
+
+def _derivative(op: str, v: Array, a: Sequence[Array]) -> Array:
+    match op:
+        case "exp":
+            return v
+        case "log":
+            return 1.0 / a[0]
+        case "sqrt":
+            return 0.5 / v
+        case "reciprocal":
+            return v * v
+        case "erf":
+            return (2.0 / math.sqrt(math.pi)) * np.exp(-a[0] * a[0])
+        case "sigmoid":
+            return v * (1.0 - v)
+        case "tanh":
+            return 1.0 - v * v
+        case "power":
+            return a[1] * v / a[0]
+        case _:
+            raise AssertionError(f"no scale for {op}")
