@@ -20,9 +20,9 @@ from superopt.rewrite.gate import Absorption
 from superopt.rule import Rule
 from superopt.text import Equation
 
-INSTANCES = 6
+INSTANCES = 4
 """Random instances of each equation that are evaluated."""
-MOST_EQUATIONS = 6
+MOST_EQUATIONS = 4
 """Equations of a rule that are looked at, evenly spread over its choices of ranks."""
 DRAWS = 4
 """Sets of poisoned positions for each variable and each poison."""

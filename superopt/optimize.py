@@ -206,7 +206,7 @@ class _Run:
     room: float = 0.0
     too_large: int = 0
     runs: Runs = field(default_factory=dict)
-    charts: Charts = field(default_factory=Charts)
+    charts: Charts = field(init=False)
     first: FirstRun = field(default_factory=FirstRun)
     islands: tuple[int, int] = (0, 0)
     checked: Check | None = None
@@ -214,6 +214,9 @@ class _Run:
     tuned: Tuning | None = None
     compared: Compared | Forecasts | None = None
     stopped: str = WHOLE
+
+    def __post_init__(self) -> None:
+        self.charts = Charts(self.mode)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

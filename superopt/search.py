@@ -304,11 +304,16 @@ class Search:
 
 
 def behind(find: Find, gates: Mapping[State, Gate]) -> Find:
-    """The same search with the matches that each segment's gate permits."""
+    """The same search with the matches and the states that each segment's gate admits."""
 
     @functools.wraps(find)
     def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-        return find(start, rules.gated(gates[start]), estimate=estimate, measure=measure, limits=limits)
+        gate = gates[start]
+
+        def admitted(state: State) -> float:
+            return math.inf if state != start and gate.rounds_otherwise(state) else measure(state)
+
+        return find(start, rules.gated(gate), estimate=estimate, measure=admitted, limits=limits)
 
     return found
 

@@ -9,7 +9,7 @@ Two things are assumed, and reports and certificates state them (`ASSUMPTION`):
 
 - An input that cannot be a mask is ordinary: each element's magnitude is at most `ORDINARY`.
 - What the original computes from ordinary values by sums, products, roots and quotients whose divisor cannot vanish is ordinary
-  too. Exponentials and powers are not: they are bounded by their own argument's interval alone.
+  too. An exponential is not: it is bounded by its argument's interval alone.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -24,6 +24,7 @@ from fractions import Fraction
 from typing import Any
 
 from superopt import index
+from superopt.bilinear import Matrix
 from superopt.certain import certain
 from superopt.graph import Cond, Extent, Term, at_least, subterms
 from superopt.op import interpret
@@ -36,8 +37,6 @@ ROUNDING = 2.0**-22
 """A relative error that bounds the rounding of one float32 operation."""
 MANY = 1 << 20
 """The number of summands assumed of a sum over a dynamic dimension."""
-UNCLAMPED = frozenset({"exp", "power"})
-"""Operators whose results are not assumed to be ordinary, although their operands are."""
 ASSUMPTION = (
     f"inputs that cannot be masks are at most {ORDINARY:g} in magnitude, and so are sums, products, roots and quotients of "
     "such values that the original computes"
@@ -190,8 +189,9 @@ class _Interpretation:
         low = 1.0 if certain(at_least(value, 1)) else 0.0 if certain(at_least(value, 0)) else -float(MANY)
         return _facts(low, float(MANY), zero=True, of=())
 
-    def entry(self, matrix: object, row: Any, column: Any) -> Any:
-        return Facts(-float(MANY), float(MANY))
+    def entry(self, matrix: Callable[[], Matrix], row: Any, column: Any) -> Any:
+        entries = [float(number) for numbers in matrix() for number in numbers]
+        return Facts(min(entries), max(entries))
 
     def lowest(self) -> Any:
         return _NOTHING
@@ -386,7 +386,7 @@ def facts_of(
 def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
     """The facts of a value that the original computes: ordinary where the operands are and the result is finite."""
     found = raw_facts(term, operands)
-    if found.ordinary or not found.finite or term.op in UNCLAMPED or not all(one.ordinary for one in operands):
+    if found.ordinary or not found.finite or term.op == "exp" or not all(one.ordinary for one in operands):
         return found
     low, high = max(found.low, -ORDINARY), min(found.high, ORDINARY)
     return replace(found, low=low, high=high) if low <= high else found

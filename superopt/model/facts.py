@@ -11,6 +11,7 @@ Where masks are finite, or there is none, such a guard does nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,7 +46,9 @@ PARTIAL = frozenset(
 )
 """Operators that may have no finite result for ordinary operands; UNKNOWN where the algebra does not express them."""
 # fmt: on
-INTEGER = Facts(-(2.0**63), 2.0**63)
+SUMS = frozenset({"Add", "Sum"})
+MOST_SUMMANDS = 64
+"""Summands that are looked at for two that cancel."""
 FOLDED_ELEMENTS = 1 << 18
 """The most elements of weights of which a term is evaluated where the interpretation shows too little of it."""
 
@@ -55,7 +58,8 @@ class ModelFacts:
 
     def __init__(self, model: ir.Model) -> None:
         nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
-        self._named = {v.name: v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None}
+        values = (v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None)
+        self._named = {v.name: v for v in (*model.graph.inputs, *values)}
         self._masks, self._padded = _masks(nodes)
         self._known: dict[ir.Value, Facts] = {}
 
@@ -77,6 +81,19 @@ class ModelFacts:
             return
         for value, term in terms.items():
             self._known[value] = facts_of(term, {x.name: self.named(x.name) for x in variables(term)}, self._folded)
+
+    def rounds_on_purpose(self, node: ir.Node) -> bool:
+        """Whether the node is the last of several additions, two operands of which cancel: large constants of opposite signs,
+        or a value and its negative.
+        """
+        summands = [*islice(_summands(node), MOST_SUMMANDS)] if node.domain in STANDARD and node.op_type in SUMS else []
+        if len(summands) < 3:
+            return False
+        known = [known for known in map(self.of, summands) if known.finite]
+        if any(one.low > ORDINARY for one in known) and any(one.high < -ORDINARY for one in known):
+            return True
+        negated = (v.producer() for v in summands)
+        return any(p is not None and p.op_type == "Neg" and p.inputs[0] in summands for p in negated)
 
     def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
         """The facts of a result of which only the operator is known."""
@@ -110,7 +127,7 @@ class ModelFacts:
         if value.dtype == ir.DataType.BOOL:
             return ZERO_OR_ONE
         if value.dtype not in FLOATS:
-            return UNKNOWN if value.dtype is None else INTEGER
+            return UNKNOWN if value.dtype is None else ORDINARY_INPUT
         tensor = constant_tensor(value)
         if tensor is not None:
             return _of_weight(tensor)
@@ -139,6 +156,18 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
             if node.op_type == "Where":
                 padded.add(value)
     return reaching, padded
+
+
+def _summands(node: ir.Node) -> Iterator[ir.Value]:
+    """What the node adds up, through all additions that it is made of."""
+    stack = [v for v in node.inputs if v is not None]
+    while stack:
+        value = stack.pop()
+        producer = value.producer()
+        if producer is not None and producer.domain in STANDARD and producer.op_type in SUMS:
+            stack += [v for v in producer.inputs if v is not None]
+        else:
+            yield value
 
 
 def _any_magnitude(node: ir.Node) -> Iterator[int]:

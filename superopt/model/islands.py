@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from superopt.errors import ShapeError
-from superopt.graph import Term, variables
+from superopt.fp_flags import FpMode
+from superopt.graph import Term, subterms, variables
 from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.facts import ModelFacts, is_guard
@@ -27,9 +28,18 @@ from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stor
 from superopt.model.load import Model
 from superopt.model.positions import is_position
 from superopt.model.views import Views
-from superopt.op import apply
+from superopt.op import apply, operator
 from superopt.value_facts import UNKNOWN, Facts
 
+# fmt: off
+MOVING = frozenset(
+    {
+        "concat", "depth_to_space", "expand", "gather", "ones", "pixel_shuffle", "repeat", "reshape", "reverse", "slice",
+        "space_to_depth", "stride", "tile", "transpose", "zeros",
+    }
+)
+# fmt: on
+"""Operators of the algebra that compute nothing."""
 RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
 """Operators that may compute something else each time, of those that have inputs."""
 
@@ -79,7 +89,8 @@ class Island:
 class Chart:
     """A model's copy for analysis, with what lifts in it and what only combines weights."""
 
-    def __init__(self, model: Model, views: Views | None = None) -> None:
+    def __init__(self, model: Model, views: Views | None = None, mode: FpMode = FpMode.FAST) -> None:
+        self.mode = mode
         self.views = Views(model) if views is None else views
         self.model, self.opset = self.views.model, self.views.opset
         self._scopes = {graph: scope for scope, graph in graphs(self.model).items()}
@@ -143,6 +154,8 @@ class Chart:
         """Notes the node's level if it lifts, its terms if it is in no island, and how far its results have come."""
         lifted = self._lifted(node, {})
         self.facts.tell(node, lifted)
+        if lifted is not None and not self._keeps_rounding(node, lifted):
+            lifted = None
         if lifted is not None and not self._lowers(lifted):
             lifted = None
         if lifted is not None and all(term.constant for term in lifted.values()):
@@ -223,6 +236,23 @@ class Chart:
         known = UNKNOWN if value is None else self.facts.of(value)
         return known.defined and not known.nan
 
+    def _keeps_rounding(self, node: ir.Node, lifted: Mapping[ir.Value, Term]) -> bool:
+        """Whether the node may be computed from its terms: sums are flattened there, and operators written as several others.
+
+        In the precise mode a node is one operator, and no sum or product of a sum or product. In the relaxed mode it is not
+        the outermost sum of one that rounds on purpose.
+        """
+        if self.mode is FpMode.FAST:
+            return True
+        if self.mode is FpMode.RELAXED:
+            return not self.facts.rounds_on_purpose(node)
+        computing = [t for t in subterms(*lifted.values()) if not t.is_variable and t.op not in MOVING]
+        if len(computing) > 1 or any(operator(t.op).commutative and len(t.args) > 2 for t in computing):
+            return False
+        producers = (v.producer() for v in node.inputs if v is not None)
+        nested = any(p is not None and p.op_type == node.op_type for p in producers)
+        return not (nested and any(operator(t.op).commutative for t in computing))
+
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
         """The floating-point type that the node computes with or, where it has booleans alone, that the whole model has."""
         own = _float_type([*node.outputs, *node.inputs])
@@ -234,7 +264,8 @@ class Chart:
 class Charts:
     """Charts of models that stay as they are; those of the first and of the last one are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: FpMode = FpMode.FAST) -> None:
+        self._mode = mode
         self._kept: list[tuple[Model, Chart]] = []
 
     def of(self, model: Model, views: Views | None = None) -> Chart:
@@ -242,7 +273,7 @@ class Charts:
         for known, chart in self._kept:
             if known is model:
                 return chart
-        made = Chart(model, views)
+        made = Chart(model, views, self._mode)
         self._kept = [*self._kept[:1], (model, made)]
         return made
 

@@ -7,15 +7,20 @@ The modes add what the rule's flags ask for (`fp_flags`).
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from superopt.fp_flags import FpFlag, FpMode
 from superopt.graph import Term, subterms
 from superopt.match import Match
+from superopt.op import operator
 from superopt.rule import Rule
-from superopt.value_facts import UNKNOWN, Facts, computed_facts, raw_facts
+from superopt.value_facts import ORDINARY, UNKNOWN, Facts, computed_facts, raw_facts
 
+State: TypeAlias = "tuple[Term, ...]"
 EXACT = frozenset({FpFlag.NSZ})
 """The flags that the precise mode admits."""
 SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
@@ -81,53 +86,82 @@ class Gate:
         known = [self.facts(operand) for operand in operands]
         return all(one.ordinary for one in known) if self.mode is FpMode.RELAXED else all(one.defined for one in known)
 
+    def rounds_otherwise(self, state: State) -> bool:
+        """Whether the state has a sum, of three or more terms, that may be computed in an order which loses what the original
+        rounds on purpose: `(x + c) - c` with a large constant, or `((s + y) - s) - y`.
+        """
+        return self.mode is not FpMode.FAST and any(
+            loses_rounding(term, tuple(map(self.facts, term.args))) for term in subterms(*state, constants=False)
+        )
+
     def _admits(self, rule: Rule, match: Match) -> bool:
         bound = {name: self.facts(term) for name, term in match.binding.tensors.items()}
         undefined = {name for name, known in bound.items() if not known.defined}
         if undefined and undefined & self._absorption(rule).exposed:
             return False
         if self.mode is FpMode.FAST:
-            return not rule.flags & SPECIAL or not self._absorption(rule).partial or all(f.defined for _, f in self._new(match))
+            new_defined = all(known.defined for known in self._new(match).values())
+            return new_defined or not rule.flags & SPECIAL or not self._absorption(rule).partial
         return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
 
     def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Whether NaN and infinities, where the rule needs their absence, cannot occur."""
-        if not rule.flags & SPECIAL:
-            return True
+        """Whether NaN and infinities cannot occur where the rule needs their absence."""
         doubtful = {name for name, known in bound.items() if not known.finite}
-        if doubtful and doubtful & self._absorption(rule).different:
-            return False
-        return not self._absorption(rule).partial or all(known.finite for _, known in self._new(match))
+        if not rule.flags & SPECIAL or not (doubtful or any(not known.finite for known in self._new(match).values())):
+            return True
+        looked = self._absorption(rule)
+        return not doubtful & looked.different and not looked.partial
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Whether magnitudes are bounded, where the rule needs it."""
-        if FpFlag.RANGE in rule.flags:
-            if not all(known.finite for known in bound.values()):
-                return False
-            if not all(known.finite for _, known in self._new(match)):
-                return False
-        if FpFlag.CANCEL in rule.flags:
-            constants = (term for side in (match.roots, match.replacements) for term in _inside(side, match))
-            read = [*bound.values(), *(self.facts(term) for term in constants if term.constant)]
-            return all(known.ordinary for known in read)
-        return True
+        """Whether magnitudes are bounded where the rule needs it, and nothing is dropped that was added to round."""
+        if FpFlag.RANGE in rule.flags and not all(known.finite for known in (*bound.values(), *self._new(match).values())):
+            return False
+        read = [*bound.values(), *(self.facts(term) for term in _inside(match) if term.constant)]
+        ordinary = all(known.ordinary for known in read)
+        cancels = FpFlag.CANCEL in rule.flags
+        regroups = match.roots[0].op == "add" and any(match.rests)
+        return (ordinary or not (cancels or regroups)) and not ((cancels or regroups) and _drops_summand(rule))
 
-    def _new(self, match: Match) -> Sequence[tuple[Term, Facts]]:
-        """The terms that the match adds, with the facts that those of its operands imply."""
+    def _new(self, match: Match) -> Mapping[Term, Facts]:
+        """The terms that the match adds, with the facts that those of their operands imply."""
         old = set(subterms(*match.roots))
         found: dict[Term, Facts] = {}
         for term in subterms(*match.replacements):
-            if term not in old:
+            if term not in old and not term.is_variable:
                 operands = tuple(found[arg] if arg in found else self.facts(arg) for arg in term.args)
-                found[term] = raw_facts(term, operands) if not term.is_variable else self.facts(term)
-        return [*found.items()]
+                found[term] = raw_facts(term, operands)
+        return found
 
 
-def _inside(side: Sequence[Term], match: Match) -> list[Term]:
-    """The terms of one side of a match down to what its variables stand for."""
-    stop = set(match.binding.tensors.values())
+def loses_rounding(term: Term, operands: Sequence[Facts]) -> bool:
+    """Whether the term is a sum of three or more terms, two of which cancel: large constants of opposite signs, or a term and
+    its negative.
+    """
+    if term.op != "add" or len(term.args) < 3:
+        return False
+    large = [known for known in operands if known.finite]
+    if any(known.low > ORDINARY for known in large) and any(known.high < -ORDINARY for known in large):
+        return True
+    return any(arg.op == "scale" and arg["factor"] == -1 and arg.args[0] in term.args for arg in term.args)
+
+
+@functools.cache
+def _drops_summand(rule: Rule) -> bool:
+    """Whether the left side adds and subtracts a variable that the right side does not have."""
+    left, right = rule.equations[0].left, rule.equations[0].right
+    inside = subterms(*left)
+    dropped = {term.name for term in inside if term.is_variable} - {term.name for term in subterms(*right) if term.is_variable}
+    sums = any(term.op in ("add", "sub") for term in inside)
+    uses = Counter(arg.name for term in inside for arg in term.args if arg.is_variable)
+    return sums and any(uses[name] > 1 for name in dropped)
+
+
+def _inside(match: Match) -> list[Term]:
+    """The terms of both sides down to what the variables stand for, without operands that the match leaves alone."""
+    stop = {*match.binding.tensors.values(), *(term for rest in match.rests for term in rest)}
+    stop |= {part for term in stop for part in term.args if not term.is_variable and operator(term.op).commutative}
     found: dict[Term, None] = {}
-    stack = [*side]
+    stack = [*match.roots, *match.replacements]
     while stack:
         term = stack.pop()
         if term not in found and term not in stop:

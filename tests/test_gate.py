@@ -1,0 +1,271 @@
+"""Which rewrites the floating-point modes admit: each kind of refused match beside one in which the fact can be proved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from superopt.absorption import absorption
+from superopt.fp_flags import FpFlag, FpMode
+from superopt.graph import Term, variable
+from superopt.model.islands import Chart, Charts
+from superopt.model.load import as_proto, load
+from superopt.op import apply
+from superopt.rewrite.apply import computed
+from superopt.rewrite.gate import Gate, loses_rounding
+from superopt.rewrite.ruleset import RuleSet
+from superopt.rule import Rule, parse_rule
+from superopt.segments import whole, written
+from superopt.selection import spliced
+from superopt.value_facts import ORDINARY_INPUT, UNBOUNDED, Facts
+from tests.models import run
+
+NONE: frozenset[FpFlag] = frozenset()
+SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
+RANKS = "for x[1, 2, 3, 4], y[1, 2, 3, 4]"
+OUT_OF_WHERE = parse_rule(
+    "out-of-where: where(c, x * y, zeros(shape=c.shape)) => where(c, x, zeros(shape=c.shape)) * y "
+    "for x[1, 2, 3, 4], y[1, 2, 3, 4], c[1, 2, 3, 4]"
+)
+OF_LOGARITHMS = parse_rule(f"of-logarithms: log(x) + log(y) => log(x * y) {RANKS}")
+OF_RECIPROCALS = parse_rule(f"of-reciprocals: reciprocal(x) * reciprocal(y) => reciprocal(x * y) {RANKS}")
+ROUNDED = parse_rule(f"rounded: (x + y) - y => x {RANKS}")
+CLIPPED = parse_rule(f"clipped: relu(x - y) => x - minimum(x, y) {RANKS}")
+DISTRIBUTED = parse_rule("distributed: x @ v + x @ w => x @ (v + w) for x[2], v[2], w[2]")
+DIAGONAL = parse_rule(
+    "diagonal: x * expand(t, shape=x.shape, axes=(-1,)) => x @ (expand(t, shape=(t.shape[-1], t.shape[-1]), axes=(-1,)) * "
+    "eye(n=t.shape[-1])) for x[2], t[1]"
+)
+X, Y, C = (variable(name, (3, 4)) for name in "xyc")
+ONES, ZEROS = (apply(name, shape=(3, 4)) for name in ("ones", "zeros"))
+
+
+def flagged(rule: Rule, *flags: FpFlag) -> Rule:
+    return replace(rule, flags=frozenset(flags))
+
+
+def admitted(rule: Rule, term: Term, mode: FpMode, result: Term | None = None, **facts: Facts) -> bool:
+    """Whether the mode admits the rule there: a match that gives this result, or any."""
+    known = dict.fromkeys("xyzc", ORDINARY_INPUT) | facts
+    gated = RuleSet([rule]).gated(Gate(mode, known, absorption))
+    every, some = ([match.replacements[0] for _, match in rules.matches(term)] for rules in (RuleSet([rule]), gated))
+    assert every, "the rule matches where nothing is asked"
+    assert result is None or result in every
+    return result in some if result is not None else len(some) > 0
+
+
+def guarded(value: Term) -> tuple[Term, Term]:
+    """X times the value where C holds, and 0 elsewhere; and the same with the value outside."""
+    return apply("where", C, apply("mul", X, value), ZEROS), apply("mul", apply("where", C, X, ZEROS), value)
+
+
+def sum_of_ones(least: float) -> Term:
+    """A count that is at least so much."""
+    count = apply("relu", Y)
+    return apply("maximum", count, apply("scale", ONES, factor=least)) if least else count
+
+
+@pytest.mark.parametrize("mode", [FpMode.FAST, FpMode.RELAXED])
+@pytest.mark.parametrize(
+    ("divisor", "expected"),
+    [
+        (sum_of_ones(0), False),
+        (sum_of_ones(1), True),
+        (apply("add", apply("relu", Y), apply("scale", ONES, factor=0.001)), True),
+        (apply("add", ONES, apply("sigmoid", Y)), True),
+        (apply("exp", apply("tanh", Y)), True),
+    ],
+    ids=["count", "count of at least 1", "count and epsilon", "1 and a sigmoid", "exponential of a bounded value"],
+)
+def test_a_quotient_leaves_a_where_only_if_it_exists_everywhere(divisor: Term, expected: bool, mode: FpMode) -> None:
+    term, outside = guarded(apply("reciprocal", divisor))
+    rule = flagged(OUT_OF_WHERE, *SPECIAL)
+    assert admitted(rule, term, mode, outside) == expected
+    inside = apply("mul", apply("where", C, apply("reciprocal", divisor), ZEROS), X)
+    assert admitted(rule, term, mode, inside)
+
+
+@pytest.mark.parametrize(
+    ("partial", "total"),
+    [
+        (apply("log", apply("relu", Y)), apply("log", apply("add", apply("relu", Y), ONES))),
+        (apply("sqrt", Y), apply("sqrt", apply("abs", Y))),
+        (apply("power", Y, exponent=-1), apply("power", apply("add", apply("relu", Y), ONES), exponent=-1)),
+        (apply("rsqrt", apply("relu", Y)), apply("rsqrt", apply("add", apply("mul", Y, Y), ONES))),
+    ],
+    ids=["log", "sqrt", "power", "rsqrt"],
+)
+def test_other_partial_operators_are_treated_alike(partial: Term, total: Term) -> None:
+    term, outside = guarded(partial)
+    assert not admitted(OUT_OF_WHERE, term, FpMode.FAST, outside)
+    term, outside = guarded(total)
+    assert admitted(OUT_OF_WHERE, term, FpMode.FAST, outside)
+
+
+def test_absorption_is_found_by_evaluation() -> None:
+    found = absorption(OUT_OF_WHERE)
+    assert found.exposed == {"y"}
+    assert not found.partial
+    merged = absorption(DISTRIBUTED)
+    assert not merged.exposed
+    assert absorption(DIAGONAL).exposed == {"x"}
+    assert absorption(parse_rule(f"split: log(x * y) => log(x) + log(y) {RANKS}")).partial
+
+
+@pytest.mark.parametrize(
+    ("rule", "term"),
+    [
+        (OF_LOGARITHMS, apply("add", apply("log", apply("add", X, ONES)), apply("log", apply("add", Y, ONES)))),
+        (
+            OF_RECIPROCALS,
+            apply("mul", *(apply("reciprocal", apply("add", ONES, x)) for x in (X, Y))),
+        ),
+    ],
+    ids=str,
+)
+def test_products_of_unbounded_values_are_not_formed(rule: Rule, term: Term) -> None:
+    ranged = flagged(rule, FpFlag.RANGE, FpFlag.REASSOC)
+    positive = Facts(0.0)
+    assert not admitted(ranged, term, FpMode.RELAXED, x=positive, y=positive)
+    assert admitted(ranged, term, FpMode.RELAXED, x=Facts(0.0, 1.0), y=Facts(0.0, 1.0))
+    assert admitted(ranged, term, FpMode.FAST, x=positive, y=positive)
+
+
+@pytest.mark.parametrize(("constant", "expected"), [(12582912, False), (3, True)])
+def test_a_large_constant_that_rounds_is_kept(constant: float, expected: bool) -> None:
+    moved = parse_rule(f"moved: (x + y) - y => x + (y - y) {RANKS}")
+    term = apply("sub", apply("add", X, apply("scale", ONES, factor=constant)), apply("scale", ONES, factor=constant))
+    assert admitted(flagged(moved, FpFlag.CANCEL), term, FpMode.RELAXED) == expected
+    assert not admitted(flagged(ROUNDED, FpFlag.CANCEL), term, FpMode.RELAXED)
+    assert admitted(ROUNDED, term, FpMode.FAST)
+
+
+def test_masks_are_not_subtracted_from_each_other() -> None:
+    term = apply("relu", apply("sub", X, Y))
+    rule = flagged(CLIPPED, FpFlag.CANCEL)
+    assert admitted(rule, term, FpMode.RELAXED)
+    assert not admitted(rule, term, FpMode.RELAXED, x=UNBOUNDED)
+    assert not admitted(rule, term, FpMode.RELAXED, y=Facts(-1e9, 0.0))
+    assert admitted(rule, apply("relu", apply("sub", apply("sigmoid", X), Y)), FpMode.RELAXED, x=UNBOUNDED)
+
+
+@pytest.mark.parametrize("known", [UNBOUNDED, Facts(nan=True)], ids=["infinite", "NaN"])
+def test_a_product_by_a_vector_is_no_product_by_a_diagonal_matrix_of_what_may_be_infinite(known: Facts) -> None:
+    term = apply("mul", X, apply("expand", variable("z", (4,)), shape=(3, 4), axes=(-1,)))
+    rule = flagged(DIAGONAL, *SPECIAL)
+    assert admitted(rule, term, FpMode.RELAXED)
+    assert not admitted(rule, term, FpMode.RELAXED, x=known)
+    softmax = apply("mul", apply("sigmoid", X), term.args[0] if term.args[0].op == "expand" else term.args[1])
+    assert admitted(rule, softmax, FpMode.RELAXED, x=UNBOUNDED)
+
+
+def test_a_rule_that_absorbs_nothing_is_admitted_where_values_may_be_infinite() -> None:
+    weights = [variable(name, (4, 5), constant=True) for name in "vw"]
+    term = apply("add", *(apply("matmul", X, w) for w in weights))
+    rule = flagged(DISTRIBUTED, FpFlag.REASSOC, *SPECIAL)
+    assert admitted(rule, term, FpMode.RELAXED, x=UNBOUNDED, v=ORDINARY_INPUT, w=ORDINARY_INPUT)
+    ranged = flagged(DISTRIBUTED, FpFlag.RANGE)
+    assert not admitted(ranged, term, FpMode.RELAXED, x=UNBOUNDED, v=ORDINARY_INPUT, w=ORDINARY_INPUT)
+    assert admitted(ranged, term, FpMode.RELAXED, v=ORDINARY_INPUT, w=ORDINARY_INPUT)
+
+
+@pytest.mark.parametrize(
+    ("flags", "modes"),
+    [
+        ((), "precise relaxed fast"),
+        ((FpFlag.NSZ,), "precise relaxed fast"),
+        ((FpFlag.REASSOC, FpFlag.CONTRACT, FpFlag.ARCP), "relaxed fast"),
+        ((FpFlag.NINF,), "fast"),
+        ((FpFlag.RANGE,), "fast"),
+        ((FpFlag.CANCEL,), "fast"),
+    ],
+    ids=str,
+)
+def test_modes_admit_flags(flags: tuple[FpFlag, ...], modes: str) -> None:
+    """At a match that reads a value which may be infinite and is absorbed on the left."""
+    term, outside = guarded(Y)
+    found = [mode for mode in FpMode if admitted(flagged(OUT_OF_WHERE, *flags), term, mode, outside, y=UNBOUNDED)]
+    assert " ".join(found) == modes
+
+
+def test_a_second_rule_with_the_same_result_is_tried_where_the_first_is_refused() -> None:
+    first, second = flagged(OUT_OF_WHERE, FpFlag.CANCEL), replace(flagged(OUT_OF_WHERE), name="second")
+    rules = RuleSet([first, second])
+    term = apply("where", C, apply("mul", X, Y), ZEROS)
+    assert {name for name, _ in rules.matches(term)} == {"out-of-where"}
+    gated = rules.gated(Gate(FpMode.PRECISE, dict.fromkeys("xyc", ORDINARY_INPUT), absorption))
+    assert {name for name, _ in gated.matches(term)} == {"second"}
+    assert not list(gated.alone(term, "out-of-where"))
+
+
+def test_sums_that_lose_rounding() -> None:
+    large = Facts(12582912.0, 12582912.0, zero=False)
+    three = apply("add", X, Y, C)
+    assert loses_rounding(three, (ORDINARY_INPUT, large, -large))
+    assert not loses_rounding(three, (ORDINARY_INPUT, large, large))
+    assert loses_rounding(apply("add", X, Y, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 3)
+    assert not loses_rounding(apply("add", X, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 2)
+
+
+def parsed(body: str, constants: str = "float[1] m = {12582912}, float[1] n = {-12582912}") -> onnx.ModelProto:
+    text = f"""
+        <ir_version: 9, opset_import: ["" : 17]>
+        agraph (float[8, 8] x, float[8, 8] y, float[8, 1] mask, float[8, 8] scores) => (float[8, 8] out) <{constants}>
+        {{ {body} }}
+    """
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "t = Add(x, m) u = Add(t, n) out = Mul(u, y)",
+        "t = Add(m, x) u = Sum(n, t) out = Mul(u, y)",
+        "a = Neg(x) t = Add(x, y) u = Add(t, a) out = Mul(u, y)",
+    ],
+)
+def test_sums_that_round_on_purpose_are_computed_as_they_are(body: str) -> None:
+    proto = parsed(body)
+    model = load(proto).model
+    after = spliced(model, (written(whole(Charts(FpMode.RELAXED).of(model), {}), [], FpMode.RELAXED),))
+    np.testing.assert_array_equal(run(as_proto(after))[0], run(proto)[0])
+
+
+def test_sums_that_do_not_round_on_purpose_are_in_islands() -> None:
+    model = load(parsed("t = Add(x, y) u = Add(t, m) out = Mul(u, y)")).model
+    (island,) = Charts(FpMode.RELAXED).of(model).islands()
+    assert len(island.nodes) == 3
+    assert not Charts(FpMode.PRECISE).of(model).islands() or all(
+        sum(t.op == "add" for t in computed((term,))) <= 1
+        for island in Charts(FpMode.PRECISE).of(model).islands()
+        for term in island.outputs.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("out = Softmax(scores)", "scores"),
+        ("a = Add(x, mask) b = Mul(scores, y) c = Add(a, b) out = Softmax(c)", "mask scores x y"),
+        ("a = MatMul(x, y) b = Add(a, mask) out = Softmax(b)", "mask"),
+        ("a = Min(x, y) b = MatMul(a, scores) out = Relu(b)", "x y"),
+        ("a = Transpose(x) b = Log(a) c = Sigmoid(y) out = Div(b, c)", "x"),
+        ("a = Mul(x, y) out = Div(a, scores)", "scores"),
+        ("a = Pow(x, two) out = Add(a, y)", ""),
+        ("a = Sigmoid(x) out = Max(a, half)", ""),
+    ],
+)
+def test_inputs_that_may_be_masks(body: str, expected: str) -> None:
+    model = load(parsed(body, "float two = {2}, float half = {0.5}")).model
+    facts = Chart(model).facts
+    assert [name for name in ("mask", "scores", "x", "y") if not facts.named(name).ordinary] == expected.split()
+
+
+def test_an_input_that_where_may_replace_may_hold_nan() -> None:
+    model = load(parsed("c = Less(scores, y) a = Where(c, x, half) out = Mul(a, y)", "float half = {0.5}")).model
+    facts = Chart(model).facts
+    assert facts.named("x").nan
+    assert not facts.named("scores").nan
