@@ -147,7 +147,7 @@ def read(text: str) -> Certificate:
     """
     try:
         record = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CertificateError(f"the certificate is not JSON ({error})") from None
     if not isinstance(record, dict) or record.get("form") != FORM:
         raise CertificateError(f"the certificate is not of form {FORM}")
@@ -162,7 +162,16 @@ def read(text: str) -> Certificate:
             sizes=tuple({str(name): int(n) for name, n in numbers.items()} for numbers in record["sizes"]),
             passes=tuple(tuple(map(_read_rewrite, taken)) for taken in record["passes"]),
         )
-    except (SuperoptError, AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        SuperoptError,
+        AssertionError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise CertificateError(f"the certificate cannot be read ({type(error).__name__}: {error})") from error
 
 

@@ -7,6 +7,30 @@ class SuperoptError(Exception):
     exit_code = 1
 
 
+GLOBAL_ERRORS = frozenset({"StoreError", "ProviderError", "RuntimeMissingError", "TargetError"})
+"""Errors that are not about the one window or candidate that is tried when they occur: they end a run."""
+
+
+def failure(error: Exception) -> str:
+    """Return in one line why one window or candidate failed, so that the run can go on without it.
+
+    Raises:
+        Exception: The error itself, where it is not about that window or candidate alone.
+    """
+    if isinstance(error, SuperoptError):
+        if type(error).__name__ in GLOBAL_ERRORS:
+            raise error
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    line = " ".join(text.split())
+    return line if len(line) <= FAILURE_LENGTH else f"{line[: FAILURE_LENGTH - 1]}…"
+
+
+FAILURE_LENGTH = 160
+"""Characters of a failure's text that a report repeats."""
+
+
 class ShapeError(SuperoptError):
     """Operands, attributes or sizes that an operator is not defined for."""
 

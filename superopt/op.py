@@ -373,7 +373,18 @@ def defined(spec: Operator, operands: Sequence[index.Tensor], attributes: Mappin
     """What the operator makes of its operands under the interpretation in force."""
     if spec.definition is None:
         raise SpecError(f"{spec.name} is a composite: write it out")
-    return functools.reduce(spec.definition, operands) if spec.commutative else spec.definition(*operands, **attributes)
+    if not spec.commutative:
+        return spec.definition(*operands, **attributes)
+    terms = list(operands)
+    while len(terms) > MAX_LINEAR_OPERANDS:
+        terms = [functools.reduce(spec.definition, terms[i : i + 2]) for i in range(0, len(terms), 2)]
+    return functools.reduce(spec.definition, terms)
+
+
+MAX_LINEAR_OPERANDS = 32
+"""Operands of a sum or product that are combined from left to right; more are combined in pairs first, so that the expression
+of one element nests no deeper than the logarithm of their number.
+"""
 
 
 def interpret(term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:

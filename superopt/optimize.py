@@ -14,7 +14,7 @@ from typing import Any, Unpack, overload
 
 from superopt.accuracy import admitted
 from superopt.certificate import Evidence
-from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
+from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.execute import collecting_rarely
 from superopt.figures import details, environment, prediction, reason, rounding, timing, tuned
 from superopt.fp_flags import FpMode
@@ -51,7 +51,7 @@ from superopt.report.progress import Listener, Progress, silent
 from superopt.rule import Rule
 from superopt.search import Search
 from superopt.segments import Gain, Passes, Runs, whole, written
-from superopt.selection import applied_rules, has_steps_of, room, segment_rows, selections, spliced
+from superopt.selection import applied_rules, fitting, has_steps_of, room, segment_rows, selections, spliced, windows_left
 from superopt.store import load_rules
 
 MOVES = ("rules", "mutants")
@@ -170,10 +170,13 @@ def optimize(
                 with run.phase("tune"):
                     run.tune(original)
             judge = run.judge(original)
-            with run.phase("load"):
-                start = run.charts.begun(plain if opset is None else raised(plain, opset))
-                rules = load_rules() if run.charts.of(start).islands() else []
-            candidate = run.rewritten(start, rules, judge, scratch)
+            try:
+                with run.phase("load"):
+                    start = run.charts.begun(plain if opset is None else raised(plain, opset))
+                    rules = load_rules() if run.charts.of(start).islands() else []
+                candidate = run.rewritten(start, rules, judge, scratch)
+            except (CheckFailedError, InvalidModelError, ShapeError) as error:
+                run.failed, run.compared = f"the model cannot be searched: {error}", None
         report = run.report(loaded, candidate, rules)
         if kept is not None and run.stopped == WHOLE and not report.accepted:
             kept.remember(report)
@@ -277,10 +280,11 @@ class _Run:
         small = 2 * weight_bytes(model) <= RESIDENT and self.first.opening < OPENING
         if not (small and self.moves and self.forecaster is None):
             return ()
-        forms = written(whole(self.charts.of(model), self.runs), rules, self.mode)
         try:
+            forms = written(whole(self.charts.of(model), self.runs), rules, self.mode)
             return forms if forms and judge.is_promising(loadable(spliced(model, (forms,)), scratch), clock) else ()
-        except (InvalidModelError, ShapeError):
+        except Exception as error:  # noqa: BLE001
+            failure(error)
             return ()
 
     def rewritten(self, model: Model, rules: list[Rule], judge: Judge, scratch: Scratch) -> Model:
@@ -317,9 +321,11 @@ class _Run:
         with self.phase("forms"):
             if self.forms is None:
                 self.forms = self.written(model, rules, clock, judge, scratch)
+            model = best.model
             if self.forms:
-                self.passes = (*best.passes, written(whole(self.charts.of(best.model), self.runs), rules, self.mode))
-            model = spliced(best.model, self.passes[len(best.passes) :])
+                parts = whole(self.charts.of(best.model), self.runs)
+                model, forms, _ = fitting(best.model, written(parts, rules, self.mode))
+                self.passes = (*best.passes, tuple(forms))
         with self.phase("search"):
             seconds = 0.0 if self.contrib else FORGONE * budget
             self.forgone = search.forgone(whole(self.charts.of(model), self.runs), seconds)
@@ -338,14 +344,14 @@ class _Run:
         for number, passes in enumerate(() if self.small else self.choices()):
             if number and judge.seconds > (FAILING if failed else RETRYING):
                 break
-            candidate = spliced(model, passes) if number else candidate
             seconds = COMPARING / 2 if number else COMPARING
             try:
+                candidate = spliced(model, passes) if number else candidate
                 require_valid(candidate, model)
                 rewritten = loadable(candidate, scratch)
                 compared, checked = judge.judged(rewritten, seconds, doubtful=has_doubtful or failed is not None)
-            except CheckFailedError as error:
-                failed = failed or error
+            except Exception as error:  # noqa: BLE001
+                failed = failed or CheckFailedError(failure(error))
                 if has_doubtful:
                     break
                 continue
@@ -412,4 +418,5 @@ class _Run:
             seed=self.seed,
             stopped=self.stopped,
             forgone=self.forgone,
+            windows_left=windows_left(self.searched),
         )

@@ -21,7 +21,7 @@ from superopt.rewrite.search import OUT_OF_TIME
 from superopt.rewrite.search import search as windowed
 from superopt.search import Search
 from superopt.segments import Gain, Passes, Runs, Segment, segments, whole
-from superopt.selection import affordable, spliced
+from superopt.selection import affordable, fitting
 
 MUTANTS = "mutants"
 RULES = {"sweeps": 0.6, "windows": 0.25, "windows between": 0.15}
@@ -127,12 +127,13 @@ class _UnderWay:
         parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
         room = self.room - sum(gain.bytes for taken in start.passes for gain in taken)
         found = list(self._told(self.search.gains(parts, deadline, find=find, room=room), parts))
-        taken = affordable(found, room)
+        chosen = affordable(found, room)
+        model, taken, dropped = fitting(start.model, chosen) if chosen else (start.model, [], [])
         return Improved(
-            spliced(start.model, (tuple(taken),)),
+            model,
             (*start.passes, tuple(taken)),
-            (*start.searched, *found),
-            max(start.too_large, len(affordable(found, math.inf)) - len(taken)),
+            (*start.searched, *found, *dropped),
+            max(start.too_large, len(affordable(found, math.inf)) - len(chosen)),
             start.cut_short or any(gain.found.stopped == OUT_OF_TIME for gain in found),
         )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
 
 from superopt.accuracy import is_algorithm
 from superopt.active import active_time
-from superopt.errors import InvalidModelError, ShapeError
+from superopt.errors import InvalidModelError, ShapeError, failure
 from superopt.fp_flags import FpMode
 from superopt.graph import subterms
 from superopt.model.cache import Part, digest_of
@@ -35,7 +35,7 @@ from superopt.rewrite.schedule import Find, gains, roomy, search_all, untouched,
 from superopt.rewrite.search import NOISE, Cost, Found, Limits, search
 from superopt.rewrite.vanish import once_vanished
 from superopt.rule import Rule
-from superopt.segments import Gain, Segment, gate_of
+from superopt.segments import LEFT, Gain, Segment, gate_of, left
 
 LARGE = 100
 """Terms beyond which steps are not measured one by one."""
@@ -100,6 +100,7 @@ class Search:
 
         No search of one takes what makes the weights of all its copies larger by more than `room`, in bytes, nor algorithms by
         which weights that fit in the last-level cache do so no longer: all others would take longer than is measured.
+        A segment that cannot be timed, lowered or sized is `left` as it is, and the others are searched.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -111,6 +112,8 @@ class Search:
             copies: dict[State, list[Segment]] = {}
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
+            for state, why in self._inadmissible(copies).items():
+                yield left(copies.pop(state), why)
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
             finding = self._with_mutants(island, measured) if find is search_mutants else once_vanished(find)
             finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
@@ -118,7 +121,7 @@ class Search:
             ways = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
             rooms = {state: room / island.dtype.itemsize / len(alike) for state, alike in copies.items()}
             gates = {state: gate_of(alike, self.mode) for state, alike in copies.items()}
-            known, late = (behind(roomy(way, self._weights, rooms), gates) for way in ways)
+            known, late = (_tolerant(behind(roomy(way, self._weights, rooms), gates)) for way in ways)
             for state, found in search_all(
                 runs,
                 self.rules,
@@ -129,9 +132,25 @@ class Search:
                 find=known,
                 late=late,
             ):
-                saved = self._saved(state, found, measure(state)) if found.steps else ()
-                more = self._weights(found.outputs) - self._weights(state)
+                try:
+                    saved = self._saved(state, found, measure(state)) if found.steps else ()
+                    more = self._weights(found.outputs) - self._weights(state)
+                except Exception as error:  # noqa: BLE001
+                    yield left(copies[state], failure(error))
+                    continue
                 yield Gain(tuple(copies[state]), found, tuple(saved), more * len(copies[state]) * island.dtype.itemsize)
+
+    def _inadmissible(self, states: Iterable[State]) -> dict[State, str]:
+        """Why states cannot be searched, of those that cannot: they are not defined at one of the sizings, say."""
+        found: dict[State, str] = {}
+        for state in states:
+            try:
+                if not math.isfinite(self._estimate(state)):
+                    found[state] = "its cost cannot be estimated"
+                self._weights(state)
+            except Exception as error:  # noqa: BLE001
+                found[state] = failure(error)
+        return found
 
     def _with_mutants(self, island: Island, measured: Measured) -> Find:
         """`search_mutants` that glances at times with weights in the caches, and keeps what it finds beside the times."""
@@ -161,7 +180,10 @@ class Search:
         """
         rules, total, deadline = RuleSet(contributed()), 0.0, active_time() + seconds
         for part in parts:
-            state, gate = self._at(part.state), gate_of([part], self.mode)
+            try:
+                state, gate = self._at(part.state), gate_of([part], self.mode)
+            except ShapeError:
+                continue
             key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0], gate.key]
             saved = functools.partial(self._forgone, state, rules.gated(gate), part.island, deadline)
             total += self.clock.cache.kept(key, saved) * part.runs
@@ -224,16 +246,11 @@ class Search:
         return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
 
     def _believed(self, find: Find, measured: Measured) -> Find:
-        """What finds as `find` does, and takes no steps where a second look does not show the gain, nor where a form that is
-        looked at nests too deep: one segment is then left as it is, and no other suffers.
-        """
+        """What finds as `find` does, and takes no steps where a second look does not show the gain."""
 
         @functools.wraps(find)
         def believed(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-            try:
-                found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
-            except RecursionError:
-                return untouched(start, rules, estimate=estimate)
+            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
             if not found.steps or self._stands(start, found, measured):
                 return found
             return replace(found, outputs=start, steps=(), after=found.before)
@@ -314,6 +331,20 @@ def behind(find: Find, gates: Mapping[State, Gate]) -> Find:
             return math.inf if state != start and gate.rounds_otherwise(state) else measure(state)
 
         return find(start, rules.gated(gate), estimate=estimate, measure=admitted, limits=limits)
+
+    return found
+
+
+def _tolerant(find: Find) -> Find:
+    """What finds as `find` does; a state in whose search something fails stays as it is, and the result says why."""
+
+    @functools.wraps(find)
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        try:
+            return find(start, rules, estimate=estimate, measure=measure, limits=limits)
+        except Exception as error:  # noqa: BLE001
+            why = LEFT + failure(error)
+        return replace(untouched(start, rules, estimate=estimate), stopped=why)
 
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt.absorption import absorption
+from superopt.errors import failure
 from superopt.fp_flags import FpMode
 from superopt.model.bodies import Scope
 from superopt.model.islands import Chart, Island
@@ -48,6 +49,10 @@ class Segment:
         return {name: self.island.facts[term.name] for name, term in self.form.names.items()}
 
 
+LEFT = "left as it is: "
+"""How the reason begins for which the search of a segment stopped that could not be searched, be it timed or lowered."""
+
+
 @dataclass(frozen=True, eq=False)
 class Gain:
     """What the search found for segments that are equal up to names.
@@ -69,6 +74,11 @@ class Gain:
     def runs(self) -> float:
         """How often the copies run, taken together, when the model runs once."""
         return sum(segment.runs for segment in self.copies)
+
+    @property
+    def left(self) -> str:
+        """Why the segments were left as they are, where they could not be searched; empty elsewhere."""
+        return self.found.stopped.removeprefix(LEFT) if self.found.stopped.startswith(LEFT) else ""
 
     def halved(self) -> Gain | None:
         """The first half of the steps, weights taken to grow as they do by all of them; None where there is only one."""
@@ -114,9 +124,19 @@ def written(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
-        state, steps = vanished(part.state, known.gated(gate_of([part], mode)))
+        try:
+            state, steps = vanished(part.state, known.gated(gate_of([part], mode)))
+        except Exception as error:  # noqa: BLE001
+            failure(error)
+            continue
         found.append(Gain((part,), Found(state, steps, 0.0, 0.0, 0, ""), (0.0,) * len(steps)))
     return tuple(found)
+
+
+def left(copies: Iterable[Segment], why: str) -> Gain:
+    """Segments that stay as they are, for they could not be searched."""
+    parts = tuple(copies)
+    return Gain(parts, Found(parts[0].state, (), 0.0, 0.0, 0, LEFT + why), ())
 
 
 def _segment(island: Island, runs: Runs) -> Segment:

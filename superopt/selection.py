@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
+from superopt.errors import failure
 from superopt.fusion import fusions
 from superopt.model.load import Model
 from superopt.model.splice import splice
@@ -14,7 +15,7 @@ from superopt.recurrence import recurrences
 from superopt.report.optimization import AppliedRule, SegmentGain
 from superopt.rewrite.apply import PARTLY
 from superopt.rule import Rule
-from superopt.segments import Gain, Passes
+from superopt.segments import Gain, Passes, left
 
 GROWTH, GROWTH_OF_SMALL, SMALL = 0.5, 3.0, 2**28
 """How much larger the weights may become, as a share of those of the original; as long as they grow by no more than the last
@@ -65,6 +66,32 @@ def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Pa
 def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
     """Whether what was found has steps of these rules."""
     return any(step.rule in rules for passes in found for taken in passes for gain in taken for step in gain.found.steps)
+
+
+def fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
+    """The model with those of the gains taken that it can have together, these gains, and the others as they are `left`.
+
+    A gain that cannot be lowered over the model's dimensions, or would close a cycle, is found by halving what is tried.
+    """
+    try:
+        return spliced(model, (tuple(taken),)), [*taken], []
+    except Exception as error:  # noqa: BLE001
+        why = failure(error)
+        if len(taken) == 1:
+            return model, [], [left(taken[0].copies, why)]
+    half = len(taken) // 2
+    model, first, dropped = fitting(model, taken[:half])
+    model, second, more = fitting(model, taken[half:])
+    return model, first + second, dropped + more
+
+
+def windows_left(searched: Iterable[Gain]) -> dict[str, int]:
+    """How many segments were left as they are because they could not be searched or lowered, by the reason."""
+    found: Counter[str] = Counter()
+    for gain in searched:
+        if gain.left:
+            found[gain.left] += len(gain.copies)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def spliced(model: Model, passes: Passes) -> Model:

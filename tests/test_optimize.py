@@ -598,4 +598,5 @@ def test_a_search_that_nests_too_deep_leaves_its_segment_as_it_is(monkeypatch: p
     compare_as(monkeypatch, lambda _: measured(1.5))
     report = superopt.optimize(branches(), budget=10.0, moves=("rules",)).report
     assert report.accepted
+    assert report.windows_left == {"RecursionError:": 1}
     assert report.segments[0].rules == ()

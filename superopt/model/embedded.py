@@ -27,7 +27,7 @@ def config_of(model: Model) -> dict[str, Any]:
     """
     try:
         config = json.loads(model.metadata_props.get(CONFIG, "{}"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidModelError(f"the model's own metadata {CONFIG!r} is not JSON ({error})") from error
     if not isinstance(config, dict) or not isinstance(config.setdefault(OPTIONS, {}), dict):
         raise InvalidModelError(f"the model's own metadata {CONFIG!r} is no JSON object with {OPTIONS!r}")

@@ -43,6 +43,9 @@ MOVING = frozenset(
 RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
 """Operators that may compute something else each time, of those that have inputs."""
 
+MAX_OPERANDS = 256
+"""Operands of a sum or product that come of a chain of nodes: the terms of a longer chain would be quadratic in its length."""
+
 
 @dataclass(frozen=True, eq=False)
 class Island:
@@ -99,6 +102,7 @@ class Chart:
         self._inlined: dict[ir.Value, Term] = {}
         self._levels: dict[ir.Node, int] = {}
         self._reach: dict[tuple[ir.Graph, str | None], int] = {}
+        self._widths: dict[tuple[ir.Graph, str, str], int] = {}
         self._inland: set[ir.Value] = set()
         self._settled: set[ir.Value] = set()
         self._outside: set[ir.Node] = set()
@@ -171,6 +175,7 @@ class Chart:
         graph = _graph_of(node)
         if lifted is not None:
             level = max((self._reach.get((graph, x.name), 0) for x in variables(*lifted.values())), default=0)
+            level += self._is_too_wide(graph, lifted)
             self._levels[node] = level
             self._inland.update(node.outputs)
         elif settled:
@@ -179,6 +184,21 @@ class Chart:
             read = (v for v in _reads(node) if v.graph is graph)
             level = max((self._reach.get((graph, v.name), 0) + (v in self._inland) for v in read), default=0)
         self._reach.update(((graph, value.name), level) for value in node.outputs)
+
+    def _is_too_wide(self, graph: ir.Graph, lifted: Mapping[ir.Value, Term]) -> bool:
+        """Whether the node continues a chain of sums, or of products, that has too many operands for one term; the node's
+        results then begin a new chain. Notes how many operands each result has within its island.
+        """
+        cut = False
+        for term in lifted.values():
+            if not term.is_variable and operator(term.op).commutative:
+                width = sum(self._widths.get((graph, term.op, a.name), 1) if a.is_variable else 1 for a in term.args)
+                cut = cut or len(term.args) < width > MAX_OPERANDS
+        for value, term in lifted.items():
+            if not term.is_variable and operator(term.op).commutative:
+                widths = (self._widths.get((graph, term.op, a.name), 1) if a.is_variable and not cut else 1 for a in term.args)
+                self._widths[graph, term.op, _name(value)] = sum(widths)
+        return cut
 
     def _is_settled(self, node: ir.Node) -> bool:
         """Whether the node computes the same whatever the model is given: ONNX Runtime does so once, when it loads a model."""

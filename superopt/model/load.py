@@ -16,6 +16,7 @@ from onnx_ir import Model
 from superopt.errors import InvalidModelError, ModelNotFoundError
 from superopt.model.maps import make_untyped, with_maps, without_maps
 from superopt.model.propagate import with_shapes
+from superopt.model.validate import require_well_formed
 
 __all__ = [
     "OVERRIDABLE_SINCE",
@@ -92,10 +93,11 @@ def _parse(path: Path) -> ModelProto:
 
 
 def _read(proto: ModelProto, path: Path, label: str) -> Model:
-    if not proto.HasField("graph") or not proto.ir_version or not proto.opset_import:
+    if not proto.HasField("graph") or not proto.HasField("ir_version") or not proto.opset_import:
         raise InvalidModelError(f"{label}: not an ONNX model (no graph, IR version or opset in it)")
     if proto.graph.sparse_initializer or proto.training_info:
         raise InvalidModelError(f"{label}: sparse initializers and training information are not supported")
+    require_well_formed(proto, label)
     try:
         model = as_model(proto)
     except Exception as error:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.errors import ShapeError
-from superopt.graph import Term
+from superopt.graph import Term, subterms
 from superopt.model.nodes import Deferred, now
 from superopt.model.units import is_elementwise
 from superopt.op import apply, operator
@@ -63,22 +63,29 @@ def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
 
 def narrow(constant: Term) -> Term:
     """The constant as an `expand` of what is computed of less, where it is computed elementwise of constants that are."""
-    if not constant.args or constant.op == "expand" or not is_elementwise(constant):
-        return constant
-    below = [narrow(a) for a in constant.args]
-    alike = all(x.op == "expand" and x.attributes == below[0].attributes for x in below)
-    if not alike:
-        return constant
-    inner = apply(constant.op, *(x.args[0] for x in below), **dict(constant.attributes))
-    return apply("expand", inner, **dict(below[0].attributes))
+    done: dict[Term, Term] = {}
+    for term in subterms(constant):
+        done[term] = term
+        if term.args and term.op != "expand" and is_elementwise(term):
+            first, *others = below = [done[a] for a in term.args]
+            if first.op == "expand" and all(x.op == "expand" and x.attributes == first.attributes for x in others):
+                inner = apply(term.op, *(x.args[0] for x in below), **dict(term.attributes))
+                done[term] = apply("expand", inner, **dict(first.attributes))
+    return done[constant]
 
 
 def everywhere(x: Term) -> Term | None:
     """The term of rank 0 whose value a term has at every position, where that shows: for numbers times `ones`, say."""
-    if x.op in ("ones", "zeros"):
-        return apply(x.op, shape=())
-    inner = everywhere(x.args[0]) if len(x.args) == 1 and x.op == "scale" else None
-    return None if inner is None else apply(x.op, inner, **dict(x.attributes))
+    scales: list[Term] = []
+    while x.op == "scale":
+        scales.append(x)
+        (x,) = x.args
+    if x.op not in ("ones", "zeros"):
+        return None
+    inner = apply(x.op, shape=())
+    for scale in reversed(scales):
+        inner = apply(scale.op, inner, **dict(scale.attributes))
+    return inner
 
 
 def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:

@@ -230,12 +230,16 @@ class Unbound:
 
 
 class Bound:
-    """A session whose inputs and outputs lie on the device, so that a run is the model's own work."""
+    """A session whose inputs and outputs lie on the device, so that a run is the model's own work.
+
+    An output of another shape than the model declares cannot be bound in advance. Where there is one, the outputs in `_free`,
+    which are then all of them, are bound anew before each run and placed by ONNX Runtime.
+    """
 
     def __init__(
         self, session: Any, device: Device, outputs: Sequence[str], feeds: Mapping[str, Array], *, wall: bool = False
     ) -> None:
-        self._session, self._device = session, device
+        self._session, self._device, self._names = session, device, tuple(outputs)
         alone = device.provider == "cpu" and device.threads == 1 and not wall
         self._now = time.thread_time if alone else time.perf_counter
         self._binding = session.io_binding()
@@ -244,14 +248,15 @@ class Bound:
         if device.cuda_graph:
             for name, array in zip(outputs, self._shapes(outputs, feeds), strict=True):
                 self._binding.bind_ortvalue_output(name, self._placed(array))
-        else:
-            for name in outputs:
-                self._binding.bind_output(name, device.memory, 0)
+        self._free: Sequence[str] = () if device.cuda_graph else tuple(dict.fromkeys(outputs))
         self.run()
         if not device.cuda_graph:
-            self._values = self._binding.get_outputs()
-            for name, value in zip(outputs, self._values, strict=True):
-                self._binding.bind_ortvalue_output(name, value)
+            declared = {port.name: port.shape for port in session.get_outputs()}
+            values = dict(zip(self._free, self._binding.get_outputs(), strict=True))
+            if all(_is_as_declared(declared[name], value.shape()) for name, value in values.items()):
+                for name, value in values.items():
+                    self._binding.bind_ortvalue_output(name, value)
+                self._free, self._values = (), values
 
     def alone(self) -> AbstractContextManager[None]:
         """See `turns.alone`."""
@@ -272,7 +277,12 @@ class Bound:
     def run(self) -> None:
         """One run, finished on the device when this returns."""
         with _failing(), alone(self._device):
-            self._session.run_with_iobinding(self._binding)
+            self._run_once()
+
+    def _run_once(self) -> None:
+        for name in self._free:
+            self._binding.bind_output(name, self._device.memory, 0)
+        self._session.run_with_iobinding(self._binding)
 
     def outputs(self) -> list[Array]:
         """The values that the last run left in the outputs.
@@ -281,7 +291,8 @@ class Bound:
             InvalidModelError: one of them is no tensor.
         """
         with _failing():
-            return [array_of(value) for value in self._binding.get_outputs()]
+            values = dict(zip(dict.fromkeys(self._names), self._binding.get_outputs(), strict=True))
+            return [array_of(values[name]) for name in self._names]
 
     def seconds(self, runs: int) -> float:
         """The mean time of `runs` runs, each finished on the device before the next begins.
@@ -293,9 +304,19 @@ class Bound:
         run, binding, now = self._session.run_with_iobinding, self._binding, self._now
         with _failing(), alone(self._device):
             start = now()
-            for _ in range(runs):
-                run(binding)
+            if self._free:
+                for _ in range(runs):
+                    self._run_once()
+            else:
+                for _ in range(runs):
+                    run(binding)
             return max(now() - start, 1e-9) / runs
+
+
+def _is_as_declared(declared: Sequence[int | str | None], shape: Sequence[int]) -> bool:
+    """Whether an output has the shape that the model declares; only then does ONNX Runtime fill a buffer bound in advance."""
+    pairs = zip(declared, shape, strict=False)
+    return len(declared) == len(shape) and all(n == size for n, size in pairs if isinstance(n, int) and n >= 0)
 
 
 def random_inputs(

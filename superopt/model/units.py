@@ -82,9 +82,17 @@ def _adds_units(term: Term) -> bool:
 
 
 def _reduces(x: Term) -> bool:
-    if x.op.startswith("reduce_"):
-        return True
-    return not x.is_variable and not x.constant and is_elementwise(x) and any(map(_reduces, x.args))
+    """Whether the term is computed elementwise of a reduction, among other operands."""
+    waiting, seen = [x], {x}
+    while waiting:
+        term = waiting.pop()
+        if term.op.startswith("reduce_"):
+            return True
+        if not term.is_variable and not term.constant and is_elementwise(term):
+            new = [a for a in dict.fromkeys(term.args) if a not in seen]
+            seen.update(new)
+            waiting += new
+    return False
 
 
 def _without_units(x: Term, like: Term) -> Term | None:

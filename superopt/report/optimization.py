@@ -12,6 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+MOST_REASONS = 3
+"""Reasons for which windows were left that the terminal shows; the JSON report has all."""
+
 
 @dataclass(frozen=True)
 class AppliedRule:
@@ -131,8 +134,9 @@ class Report:
     `prediction` where the model was optimized for a device that is not here, and then no `timing`. `stopped` says what ended
     the search. Where dimensions are open, `shapes` has the timings at the sizes that were asked for, and `timing` is the one
     that gains least. `forgone` are the seconds a run that operators of ONNX Runtime's own would save, where these were not
-    allowed. `failed` is what the check says of what was found, where nothing of it passes: errors of rounding that add up, or a
-    rule that is wrong.
+    allowed. `windows_left` counts the windows that could not be searched, timed or lowered, and were left as they are for that,
+    by the reason. `failed` is what the check says of what was found, where nothing of it passes: errors of rounding that add
+    up, or a rule that is wrong.
     """
 
     model: str
@@ -156,6 +160,7 @@ class Report:
     prediction: Prediction | None = None
     forgone: float = 0.0
     failed: str = ""
+    windows_left: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:
@@ -225,6 +230,10 @@ def _run(report: Report) -> Table:
     nodes = f"{report.nodes}, {report.nodes_in_islands} of them in {report.islands} islands, {report.nodes_after} afterwards"
     table.add_row("nodes", nodes)
     table.add_row("search", f"{report.stopped} (budget {report.budget:g} s, seed {report.seed})")
+    if report.windows_left:
+        count = sum(report.windows_left.values())
+        reasons = "; ".join(f"{number} x {escape(why)}" for why, number in [*report.windows_left.items()][:MOST_REASONS])
+        table.add_row("left", f"{count} windows were left as they are: {reasons}")
     table.add_row("seconds", ", ".join(f"{phase} {spent:.1f}" for phase, spent in report.seconds.items()))
     measured_on = report.environment
     versions = ", ".join(f"{name} {version}" for name, version in measured_on.versions.items())

@@ -145,8 +145,13 @@ def _place(term: Term, rule: str, other: Term, estimate: Cost) -> Place:
 
 def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
     """Those of the terms that are among these, and what is outermost of the others' operands that is."""
-    for term in terms:
+    waiting, seen = [*reversed(terms)], set[Term]()
+    while waiting:
+        term = waiting.pop()
+        if term in seen:
+            continue
+        seen.add(term)
         if term in among:
             yield term
         else:
-            yield from _outermost(term.args, among)
+            waiting.extend(reversed(term.args))

@@ -122,9 +122,16 @@ class _Walk:
 
     def _has_sliced_parts(self, term: Term) -> bool:
         """Whether the term is put together along the axis, of slices among others."""
-        if term.op != "concat" or term.rank != self.undoing.rank or term["axis"] != self.undoing.axis:
-            return False
-        return any(part in self.cut or self._has_sliced_parts(part) for part in term.args)
+        waiting, seen = [term], set[Term]()
+        while waiting:
+            one = waiting.pop()
+            if one in seen or one.op != "concat" or one.rank != self.undoing.rank or one["axis"] != self.undoing.axis:
+                continue
+            seen.add(one)
+            if not self.cut.isdisjoint(one.args):
+                return True
+            waiting += one.args
+        return False
 
     def _made_of_parts(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
         """What the operator makes of each part, put together along the same axis or another."""

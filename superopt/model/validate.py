@@ -1,0 +1,230 @@
+"""Structural checks of a model's protobuf message, made before anything is computed from it.
+
+Every model that passes has text that decodes, tensors whose data is as long as their shapes say, and values that are each
+defined once and before they leave their graph. Whether operators exist and types agree is left to ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+
+from superopt.errors import InvalidModelError
+
+MAX_DIMENSION = 2**31 - 1
+"""The largest dimension of a tensor or an input: no operator of ONNX Runtime takes a larger one, and none fits into memory."""
+_ELEMENT_TYPES = frozenset(member.value for member in ir.DataType) - {TensorProto.UNDEFINED}
+_INT32_DATA = frozenset(
+    {
+        ir.DataType.INT32,
+        ir.DataType.INT16,
+        ir.DataType.INT8,
+        ir.DataType.UINT16,
+        ir.DataType.UINT8,
+        ir.DataType.BOOL,
+        ir.DataType.FLOAT16,
+        ir.DataType.BFLOAT16,
+    }
+)
+_FIELDS = {
+    ir.DataType.FLOAT: ("float_data", 1),
+    ir.DataType.COMPLEX64: ("float_data", 2),
+    ir.DataType.DOUBLE: ("double_data", 1),
+    ir.DataType.COMPLEX128: ("double_data", 2),
+    ir.DataType.INT64: ("int64_data", 1),
+    ir.DataType.UINT32: ("uint64_data", 1),
+    ir.DataType.UINT64: ("uint64_data", 1),
+    ir.DataType.STRING: ("string_data", 1),
+}
+"""Where a tensor of the type has its elements if it has no raw data, and how many entries one element takes."""
+
+
+def require_well_formed(model: ModelProto, label: str) -> None:
+    """Return if the message is one of a model whose parts fit together.
+
+    Raises:
+        InvalidModelError: They do not; the message names the model by `label` and says what is wrong.
+    """
+    fault = _fault(model)
+    if fault is not None:
+        raise InvalidModelError(f"{label}: not a valid ONNX model ({fault})")
+
+
+def _fault(model: ModelProto) -> str | None:
+    """What is wrong with the model; None if nothing is."""
+    if not _is_decodable(model):
+        return "it has text that is not UTF-8"
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = entry.domain or "ai.onnx"
+        if entry.version < 1:
+            return f"opset version {entry.version} of the domain {domain!r}"
+        if versions.setdefault(domain, entry.version) != entry.version:
+            return f"the domain {domain!r} is imported at two versions"
+    waiting: list[tuple[GraphProto | FunctionProto, frozenset[str]]] = [(model.graph, frozenset())]
+    waiting += [(function, frozenset()) for function in model.functions]
+    while waiting:
+        graph, outer = waiting.pop()
+        own, fault = _defined(graph)
+        fault = fault or _typing_fault(graph, top=graph is model.graph)
+        if fault is not None:
+            return fault
+        visible = outer | own
+        for node in graph.node:
+            fault = _node_fault(node, visible)
+            if fault is not None:
+                return fault
+            waiting += [(body, visible) for attribute in node.attribute for body in _bodies(attribute)]
+        outputs = graph.output if isinstance(graph, FunctionProto) else [port.name for port in graph.output]
+        if missing := [name for name in outputs if name not in visible]:
+            return f"no node computes the output {missing[0]!r}"
+    return None
+
+
+def _defined(graph: GraphProto | FunctionProto) -> tuple[set[str], str | None]:
+    """The names that the graph defines, and what is wrong with them."""
+    ports = list(graph.input) if isinstance(graph, FunctionProto) else [port.name for port in graph.input]
+    own = set(ports)
+    if len(own) < len(ports):
+        return own, f"the input {_repeated(ports)!r} is listed twice"
+    stored = [] if isinstance(graph, FunctionProto) else [tensor.name for tensor in graph.initializer]
+    if len(set(stored)) < len(stored):
+        return own, f"the initializer {_repeated(stored)!r} is stored twice"
+    made = [name for node in graph.node for name in node.output if name]
+    fixed = own | set(stored)
+    unique = set(made)
+    if len(unique) < len(made):
+        return fixed, f"the value {_repeated(made)!r} is computed twice"
+    if clash := unique & fixed:
+        return fixed, f"the value {min(clash)!r} is computed, and is an input or an initializer too"
+    return fixed | unique, None
+
+
+def _repeated(names: Sequence[str]) -> str:
+    seen: set[str] = set()
+    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+
+def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | None:
+    """What is wrong with the node, where these names are defined."""
+    label = f"node {node.name!r}" if node.name else f"the node that computes {node.output[0]!r}" if node.output else "a node"
+    if not node.op_type:
+        return f"{label} has no operator"
+    if not any(node.output):
+        return f"{label} has no output"
+    if missing := [name for name in node.input if name and name not in visible]:
+        return f"{label} reads {missing[0]!r}, which nothing computes"
+    names = [attribute.name for attribute in node.attribute]
+    if len(set(names)) < len(names):
+        return f"{label} has the attribute {_repeated(names)!r} twice"
+    for attribute in node.attribute:
+        where = f"attribute {attribute.name!r} of {label}"
+        if not attribute.name or attribute.type == AttributeProto.UNDEFINED:
+            return f"{where} has no name or no type"
+        if attribute.ref_attr_name:
+            continue
+        if attribute.type == AttributeProto.GRAPH and not attribute.HasField("g"):
+            return f"{where} has no graph"
+        if attribute.type == AttributeProto.TENSOR and not attribute.HasField("t"):
+            return f"{where} has no tensor"
+        for tensor in (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors):
+            if fault := _tensor_fault(tensor):
+                return f"{where}: {fault}"
+    return None
+
+
+def _typing_fault(graph: GraphProto | FunctionProto, *, top: bool) -> str | None:
+    """What is wrong with the initializers and with the declared types and dimensions of the graph."""
+    if isinstance(graph, GraphProto):
+        if graph.sparse_initializer:
+            return "sparse initializers are not supported"
+        for tensor in graph.initializer:
+            if fault := _tensor_fault(tensor):
+                return f"initializer {tensor.name!r}: {fault}"
+        for port in (*graph.input, *graph.output):
+            if fault := _declared_fault(port, limited=top and port not in graph.output):
+                return f"{port.name!r}: {fault}"
+    for value in graph.value_info:
+        if fault := _declared_fault(value, limited=False):
+            return f"{value.name!r}: {fault}"
+    return None
+
+
+def _declared_fault(value: ValueInfoProto, *, limited: bool) -> str | None:
+    for kind in _tensor_types(value.type):
+        if kind.elem_type not in _ELEMENT_TYPES:
+            return f"element type {kind.elem_type}"
+        if limited and any(d.dim_value > MAX_DIMENSION for d in kind.shape.dim):
+            return f"a dimension of {max(d.dim_value for d in kind.shape.dim)}, more than the {MAX_DIMENSION} allowed"
+    return None
+
+
+def _tensor_types(kind: TypeProto) -> Iterator[TypeProto.Tensor]:
+    """The tensor type that a value has, or that the elements of its sequences and options have."""
+    while True:
+        which = kind.WhichOneof("value")
+        if which == "tensor_type":
+            yield kind.tensor_type
+        if which not in ("sequence_type", "optional_type"):
+            return
+        kind = kind.sequence_type.elem_type if which == "sequence_type" else kind.optional_type.elem_type
+
+
+def _tensor_fault(tensor: TensorProto) -> str | None:
+    """What is wrong with the type, the shape or the amount of data of a stored tensor. Nothing of that size is allocated."""
+    if tensor.data_type not in _ELEMENT_TYPES:
+        return f"element type {tensor.data_type}"
+    if any(extent < 0 or extent > MAX_DIMENSION for extent in tensor.dims):
+        return f"dimensions {list(tensor.dims)}, which are negative or more than the {MAX_DIMENSION} allowed"
+    if tensor.HasField("segment"):
+        return "it is stored in segments, which is not supported"
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return None
+    count, kind = math.prod(tensor.dims), ir.DataType(tensor.data_type)
+    if tensor.HasField("raw_data"):
+        if kind == ir.DataType.STRING:
+            return "text stored as raw data"
+        wanted, found, unit = -(-count * kind.bitwidth // 8), len(tensor.raw_data), "bytes"
+    else:
+        name, each = _FIELDS.get(kind, ("int32_data", 1))
+        wanted, found, unit = count * each, len(getattr(tensor, name)), "elements"
+        if kind not in _FIELDS and kind not in _INT32_DATA:
+            wanted = min(wanted, max(found, -(-count * kind.bitwidth // 8)))
+    if wanted != found:
+        return f"dimensions {list(tensor.dims)} ask for {wanted} {unit} of data, and it has {found}"
+    return None
+
+
+def _bodies(attribute: AttributeProto) -> Iterable[GraphProto]:
+    return (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs)
+
+
+def _is_decodable(message: Any) -> bool:
+    """Whether all text in a protobuf message is UTF-8; what is stored of tensors' elements is not text.
+
+    Depending on how protobuf was built, reading other text raises an error or gives bytes.
+    """
+    waiting = [message]
+    try:
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, TensorProto):
+                texts: list[object] = [one.name, one.doc_string]
+                if not all(isinstance(text, str) for text in texts):
+                    return False
+                waiting += [*one.external_data, *one.metadata_props]
+                continue
+            for field, value in one.ListFields():
+                if field.message_type is not None:
+                    waiting += value if field.is_repeated else [value]
+                elif field.type == field.TYPE_STRING:
+                    texts = [*value] if field.is_repeated else [value]
+                    if not all(isinstance(text, str) for text in texts):
+                        return False
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,278 @@
+"""One failure does not end a run: windows are left as they are, malformed models refused; wide and deep models are searched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+import superopt
+from superopt import certificate
+from superopt.errors import CertificateError, InvalidModelError, ProviderError, ShapeError, failure
+from superopt.model.bodies import TOP
+from superopt.model.islands import Chart
+from superopt.model.load import as_model, as_proto, load
+from superopt.model.session import Device, Session
+from superopt.model.validate import require_well_formed
+from superopt.rewrite import roofline
+from superopt.rewrite.search import Found
+from superopt.segments import Gain, segments, whole, written
+from superopt.selection import fitting, windows_left
+
+
+def weight(name: str, *shape: int) -> TensorProto:
+    rng = np.random.default_rng(sum(map(ord, name)))
+    return numpy_helper.from_array((rng.standard_normal(shape) / 8).astype(np.float32), name)
+
+
+def port(name: str, shape: Sequence[int | str | None], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    weights: Sequence[TensorProto] = (),
+    opset: int = 17,
+) -> ModelProto:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def linear(width: int = 8) -> ModelProto:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
+    return model(nodes, [port("x", ["N", width])], [port("y", ["N", width])], [weight("w", width, width)])
+
+
+# ---------------------------------------------------------------- windows
+
+
+def test_a_failure_of_one_window_is_one_line_and_one_of_the_device_is_raised() -> None:
+    assert failure(ShapeError("no\n such shape")) == "no such shape"
+    assert failure(KeyError("x")) == "KeyError: 'x'"
+    assert len(failure(ValueError("long " * 100))) <= 160
+    with pytest.raises(ProviderError):
+        failure(ProviderError("the device is gone"))
+
+
+def test_gains_that_cannot_be_lowered_are_dropped_and_the_others_taken() -> None:
+    nodes = [helper.make_node("MatMul", ["x", f"w{i}"], [f"p{i}"]) for i in range(4)]
+    nodes += [helper.make_node("Sin", [f"p{i}"], [f"s{i}"]) for i in range(4)]
+    nodes += [helper.make_node("Relu", [f"s{i}"], [f"y{i}"]) for i in range(4)]
+    shapes = [port(f"y{i}", [2, 8]) for i in range(4)]
+    given = as_model(model(nodes, [port("x", [2, 8])], shapes, [weight(f"w{i}", 8, 8) for i in range(4)]))
+    parts = segments(Chart(given), {TOP: 1.0})
+    gains = [Gain((part,), Found(part.state, (), 0.0, 0.0, 0, ""), ()) for part in parts]
+    made, taken, dropped = fitting(given, gains)
+    assert taken == gains
+    assert not dropped
+
+    class Broken(Gain):
+        def replacements(self):  # type: ignore[no-untyped-def]
+            raise ShapeError("it cannot be lowered")
+
+    broken = Broken(gains[1].copies, gains[1].found, ())
+    made, taken, dropped = fitting(given, [gains[0], broken, *gains[2:]])
+    assert taken == [gains[0], *gains[2:]]
+    assert windows_left(dropped) == {"it cannot be lowered": 1}
+    feeds = {"x": np.ones((2, 8), np.float32)}
+    for one, other in zip(*(Session(m, Device()).run(feeds) for m in (as_proto(given), as_proto(made))), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_window_that_is_not_defined_at_the_sizes_that_are_tried_is_left() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["n"]),
+        helper.make_node("Min", ["n", "four"], ["k"]),
+        helper.make_node("Slice", ["x", "zero", "k", "zero"], ["rows"]),
+        helper.make_node("MatMul", ["rows", "a"], ["p"]),
+        helper.make_node("MatMul", ["rows", "b"], ["q"]),
+        helper.make_node("Add", ["p", "q"], ["y"]),
+    ]
+    stored = [weight("a", 8, 8), weight("b", 8, 8)]
+    stored += [numpy_helper.from_array(np.array([n], np.int64), name) for n, name in ((0, "zero"), (4, "four"))]
+    given = model(nodes, [port("x", ["N", 8])], [port("y", ["M", 8])], stored)
+    report = superopt.optimize(given, budget=0.5).report
+    assert "windows_left" in json.loads(report.json())
+    assert not report.failed
+
+
+# ---------------------------------------------------------------- wide and deep models
+
+
+def wide(op: str, count: int) -> ModelProto:
+    nodes = [helper.make_node("MatMul", ["x", f"w{i}"], [f"m{i}"]) for i in range(count)]
+    attributes: dict[str, Any] = {"axis": 1} if op == "Concat" else {}
+    nodes.append(helper.make_node(op, [f"m{i}" for i in range(count)], ["y"], **attributes))
+    width = 4 * count if op == "Concat" else 4
+    return model(nodes, [port("x", [2, 8])], [port("y", [2, width])], [weight(f"w{i}", 8, 4) for i in range(count)])
+
+
+def deep(count: int, ops: Sequence[str]) -> ModelProto:
+    operands = {"MatMul": ["a"], "Add": ["b"], "Mul": ["b"]}
+    nodes = [
+        helper.make_node(ops[i % len(ops)], ["x" if not i else f"t{i}", *operands.get(ops[i % len(ops)], [])], [f"t{i + 1}"])
+        for i in range(count)
+    ]
+    return model(nodes, [port("x", [2, 8])], [port(f"t{count}", [2, 8])], [weight("a", 8, 8), weight("b", 8)])
+
+
+def relowered(given: ModelProto) -> None:
+    """Lifts the model, estimates and canonicalizes each island as a search does, and lowers it again."""
+    loaded = load(given).model
+    parts = whole(Chart(loaded), {TOP: 1.0})
+    assert parts
+    assert all(np.isfinite(roofline.seconds(part.state, roofline.CPU)) for part in parts)
+    made, taken, dropped = fitting(loaded, written(parts, []))
+    assert len(taken) == len(parts)
+    assert not dropped
+    feeds = {"x": np.ones((2, 8), np.float32)}
+    one, other = (Session(m, Device(), optimize=False).run(feeds)[0] for m in (given, as_proto(made)))
+    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("op", ["Concat", "Sum", "Max"])
+def test_wide_nodes_do_not_recurse(op: str) -> None:
+    relowered(wide(op, 1000 if op == "Sum" else 600))
+
+
+@pytest.mark.parametrize("ops", [("MatMul", "Add", "Relu"), ("Add",)])
+def test_deep_chains_do_not_recurse(ops: Sequence[str]) -> None:
+    relowered(deep(1500, ops))
+
+
+def test_a_long_chain_of_sums_is_cut_and_a_short_one_is_one_term() -> None:
+    assert len(Chart(as_model(deep(200, ("Add",)))).islands()) == 1
+    long = Chart(as_model(deep(1000, ("Add",)))).islands()
+    assert len(long) == 4
+    assert sum(len(island.nodes) for island in long) == 1000
+
+
+# ---------------------------------------------------------------- malformed models
+
+
+def initializer(change: Callable[[TensorProto], object]) -> Callable[[ModelProto], object]:
+    return lambda m: change(m.graph.initializer[0])
+
+
+def dims(*extents: int) -> Callable[[ModelProto], object]:
+    return initializer(lambda t: (t.ClearField("dims"), t.dims.extend(extents)))
+
+
+MALFORMED: Mapping[str, tuple[Callable[[ModelProto], object], str]] = {
+    "more elements than bytes": (dims(2**31 - 1, 8), "ask for"),
+    "2^31 rows": (dims(2**31, 8), "more than"),
+    "a negative dimension": (dims(-8, 8), "negative"),
+    "fewer elements than bytes": (dims(8, 7), "ask for"),
+    "undefined element type": (initializer(lambda t: setattr(t, "data_type", 0)), "element type 0"),
+    "unknown element type": (initializer(lambda t: setattr(t, "data_type", 77)), "element type 77"),
+    "no data": (initializer(lambda t: t.ClearField("raw_data")), "it has 0"),
+    "segments": (initializer(lambda t: setattr(t.segment, "begin", 1)), "segments"),
+    "2^31 rows of an input": (
+        lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 2**31),
+        "a dimension of",
+    ),
+    "an input of an undefined type": (lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 0), "element type 0"),
+    "a value nobody computes": (lambda m: m.graph.node[1].input.__setitem__(0, "q"), "which nothing computes"),
+    "an output nobody computes": (lambda m: setattr(m.graph.output[0], "name", "q"), "no node computes"),
+    "a value computed twice": (lambda m: m.graph.node[0].output.__setitem__(0, "y"), "computed twice"),
+    "a computed input": (lambda m: m.graph.node[0].output.__setitem__(0, "x"), "which nothing|is computed, and"),
+    "an input listed twice": (lambda m: m.graph.input.add().CopyFrom(m.graph.input[0]), "listed twice"),
+    "a node without operator": (lambda m: m.graph.node[0].ClearField("op_type"), "no operator"),
+    "a node without output": (lambda m: m.graph.node[1].ClearField("output"), "no output"),
+    "an attribute without type": (lambda m: m.graph.node[0].attribute.add(name="a"), "no type"),
+    "an attribute twice": (
+        lambda m: m.graph.node[0].attribute.extend([helper.make_attribute("a", 1), helper.make_attribute("a", 2)]),
+        "twice",
+    ),
+    "a cycle": (lambda m: m.graph.node[0].input.__setitem__(0, "y"), "circle"),
+    "opset -1": (lambda m: setattr(m.opset_import[0], "version", -1), "opset version -1"),
+    "two opsets": (lambda m: m.opset_import.add(domain="ai.onnx", version=11), "two versions"),
+    "an initializer twice": (lambda m: m.graph.initializer.add().CopyFrom(m.graph.initializer[0]), "stored twice"),
+    "sparse initializers": (lambda m: m.graph.sparse_initializer.add(), "sparse"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_model_is_refused_in_one_line(name: str) -> None:
+    change, message = MALFORMED[name]
+    proto = linear()
+    change(proto)
+    with pytest.raises(InvalidModelError, match=message) as refused:
+        load(proto)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["name", "op_type", "domain", "input", "metadata"])
+def test_text_that_is_not_utf8_is_refused(field: str, tmp_path: Path) -> None:
+    proto = linear()
+    node = proto.graph.node[0]
+    if field == "input":
+        node.input[1] = proto.graph.initializer[0].name = "marked"
+    elif field == "metadata":
+        proto.metadata_props.add(key="marked", value="1")
+    else:
+        setattr(node, field, "marked")
+    path = tmp_path / "in.onnx"
+    path.write_bytes(proto.SerializeToString().replace(b"marked", b"\x9darked"))
+    with pytest.raises(InvalidModelError, match="UTF-8"):
+        load(path)
+
+
+def test_names_beyond_ascii_are_taken() -> None:
+    proto = linear()
+    proto.graph.node[0].name = "größe"
+    load(proto)
+
+
+@pytest.mark.parametrize(
+    "kind", [TensorProto.FLOAT16, TensorProto.INT8, TensorProto.BOOL, TensorProto.DOUBLE, TensorProto.INT4]
+)
+def test_tensors_of_every_kind_of_storage_are_taken(kind: int) -> None:
+    for raw in (False, True):
+        proto = linear()
+        values = np.ones(6)
+        if raw:
+            array = values.astype(helper.tensor_dtype_to_np_dtype(kind))
+            tensor = numpy_helper.from_array(array, "spare")
+        else:
+            tensor = helper.make_tensor("spare", kind, [2, 3], values)
+        proto.graph.initializer.append(tensor)
+        require_well_formed(proto, "m")
+
+
+def test_json_that_nests_too_deep_is_no_certificate() -> None:
+    for text in ("[" * 100_000, '{"form": 1, "a": ' * 50_000):
+        with pytest.raises(CertificateError):
+            certificate.read(text)
+
+
+# ---------------------------------------------------------------- outputs
+
+
+def test_an_output_of_another_shape_than_declared_is_bound_anew_for_each_run() -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["y"])]
+    given = model(nodes, [port("x", [4])], [port("y", [1, 2], TensorProto.INT64)])
+    bound = Session(given, Device()).bind({"x": np.array([1, 0, 2, 3], np.float32)})
+    assert bound.seconds(3) > 0
+    np.testing.assert_array_equal(bound.outputs()[0], [[0, 2, 3]])
+    plain = Session(linear(), Device()).bind({"x": np.ones((2, 8), np.float32)})
+    assert plain.seconds(3) > 0
+    assert plain.outputs()[0].shape == (2, 8)
+
+
+def test_an_output_that_is_listed_twice_has_its_values_twice() -> None:
+    proto = linear()
+    proto.graph.output.add().CopyFrom(proto.graph.output[0])
+    feeds = {"x": np.ones((2, 8), np.float32)}
+    one, other = Session(proto, Device()).bind(feeds).outputs()
+    np.testing.assert_array_equal(one, other)
+    assert superopt.optimize(proto, budget=0.3).report.failed == ""
