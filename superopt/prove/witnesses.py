@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,7 +22,7 @@ from superopt.prove.environments import Environments, environments_of
 from superopt.prove.flags import Witness
 from superopt.prove.instance import Instance
 from superopt.rule import Rule
-from superopt.store import Stored, json_lines, replace_file
+from superopt.store import Stored, replace_file, sealed, sealed_lines
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def write_witnesses(family: str, witnesses: Iterable[tuple[Rule, Witness]], fold
     Raises:
         StoreError: it cannot be written.
     """
-    replace_file(path_of(family, folder), "".join(json.dumps(_row(rule, one)) + "\n" for rule, one in witnesses))
+    replace_file(path_of(family, folder), "".join(sealed(_row(rule, one)) for rule, one in witnesses))
 
 
 def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
@@ -57,7 +56,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
     """
     path = path_of(family, folder)
     try:
-        return [StoredWitness(row.pop("rule"), FpFlag(row.pop("flag")), row) for row in json_lines(path)]
+        return [StoredWitness(row.pop("rule"), FpFlag(row.pop("flag")), row) for row in sealed_lines(path)]
     except (KeyError, ValueError) as error:
         raise StoreError(f"{path.name}: a line is no witness ({error})") from None
 
