@@ -35,9 +35,10 @@ from superopt.report.progress import Listener, Progress
 from superopt.report.proof import verdicts
 from superopt.report.reading import listed, shown, told
 from superopt.report.verification import verified
+from superopt.signals import Interrupted, Signals
 from superopt.store import load, named, selected, write_axioms
 
-INTERRUPTED, INTERNAL, CLOSED = 130, 70, 141
+INTERRUPTED, TERMINATED, INTERNAL, CLOSED = 130, 143, 70, 141
 QUIET_SECONDS, PIPED_WIDTH = 5.0, 128
 
 
@@ -80,6 +81,7 @@ class Output(Console):
 
 out = Output(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True, highlight=False)
+signals = Signals()
 
 
 def open_streams() -> None:
@@ -122,12 +124,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = understood(arguments)
         debug = options.debug
-        with collecting_rarely():
+        with signals.handled(), collecting_rarely():
             return COMMANDS[options.run](options)
     except SuperoptError as error:
         return _failed(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return _failed("interrupted; nothing was written", INTERRUPTED)
+    except (KeyboardInterrupt, Interrupted) as error:
+        return _failed("interrupted; nothing was written", getattr(error, "exit_code", INTERRUPTED))
     except ReaderGoneError:
         return CLOSED
     except Exception as error:  # noqa: BLE001
@@ -170,15 +172,27 @@ def run_optimize(options: argparse.Namespace) -> int:
         writable(path)
     asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
     asked["shapes"] = combinations(dict(options.shape))
+    asked["stop"] = signals.stop
     with shown_progress() as listener:
-        asked["progress"] = listener
+
+        def told(progress: Progress) -> None:
+            if progress.phase == "search":
+                signals.defer()
+            listener(progress)
+
+        asked["progress"] = told
         optimized = superopt.optimize(options.source, **asked)
+    if signals.number and not optimized.report.accepted:
+        raise Interrupted(signals.number)
+    signals.saving()
     optimized.save(options.target)
     if options.json is not None:
         save_text(optimized.report.json(), options.json)
     if options.certificate is not None:
         save_text(optimized.certificate, options.certificate)
     out.print(summary(optimized.report))
+    if signals.number:
+        tell(f"superopt: interrupted; the best so far was checked, and is in {options.target}")
     return 0
 
 

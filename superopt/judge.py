@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from superopt.active import stopping
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.model.check import Check
 from superopt.model.compare import LOADS, LONG, MARGIN
@@ -95,7 +96,7 @@ class Judge:
                 return forecast_everywhere(self.forecaster, self.original, candidate, self.sizings)
             found, spent = self._compared(candidate, seconds)
             self.comparing += spent
-            if found.promising and self.comparing <= PATIENCE:
+            if found.promising and self.comparing <= PATIENCE and not stopping():
                 found, spent = self._compared(candidate, seconds, again=True)
                 self.comparing += spent
             return found

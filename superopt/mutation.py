@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeAlias
 
-from superopt.active import active_time
+from superopt.active import active_time, expired
 from superopt.errors import Undecidable
 from superopt.graph import Term
 from superopt.partial.correct import corrections
@@ -143,7 +143,8 @@ def search_mutants(
 
     for asked, repairs_of in (([*kept], lambda p, _: kept[p]), (longest, by_rules), (others, bench.enumerated)):
         deadline = began + ENUMERATING * (within.deadline - began) if asked is others else within.deadline
-        while asked and (now := active_time()) < deadline:
+        while asked and not expired(deadline):
+            now = active_time()
             share = (ratios[asked[0]] / sum(ratios[p] for p in asked) + 1 / len(asked)) / 2 if asked is others else 1.0
             program = asked.pop(0)
             looked.add(program)
@@ -274,7 +275,7 @@ class _Bench:
         """What comes of the drafts that takes less time than the bound, and than what came before."""
         done: set[Program] = set()
         for draft in drafts:
-            if active_time() >= deadline:
+            if expired(deadline):
                 raise _OutOfTimeError
             if draft.term in done or not self._promises(program, draft.term, deadline):
                 continue
@@ -297,7 +298,7 @@ class _Bench:
         Raises:
             _OutOfTimeError: the deadline is reached.
         """
-        if active_time() >= deadline:
+        if expired(deadline):
             raise _OutOfTimeError
         state = _state(term)
         return self.estimate(state) - sum(place.gain for place in places(state, self.rules, self.estimate))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Unpack, overload
 
 from superopt.accuracy import admitted
+from superopt.active import stoppable, stopping
 from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.execute import collecting_rarely
@@ -64,8 +66,10 @@ SMALLEST = 0.01
 """The share of a run that what is found has to save by the cost model to be checked and compared: half of what is accepted."""
 OPENING = 4.0
 """Seconds until a session has run once (a GPU's libraries choose its kernels), from which no more are made than must be."""
-WHOLE = "every segment was searched"
-"""What a report says of a search that no budget ended."""
+WHOLE, STOPPED = "every segment was searched", "it was asked to stop"
+"""What a report says of a search that no budget ended, and of one that somebody ended."""
+HURRIED = 3.0
+"""Seconds that a comparison takes after that."""
 RETRIES, RETRYING, FAILING = 3, 10.0, 18.0
 """How many smaller choices are tried where one is not faster; seconds of judging after which none is, and where one failed."""
 
@@ -98,6 +102,7 @@ def optimize(
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
     opset: int | None = None,
+    stop: threading.Event | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
     """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
@@ -118,7 +123,8 @@ def optimize(
     is not here: the model is optimized for it by predicted times, nothing is measured, and what is given back gains more than
     the predictions may err by. With `allow_contrib`, the result may have operators that ONNX Runtime alone knows
     (docs/contrib.md); with an `opset`, it has that one's, and what they offer: it is newer than the model's, and what stays as
-    it is keeps its own. `progress` is told where the work stands.
+    it is keeps its own. Once `stop` is set, by another thread or a signal's handler, the search ends; the best so far is
+    checked and compared in short, and returned if it passes, the original otherwise. `progress` is told where the work stands.
 
     Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
     the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
@@ -150,7 +156,7 @@ def optimize(
     device = Device(provider if prices is None else "cpu", threads, cuda_graph)
     most = LEAST if budget is None else budget
     run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib, FpMode(fp))
-    with temporary() as scratch:
+    with stoppable(stop), temporary() as scratch:
         with run.phase("load"):
             loaded = load(model)
             if ort_config:
@@ -296,7 +302,7 @@ class _Run:
         improved = self.improved(model, tried, self.budget, judge, scratch)
         candidate, failed = self.accepted(model, improved, judge, scratch, doubtful)
         faster = self.compared is not None and self.compared.faster
-        if failed is not None and not faster and has_steps_of(doubtful, self.passes, *self.others):
+        if failed is not None and not faster and not stopping() and has_steps_of(doubtful, self.passes, *self.others):
             improved = self.improved(model, accurate, self.budget / 3, judge, scratch)
             candidate, failed = self.accepted(model, improved, judge, scratch)
         self.failed = str(failed) if failed is not None and self.compared is None else ""
@@ -316,10 +322,10 @@ class _Run:
             how["budget"] = budget if self.contrib else (1 - FORGONE) * budget
             best, *others = improvements(model, search, self.moves, **how)
             self.searched, self.too_large = best.searched, best.too_large
-            self.stopped = "the budget is spent" if best.cut_short else self.stopped
+            self.stopped = STOPPED if stopping() else "the budget is spent" if best.cut_short else self.stopped
             self.passes, self.others = best.passes, [other.passes for other in others]
         with self.phase("forms"):
-            if self.forms is None:
+            if self.forms is None and not stopping():
                 self.forms = self.written(model, rules, clock, judge, scratch)
             model = best.model
             if self.forms:
@@ -342,9 +348,9 @@ class _Run:
         failed: CheckFailedError | None = None
         has_doubtful = has_steps_of(doubtful, self.passes, *self.others)
         for number, passes in enumerate(() if self.small else self.choices()):
-            if number and judge.seconds > (FAILING if failed else RETRYING):
+            if number and (stopping() or judge.seconds > (FAILING if failed else RETRYING)):
                 break
-            seconds = COMPARING / 2 if number else COMPARING
+            seconds = HURRIED if stopping() else COMPARING / 2 if number else COMPARING
             try:
                 candidate = spliced(model, passes) if number else candidate
                 require_valid(candidate, model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
@@ -28,4 +29,5 @@ class Options(TypedDict, total=False):
     device_profile: str | os.PathLike[str] | None
     allow_contrib: bool
     opset: int | None
+    stop: threading.Event | None
     progress: Listener | None

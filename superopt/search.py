@@ -10,7 +10,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 
 from superopt.accuracy import is_algorithm
-from superopt.active import active_time
+from superopt.active import active_time, expired
 from superopt.errors import InvalidModelError, ShapeError, failure
 from superopt.fp_flags import FpMode
 from superopt.graph import subterms
@@ -191,7 +191,7 @@ class Search:
 
     def _forgone(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
         """The seconds that the rules' fusions would save in the state, which has no open dimensions."""
-        if active_time() >= deadline or next(fused(state, rules), None) is None:
+        if expired(deadline) or next(fused(state, rules), None) is None:
             return 0.0
         measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
         try:
@@ -221,7 +221,7 @@ class Search:
         """
 
         def faster(before: State, after: State) -> float:
-            if active_time() >= deadline:
+            if expired(deadline):
                 return 0.0
             cost = measure(before)
             return cost / measure(after) if cost >= LONG else self._faster(measured, everywhere, before, after)

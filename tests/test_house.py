@@ -150,7 +150,7 @@ def test_exit_codes_are_documented() -> None:
 def test_codes_without_an_error_are_documented() -> None:
     page = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
     documented = {int(code) for code in re.findall(r"^\| (\d+) \| \|", page, re.MULTILINE)}
-    assert documented == {0, 2, cli.INTERRUPTED, cli.INTERNAL, cli.CLOSED}
+    assert documented == {0, 2, cli.INTERRUPTED, cli.TERMINATED, cli.INTERNAL, cli.CLOSED}
 
 
 def test_scripts_can_be_run() -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from superopt.active import stopping
+
 Json: TypeAlias = "Any"
 
 
@@ -25,7 +27,8 @@ class Cache:
     """A table from keys (any JSON values) to JSON values, in memory and, where `path` can be written, on disk.
 
     A key is stored as its digest. Entries are never changed: what another process stored first stays. A file that is no
-    database, or a folder that cannot be written, leaves a cache in memory alone, with `error` saying why.
+    database, or a folder that cannot be written, leaves a cache in memory alone, with `error` saying why. So is what is stored
+    once the search was asked to stop: it may have been cut short.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -43,7 +46,7 @@ class Cache:
         """The value stored for the key, or None."""
         digest = digest_of(key)
         if digest not in self._known and self._file is not None:
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error, ValueError, TypeError):
                 row = self._file.execute("SELECT value FROM measured WHERE key = ?", (digest,)).fetchone()
                 if row is not None:
                     self._known[digest] = json.loads(row[0])
@@ -53,7 +56,7 @@ class Cache:
         """Stores the value for the key, on disk when this returns, unless the file refuses (then in memory alone)."""
         digest = digest_of(key)
         self._known[digest] = value
-        if self._file is None:
+        if self._file is None or stopping():
             self._unsaved.setdefault(text_of(key), value)
             return
         try:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypedDict, Unpack
 
-from superopt.active import active_time
+from superopt.active import active_time, stopping
 from superopt.model.load import ModelProto
 from superopt.model.save import stored_bytes
 from superopt.model.session import Device, Loadable, Session, random_inputs
@@ -23,6 +23,8 @@ LOADS, _LEAST_LOADS = 6, 2
 """How often the models of a comparison are loaded, at most unless that is quick, and at least."""
 _LOADING, _SLOW = 0.2, 10.0
 """The share of the time that loading may take where it is done more often; seconds that it takes where it is done once."""
+_HURRIED = 3.0
+"""Seconds after which no model is loaded again where the search was asked to stop."""
 _VISIT = 0.008
 LONG = 0.05
 """Seconds from which one run makes a visit: what it finds in the caches matters little to it."""
@@ -244,7 +246,7 @@ def in_turns(
         least = max(_LEAST_LOADS, loads // 2) if until.loads else _LEAST_LOADS
         together = load > least and all(map(until.reached, rounds))
         passed = spent if load < _LEAST_LOADS else active_time() - began
-        if passed > seconds or together or clear >= _LEAST_LOADS:
+        if passed > (min(seconds, _HURRIED) if stopping() else seconds) or together or clear >= _LEAST_LOADS:
             break
         asked = active_time()
         with opened(load) as ready:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from superopt.active import stopping
 from superopt.errors import CheckFailedError
 from superopt.model.cache import Json
 from superopt.model.check import FACTOR, Check, Trial, check_all
@@ -17,8 +18,8 @@ from superopt.model.session import Device, Loadable
 
 SLOWER = 0.01
 """How much slower a candidate may measure at one of several sizings for it to count as no slower there."""
-CHECKING = 5.0
-"""Seconds after which a check begins no further input."""
+CHECKING, HURRIED = 5.0, 2.0
+"""Seconds after which a check begins no further input; of a search that was asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def check_everywhere(
     Raises:
         CheckFailedError, InvalidModelError: as `check`.
     """
-    trials = [Trial(str(sizing) if sizing.numbers else "", sizing.numbers, CHECKING / len(sizings)) for sizing in sizings]
+    seconds = (HURRIED if stopping() else CHECKING) / len(sizings)
+    trials = [Trial(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
     return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from superopt.active import active_time
+from superopt.active import expired
 from superopt.graph import Term, subterms, variable
 from superopt.op import rebuild
 from superopt.rewrite.apply import State, Step, computed, rebuilt
@@ -53,7 +53,7 @@ def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Co
         alike.setdefault(place.kind, []).append(place)
     kinds, paying = sorted(alike.values(), key=lambda kind: -sum(place.gain for place in kind)), list[list[Place]]()
     for kind in kinds:
-        if active_time() >= limits.deadline:
+        if expired(limits.deadline):
             found = replace(found, stopped=OUT_OF_TIME)
             break
         own, other = map(measure, kind[0].alone)
@@ -91,7 +91,7 @@ class _Taking:
     def one_by_one(self, kinds: Sequence[Sequence[Place]], deadline: float) -> None:
         """Kind after kind, where the whole gains by it, and place after place of those that do not pay or have no room."""
         waiting = [*kinds]
-        while waiting and active_time() < deadline:
+        while waiting and not expired(deadline):
             kind = waiting.pop(0)
             if not self._take(kind) and len(kind) > 1:
                 waiting += [[place] for place in kind]

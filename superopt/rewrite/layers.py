@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from superopt.active import active_time
+from superopt.active import expired
 from superopt.graph import Shape, Term
 from superopt.rewrite.apply import MOVES, State, computed, siblings
 from superopt.rewrite.meeting import beneath
@@ -31,7 +31,7 @@ def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
     A layer that no rule joins, or not within the ceiling of the sweeper before what cancels is tidied, is left as it is.
     """
     here, told, level = start, start, 0
-    while active_time() < sweeper.deadline and (layers := siblings(computed(here.state)))[level:]:
+    while not expired(sweeper.deadline) and (layers := siblings(computed(here.state)))[level:]:
         joined = _joined(here, sweeper, level, layers[level])
         if joined is None:
             level += 1
@@ -81,7 +81,7 @@ def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequen
     """Where joining what some of the layer are made into leads, until no two are found: by the rule while it finds any, then by
     the one that leaves the cheapest.
     """
-    while active_time() < sweeper.deadline:
+    while not expired(sweeper.deadline):
         layers = siblings(computed(here.state))[level : level + 1]
         ends = _ends(here, sweeper, [term for layer in layers for term in layer if _is_made_of(term, same)])
         after = ends[rule] if rule in ends else min(ends.values(), key=_cost, default=here)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from superopt.active import active_time
+from superopt.active import active_time, expired
 from superopt.graph import subterms
 from superopt.op import rebuild
 from superopt.rewrite.apply import State, Step
@@ -72,7 +72,7 @@ def search_all(
         share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
         now = active_time()
         own = replace(limits or Limits(), deadline=now + share * max(deadline - now, 0.0))
-        way, cost = (find, measure(state)) if now < deadline else (late, estimate)
+        way, cost = (late, estimate) if expired(deadline) else (find, measure(state))
         yield state, way(state, rules, estimate=estimate, measure=cost, limits=own)
 
 

@@ -15,7 +15,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from superopt.active import active_time
+from superopt.active import expired
 from superopt.graph import Term
 from superopt.rewrite.apply import State, Step, neighbourhood, successors
 from superopt.rewrite.lookahead import Horizon, chains
@@ -103,7 +103,7 @@ class _Search:
 
     def _reason(self) -> str | None:
         """Why to stop now, if a limit is reached."""
-        if active_time() >= self.limits.deadline:
+        if expired(self.limits.deadline):
             return OUT_OF_TIME
         if self.since >= self.limits.patience:
             return "no improvement lately"
@@ -132,7 +132,7 @@ class _Search:
         here = self.estimate(start)
         ceiling = self.limits.alpha * here
         for chain in chains(start, self.rules, estimate=self.estimate, ceiling=ceiling, horizon=self.limits.horizon):
-            if active_time() >= self.limits.deadline:
+            if expired(self.limits.deadline):
                 return
             forecast = max(self.cost + chain.estimate - here, 0.01 * self.cost)
             self._queue(_Visit(chain.state, (*self.best.steps, *chain.steps), None), forecast)

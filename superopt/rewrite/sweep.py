@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from superopt.active import active_time
+from superopt.active import active_time, expired
 from superopt.rewrite.apply import State, Step
 from superopt.rewrite.layers import layered, wide
 from superopt.rewrite.ruleset import RuleSet
@@ -56,11 +56,11 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     begun, start = found.steps, found.outputs
     any_taken(_layers(start, Sweeper(rules, estimate, math.inf, _share(LAYERS, within))))
     better, deadline = True, _share(FURTHER, within)
-    while better and active_time() < deadline:
+    while better and not expired(deadline):
         begun, start = found.steps, found.outputs
         sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), deadline)
         better = len([*sweeper.descent(start, taken)]) > 0 or any_taken(sweeper.cheaper(start))
-    return replace(found, stopped=OUT_OF_TIME if active_time() >= deadline else SWEPT)
+    return replace(found, stopped=OUT_OF_TIME if expired(deadline) else SWEPT)
 
 
 def _share(share: float, limits: Limits) -> float:

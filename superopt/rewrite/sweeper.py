@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from superopt.active import active_time
+from superopt.active import expired
 from superopt.errors import ShapeError
 from superopt.graph import Term
 from superopt.match import Match, Pattern
@@ -136,7 +136,7 @@ class Sweeper:
     def _repeated(self, swept: Swept, rule: str) -> Iterator[Swept]:
         """Where the rule's sweep leads, tidied; then where its sweep leads from there, and so on."""
         for _ in range(self.reach.again):
-            if active_time() >= self.deadline:
+            if expired(self.deadline):
                 return
             after = self.swept(swept, rule, self._places_of(rule, swept.state))
             if after is None or after.state == swept.state:
@@ -199,7 +199,7 @@ class Sweeper:
         that is estimated cheaper, or while more neighbouring parts meet.
         """
         better = True
-        while better and active_time() < self.deadline:
+        while better and not expired(self.deadline):
             swept, better = self._vanished(swept), False
             found = self._cancelling(swept.state)
             for rule in sorted(found, key=lambda name: -len(found[name])):
