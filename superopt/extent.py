@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeAlias, cast
+
+from superopt.errors import ShapeError
 
 Number: TypeAlias = "int | float | Fraction"
 
@@ -147,6 +149,23 @@ class Size:
         return Size((((), total), *others) if total else others)
 
     __rmul__ = __mul__
+
+    if not TYPE_CHECKING:  # for the type checker an expression is no integer
+
+        def __index__(self) -> NoReturn:
+            """An expression over sizes is no number: whoever needs one cannot go on."""
+            raise ShapeError(f"{self} depends on the dynamic dimensions")
+
+    def __truediv__(self, other: Extent) -> Extent:
+        """The exact quotient.
+
+        Raises:
+            ShapeError: the quotient is not an expression over the same sizes.
+        """
+        return _exact(self, other)
+
+    def __rtruediv__(self, other: Extent) -> Extent:
+        return _exact(other, self)
 
     def __floordiv__(self, other: Extent) -> Extent:
         return floor_divide(self, other)
@@ -297,6 +316,13 @@ def _exact_quotient(monomial: Monomial, coefficient: Number, denominator: Extent
     return collect([(tuple(left), coefficient // by)])
 
 
+def _exact(numerator: Extent, denominator: Extent) -> Extent:
+    quotient = floor_divide(numerator, denominator)
+    if quotient * denominator != numerator:
+        raise ShapeError(f"{numerator} is not always a multiple of {denominator}")
+    return quotient
+
+
 def inverse(extent: Extent) -> Extent:
     """1 / extent: a `Fraction` for an integer, a float for a float, symbolic otherwise."""
     if isinstance(extent, Size):
@@ -329,7 +355,23 @@ def _show(terms: tuple[Term, ...]) -> str:
 
 
 class Condition:
-    """A condition that is not yet a `bool`; `&` of two is their conjunction."""
+    """A condition that is not yet a `bool`; `&` of two is their conjunction.
+
+    Code written for numbers may branch on a condition where the decision procedure of `superopt.integers` proves which branch
+    all sizes take. A comparison that can fail in a tie alone counts as true there: `max` and `min` take either side of a tie,
+    and an extent compared with 1 is read as one that is not 1.
+    """
+
+    decide: ClassVar[Callable[[Cond], bool | None]]
+
+    def __bool__(self) -> bool:
+        condition = cast("Cond", self)
+        found = Condition.decide(condition)
+        if found is None and isinstance(condition, Compare) and condition.relation == ">=":
+            found = Condition.decide(at_least(condition.left, -1)) or None
+        if found is None:
+            raise ShapeError(f"not decided at all sizes: {self}")
+        return found
 
     def __and__(self, other: Cond) -> Cond:
         return conjunction(cast("Cond", self), other)

@@ -6,9 +6,10 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TypeAlias
+from typing import TypeAlias, cast
 from weakref import WeakValueDictionary
 
+from superopt.errors import ShapeError
 from superopt.extent import (
     AllOf,
     AnyOf,
@@ -133,8 +134,12 @@ class Term:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The shape of a term of a model, where every extent is a number."""
-        return tuple(map(_number, self.shape))
+        """The shape of a term of a model as the numbers that code for models works with.
+
+        Over dynamic dimensions they are expressions: arithmetic on them is exact, a comparison holds or fails at all sizes or
+        raises `ShapeError`, and so does a use that needs a number.
+        """
+        return cast("tuple[int, ...]", self.shape)
 
     def integer(self, attribute: str) -> int:
         """The value of an attribute that is a number."""
@@ -153,7 +158,8 @@ class Term:
     def real(self, attribute: str) -> float:
         """The value of an attribute that is a number, rounded to a float."""
         value = self[attribute]
-        assert isinstance(value, int | float | Fraction), f"{value} is not a number"
+        if not isinstance(value, int | float | Fraction):
+            raise ShapeError(f"{attribute}={value} is not a number")
         return float(value)
 
     def __repr__(self) -> str:
@@ -165,8 +171,8 @@ _interned: WeakValueDictionary[tuple[object, ...], Term] = WeakValueDictionary()
 
 
 def _number(value: Attribute) -> int:
-    assert isinstance(value, int), f"{value} is not a number"
-    return value
+    assert isinstance(value, int | Size), f"{value} is not a number"
+    return cast("int", value)
 
 
 def _typed(value: Attribute) -> tuple[object, ...]:

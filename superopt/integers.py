@@ -13,8 +13,8 @@ The API, for code and for tests that confirm each verdict with another solver:
 - `evaluate(extent, values)` and `holds_at(condition, values)` compute with numbers for the atoms.
 
 All sizes means: every `Dim` is an integer of at least `least` (0 or 1), except data-dependent sizes (names that begin with
-"?"), which are at least 0; every `Sym` is any integer. Verdicts rest on linear arithmetic over monomials (Fourier-Motzkin elimination
-with integer tightening), on case splits over conditions and residues, and never on samples: samples only refute.
+"?"), which are at least 0; every `Sym` is any integer. Verdicts rest on linear arithmetic over monomials (Fourier-Motzkin
+elimination with integer tightening), on case splits over conditions and residues, and never on samples: samples only refute.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from superopt.extent import (
     Atom,
     Compare,
     Cond,
+    Condition,
     Dim,
     Extent,
     Floor,
@@ -319,6 +320,9 @@ def decide(condition: Cond, least: int = 1) -> bool | None:
             return None
     holds = seen != {False}
     return holds if _refuted(negation(condition) if holds else condition, least) else None
+
+
+Condition.decide = staticmethod(decide)
 
 
 def _refuted(condition: Cond, least: int) -> bool:

@@ -232,7 +232,7 @@ class Search:
         """How many times as fast the state after is, where that is least; 0 where it is none that can be run."""
         try:
             if len(everywhere) > 1:
-                measured.require_expressible(after, everywhere)
+                measured.require_expressible(after)
             pairs = dict.fromkeys((self._at(before, s), self._at(after, s)) for s in self.sizings)
             return min(itertools.starmap(measured.ratio, pairs))
         except (InvalidModelError, ShapeError):
@@ -312,7 +312,7 @@ class Search:
         def seconds(state: State) -> float:
             try:
                 if len(everywhere) > 1:
-                    measured.require_expressible(state, everywhere)
+                    measured.require_expressible(state)
                 return sum(measured.seconds(self._at(state, s), self._at(start, s)) for s in self.sizings)
             except (InvalidModelError, ShapeError):
                 return math.inf

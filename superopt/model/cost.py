@@ -14,8 +14,6 @@ from onnx import ModelProto, helper
 
 from superopt.errors import ShapeError
 from superopt.graph import Term, variables
-from superopt.model.dimensions import Sizing
-from superopt.model.generic import lower_everywhere
 from superopt.model.kernel import random_values
 from superopt.model.lower import is_boolean, literal, lower
 from superopt.model.measure import Clock
@@ -68,8 +66,8 @@ class Measured:
         """How many times as fast the second segment is, see `Clock.ratio`."""
         return self.clock.ratio(self.model(before), self.model(after))
 
-    def require_expressible(self, outputs: tuple[Term, ...], sizings: Sequence[Sizing]) -> None:
-        """Nothing happens if nodes can compute the outputs whatever the open dimensions are.
+    def require_expressible(self, outputs: tuple[Term, ...]) -> None:
+        """Nothing happens if nodes can compute the outputs at all sizes.
 
         Raises:
             ShapeError: they cannot.
@@ -77,7 +75,7 @@ class Measured:
         if outputs not in self._expressible:
             wanted = {f"output.{n}": t for n, t in enumerate(outputs) if not t.constant and not t.is_variable}
             try:
-                lower_everywhere(wanted, self.opset, sizings, constant=self._hollow, dtype=self.dtype)
+                lower(wanted, self.opset, constant=self._hollow, dtype=self.dtype)
                 self._expressible[outputs] = ""
             except ShapeError as error:
                 self._expressible[outputs] = str(error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -14,7 +15,6 @@ from superopt.graph import (
     Extent,
     Size,
     Term,
-    intern_term,
     size,
     substitute,
     substitute_attribute,
@@ -25,19 +25,12 @@ from superopt.op import apply
 
 Numbers = Mapping[str, int]
 """What open dimensions are, by their names."""
-ROWS = (
-    (5, 7, 11, 10007),
-    (13, 17, 19, 10009),
-    (23, 29, 31, 10037),
-    (37, 41, 43, 10039),
-    (47, 53, 59, 10061),
-    (61, 67, 71, 10067),
-)
-"""Numbers for open dimensions, no two of which are alike; the last of each row is beyond the bounds that models have."""
 COARSE = 32
-"""What the height and width of an image are multiples of, so that layers which halve them several times fit together."""
-SMALL = 3
-"""How many numbers of a row are small: terms are lowered at those alone, and lifted at all."""
+"""What the height and width of an image are multiples of where they are tried, so that layers that halve them fit together."""
+TRIED = 3
+"""Sizes at which what holds at all sizes is tested too."""
+UNNAMED = re.compile(r"\??|-1|None|unk__.*")
+"""What exporters write where a dimension has no name."""
 BATCH, LENGTH, SIDE = 1, 128, 224
 """What a first dimension, any other, and the side of an image are taken for in measuring where nothing is said."""
 
@@ -48,9 +41,14 @@ def dimension(name: str) -> Size:
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
-    """What the open dimension at an axis of an input is called: its own name if it has one."""
-    name = extent.value if isinstance(extent, ir.SymbolicDim) else None
-    return name or f"{value.name}.{axis}"
+    """The name of a dynamic dimension of an input: its own, or `input[axis]` where it has none."""
+    name = own_name(extent)
+    return f"{value.name}[{axis}]" if UNNAMED.fullmatch(name) else name
+
+
+def own_name(extent: object) -> str:
+    """The name that the model gives to a dynamic dimension; empty where it gives none."""
+    return (extent.value if isinstance(extent, ir.SymbolicDim) else None) or ""
 
 
 class Sizing:
@@ -60,7 +58,6 @@ class Sizing:
         self.numbers = dict(numbers)
         self._values: dict[Atom, Extent] = {next(dimension(n).atoms()): value for n, value in numbers.items()}
         self._known: dict[Term, Term] = {}
-        self._ordered: dict[Term, Term] = {}
 
     def __repr__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.numbers.items())
@@ -72,17 +69,6 @@ class Sizing:
     def at(self, term: Term) -> Term:
         """The term with numbers for its extents."""
         return _over(term, self._known, self._numeric) if self.numbers else term
-
-    def in_order(self, term: Term) -> Term:
-        """The term with numbers put in, the operands of sums and products in the same order at every sizing."""
-        return _over(term, self._ordered, self._in_order) if self.numbers else term
-
-    def _in_order(self, term: Term) -> Term:
-        numeric = self.at(term)
-        args = tuple(self._ordered[a] for a in term.args)
-        if term.is_variable or args == numeric.args:
-            return numeric
-        return intern_term(numeric.op, args, numeric.attributes, numeric.shape)
 
     def _numeric(self, term: Term) -> Term:
         if term.is_variable:
@@ -111,65 +97,81 @@ def _over(root: Term, known: dict[Term, Term], made: Callable[[Term], Term]) -> 
     return known[root]
 
 
-def open_dimensions(model: Model) -> dict[str, bool]:
-    """The names of the open dimensions of the model's inputs, each with whether it is the side of an image."""
-    found: dict[str, bool] = {}
+def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
+    """Every input and axis with a dynamic dimension, and what the model says of it."""
     for value in model.graph.inputs:
-        if value.is_initializer() or value.shape is None:
-            continue
-        for axis, extent in enumerate(value.shape):
-            if not isinstance(extent, int):
-                name = dimension_name(value, axis, extent)
-                found[name] = found.get(name, False) or (len(value.shape) == 4 and axis >= 2)
+        if not value.is_initializer():
+            for axis, extent in enumerate(value.shape or ()):
+                if not isinstance(extent, int):
+                    yield value, axis, extent
+
+
+def open_dimensions(model: Model) -> dict[str, bool]:
+    """The names of the dynamic dimensions of the model's inputs, each with whether it is the side of an image."""
+    found: dict[str, bool] = {}
+    for value, axis, extent in _dynamic(model):
+        name = dimension_name(value, axis, extent)
+        found[name] = found.get(name, False) or (len(value.shape or ()) == 4 and axis >= 2)
     return found
 
 
-def views(model: Model) -> list[Sizing]:
-    """Sizings at which the model is looked at to see how its shapes depend on its open dimensions; just one if it has none."""
+def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
+    """The extent of every dynamic dimension, by the name of an input and an axis; equal for equal proper names."""
+    return {(v.name or "", axis): dimension(dimension_name(v, axis, extent)) for v, axis, extent in _dynamic(model)}
+
+
+def trust_assumptions(model: Model) -> list[str]:
+    """What is trusted of the names of dimensions: the standard says that equal names mean equal sizes."""
+    places: dict[str, list[str]] = {}
+    for value, axis, extent in _dynamic(model):
+        places.setdefault(dimension_name(value, axis, extent), []).append(f"{value.name}[{axis}]")
+    return [
+        f"Dimensions of one name are equal, as the ONNX standard says: {name} is {' = '.join(found)}."
+        for name, found in places.items()
+        if len(found) > 1
+    ]
+
+
+def sample_sizings(model: Model) -> tuple[Sizing, ...]:
+    """Sizes at which what holds at all sizes is tested too: different ones for all dimensions, of mixed residues."""
     found = open_dimensions(model)
-    if not found:
-        return [Sizing({})]
-    if len(found) > len(ROWS):
-        return []
-    chosen = dict(zip(found, ROWS, strict=False))
-    return [Sizing({n: row[v] * (COARSE if found[n] else 1) for n, row in chosen.items()}) for v in range(len(ROWS[0]))]
+
+    def number(place: int, turn: int, *, image: bool) -> int:
+        return COARSE * (2 + place + turn) if image else 3 + turn + TRIED * place
+
+    return tuple(
+        Sizing({name: number(place, turn, image=image) for place, (name, image) in enumerate(found.items())})
+        for turn in range(TRIED)
+    )
 
 
 def representative(model: Model, given: Sequence[Numbers]) -> list[Sizing]:
     """The sizings that matter: those `given`, with what is usual for what they leave out; the usual alone if none are given.
 
+    A size that is given for a name that is none, such as "?", is for all dimensions that are called so; `input.axis` is an
+    older spelling of `input[axis]`.
+
     Raises:
-        DimensionError: a name is not that of an open dimension.
+        DimensionError: a name is not that of a dynamic dimension.
     """
     found = open_dimensions(model)
-    unknown = sorted({name for numbers in given for name in numbers} - set(found))
+    aliases: dict[str, list[str]] = {name: [name] for name in found}
+    firsts = set()
+    for value, axis, extent in _dynamic(model):
+        name = dimension_name(value, axis, extent)
+        for alias in (own_name(extent), f"{value.name}.{axis}", f"{value.name}[{axis}]"):
+            if alias and alias not in found:
+                aliases.setdefault(alias, []).append(name)
+        firsts.update([name] if axis == 0 else [])
+    unknown = sorted({name for numbers in given for name in numbers} - aliases.keys())
     if unknown:
         open_ones = f"its open dimensions are {', '.join(found)}" if found else "it has none"
         raise DimensionError(f"the model has no open dimension {unknown[0]!r}: {open_ones}")
-    firsts = {dimension_name(v, 0, v.shape[0]) for v in model.graph.inputs if v.shape is not None and len(v.shape)}
     usual = {n: SIDE if image else BATCH if n in firsts else LENGTH for n, image in found.items()}
-    return [Sizing({**usual, **numbers}) for numbers in given or [{}]]
+    spelled = [{own: n for name, n in numbers.items() for own in aliases[name]} for numbers in given or [{}]]
+    return [Sizing({**usual, **numbers}) for numbers in spelled]
 
 
 def combinations(choices: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
     """Every choice of one number for each name."""
     return [dict(zip(choices, row, strict=True)) for row in itertools.product(*choices.values())]
-
-
-def sized(model: Model, sizing: Sizing) -> Model:
-    """The model, changed in place, with numbers for its open dimensions, and no other shape that is not a number."""
-    if not sizing.numbers:
-        return model
-    inputs = set(model.graph.inputs)
-    for value in (*model.graph.inputs, *(v for node in model.graph for v in node.outputs), *model.graph.outputs):
-        if value.shape is None:
-            continue
-        extents: list[int | ir.SymbolicDim] = []
-        for axis, extent in enumerate(value.shape):
-            if isinstance(extent, int):
-                extents.append(extent)
-            else:
-                known = dimension_name(value, axis, extent) if value in inputs else extent.value or ""
-                extents.append(sizing.numbers.get(known, ir.SymbolicDim(None)))
-        value.shape = ir.Shape(extents)
-    return model

@@ -1,186 +1,151 @@
-"""Lowering over open dimensions: nodes that compute the terms whatever the dimensions are.
+"""Numbers that depend on the dynamic dimensions, written as ONNX nodes find them out at run time.
 
-Terms are lowered at several sizings. Nodes that are the same at all of them are the nodes; where a shape or a bound differs, it
-is written as ONNX writes what it is to find out by itself: -1 and 0 in the shape of a Reshape, 1 in that of an Expand, a bound
-from the end of a Slice.
+A lowered node may be given a shape, bounds or pads that are expressions over the dynamic dimensions. Each is written as a
+constant that is proved to mean the same at all sizes: 0 and -1 in the shape of a Reshape, 1 in that of an Expand, a bound from
+the end or beyond it in a Slice, `auto_pad` for the pads of a window.
 """
 
 from __future__ import annotations
 
-import functools
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from superopt.composite import unfolded, without
 from superopt.errors import ShapeError
-from superopt.graph import Term, subterms, variable
-from superopt.model.dimensions import Sizing
-from superopt.model.lower import Array, Constants, lower
-from superopt.model.nodes import Deferred, Hollow, Lowered, NodeText, now
-from superopt.op import apply, operator
+from superopt.extent import Extent, Size, at_least
+from superopt.graph import Shape
+from superopt.integers import base_atoms, evaluate, floor_quotient, maximum, minimum, prove, prove_equal
+from superopt.model.nodes import NodeText
 
-LAST = np.iinfo(np.int64).max
+LAST = int(np.iinfo(np.int64).max)
 """A bound of a slice beyond any end."""
-Shapes = Sequence[tuple[int, ...]]
+FAR = 55_440 * 1000
+"""A size beyond the bounds that models write."""
 
 
-def lower_everywhere(
-    outputs: Mapping[str, Term],
-    opset: int,
-    sizings: Sequence[Sizing],
-    *,
-    constant: Constants | None = None,
-    dtype: npt.DTypeLike = np.float32,
-    prefix: str = "superopt.",
-    conditions: Collection[str] | None = None,
-) -> Lowered:
-    """As `lower`, nodes that are right at every sizing, and where the sizings tell the open dimensions apart at any other.
+def is_symbolic(value: object) -> bool:
+    """Whether an attribute or operand holds an expression over the dynamic dimensions."""
+    return isinstance(value, Size) or (isinstance(value, tuple | list) and any(isinstance(n, Size) for n in value))
+
+
+def numeric(
+    node: NodeText, given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
+) -> tuple[NodeText, dict[int, list[int]]]:
+    """The node with numbers in its attributes, and the numbers of its symbolic operands by position.
+
+    `given` has the numbers of all operands that are small constants, `shapes` the shapes of values as far as they are known.
 
     Raises:
-        ShapeError: the opset cannot express a term, or not one for all sizes.
+        ShapeError: no constant means the same at all sizes.
     """
-    how: dict[str, Any] = {"constant": constant, "dtype": dtype, "prefix": prefix, "conditions": conditions}
-    try:
-        return _everywhere(outputs, opset, sizings, **how)
-    except ShapeError:
-        names = dict.fromkeys(t.op for t in subterms(*outputs.values()) if _is_unfit(_alone(t), opset, tuple(sizings)))
-        if not names:
-            raise
-    terms = tuple(outputs.values())
-    for name in names:
-        terms = tuple(without(name, terms))
-    return _everywhere(dict(zip(outputs, terms, strict=True)), opset, sizings, **how)
+    operands: dict[int, list[int]] = {}
+    for position, name in enumerate(node.inputs):
+        numbers = given.get(name, ())
+        if any(isinstance(n, Size) for n in numbers):
+            form = _FORMS.get((node.op_type, position))
+            if form is None:
+                raise ShapeError(f"an operand of {node.op_type} depends on the dynamic dimensions")
+            operands[position] = form(node, numbers, given, shapes)
+    for key, value in node.attributes:
+        if is_symbolic(value):
+            node = _with_attribute(node, key, value, shapes)
+    return node, operands
 
 
-def _alone(term: Term) -> Term:
-    """The term's root on variables in the place of its operands."""
-    operands = (variable(f"x{position}", a.shape, constant=a.constant) for position, a in enumerate(term.args))
-    return apply(term.op, *operands, **dict(term.attributes)) if term.args else term
+def _with_attribute(node: NodeText, key: str, value: object, shapes: Mapping[str, Shape]) -> NodeText:
+    numbers = tuple(value) if isinstance(value, tuple | list) else (value,)
+    rest = tuple((k, v) for k, v in node.attributes if k != key)
+    if key == "pads" and node.op_type in ("Conv", "MaxPool", "AveragePool"):
+        return replace(node, attributes=(*rest, ("auto_pad", _auto_pad(node, numbers, shapes))))
+    form = _FORMS.get((node.op_type, {"shape": 1, "starts": 1, "ends": 2}.get(key, -1)))
+    if form is None:
+        raise ShapeError(f"{key} of {node.op_type} depends on the dynamic dimensions")
+    axes = {"axes": tuple(dict(node.attributes).get("axes", range(len(numbers))))}  # type: ignore[arg-type]
+    written = form(replace(node, inputs=(node.inputs[0], "", "", "axes")), numbers, axes, shapes)  # type: ignore[arg-type]
+    return replace(node, attributes=tuple((k, tuple(written) if k == key else v) for k, v in node.attributes))
 
 
-@functools.lru_cache(maxsize=4096)
-def _is_unfit(term: Term, opset: int, sizings: tuple[Sizing, ...]) -> bool:
-    """Whether an operator that is composed is to be written out before numbers are put in, for either it has no node at the
-    opset or the nodes that it has are not the same at all sizings.
-    """
-    definition = unfolded(term) if term.args and operator(term.op).composite else None
-    if definition is None or len(sizings) == 1:
-        return False
-    try:
-        own, written = (_everywhere({"y": t}, opset, sizings).nodes for t in (term, definition))
-    except ShapeError:
-        return True
-    return Counter(node.op_type for node in own) == Counter(node.op_type for node in written)
+def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape]) -> str:
+    """The `auto_pad` that gives these pads at all sizes."""
+    attributes = dict(node.attributes)
+    shape = shapes.get(node.inputs[0])
+    kernel = attributes.get("kernel_shape") or (
+        shapes[node.inputs[1]][2:] if node.inputs[1:] and node.inputs[1] in shapes else ()
+    )
+    if shape is None or not isinstance(kernel, tuple) or len(kernel) != len(shape) - 2:
+        raise ShapeError("the image that is padded is not known")
+    once = (1,) * len(kernel)
+    strides, dilations = attributes.get("strides", once), attributes.get("dilations", once)
+    whole = [
+        maximum((-floor_quotient(-n, s) - 1) * s + (k - 1) * d + 1 - n, 0, 1)  # type: ignore[operator, arg-type]
+        for n, k, s, d in zip(shape[2:], kernel, strides, dilations, strict=True)  # type: ignore[arg-type]
+    ]
+    less, more = [floor_quotient(p, 2) for p in whole], [p - floor_quotient(p, 2) for p in whole]
+    for name, wanted in (("SAME_UPPER", (*less, *more)), ("SAME_LOWER", (*more, *less))):
+        if all(prove_equal(one, other) for one, other in zip(pads, wanted, strict=True)):  # type: ignore[arg-type]
+            return name
+    raise ShapeError("pads depend on the dynamic dimensions")
 
 
-def _everywhere(outputs: Mapping[str, Term], opset: int, sizings: Sequence[Sizing], **how: Any) -> Lowered:
-    """`lower_everywhere` without writing out what has no nodes."""
-
-    def at(sizing: Sizing) -> Lowered:
-        terms = {name: sizing.in_order(term) for name, term in outputs.items()}
-        return lower(terms, opset, by_size=len(sizings) == 1, **how)
-
-    found = [at(sizing) for sizing in sizings]
-    return found[0] if len(found) == 1 else _common(found)
+Form = Callable[[NodeText, Sequence[Extent], Mapping[str, Sequence[Extent]], Mapping[str, Shape]], list[int]]
 
 
-def _common(found: Sequence[Lowered]) -> Lowered:
-    """The nodes that all of these are."""
-    first = found[0]
-    if any(f.nodes != first.nodes or f.initializers.keys() != first.initializers.keys() for f in found):
-        raise ShapeError("the nodes depend on the open dimensions")
-    initializers: dict[str, Array | Deferred] = {}
-    for name, array in first.initializers.items():
-        others = [f.initializers[name] for f in found]
-        same = all(_equal(a, array) for a in others)
-        initializers[name] = array if same else _numbers(name, others, found)
-    return replace(first, initializers=initializers)
-
-
-def _equal(one: Array | Deferred, other: Array | Deferred) -> bool:
-    """Whether the arrays are the same, as far as they hold anything."""
-    if one is other:
-        return True
-    return one.shape == other.shape and (isinstance(one, Hollow) or np.array_equal(now(one), now(other)))
-
-
-def _numbers(name: str, given: Sequence[Array | Deferred], found: Sequence[Lowered]) -> Array:
-    """What stands for shapes or bounds that differ, in all the nodes that read them."""
-    arrays = [*map(now, given)]
-    if any(a.ndim != 1 or a.dtype.kind != "i" or a.shape != arrays[0].shape for a in arrays):
-        raise ShapeError("a weight depends on the open dimensions")
-    written = {
-        tuple(_FORMS[node.op_type, position](node, columns, found))
-        for node in found[0].nodes
-        for position, read in enumerate(node.inputs)
-        if read == name and _readable(node, position)
-        for columns in [[tuple(int(n) for n in column) for column in zip(*arrays, strict=True)]]
-    }
-    if len(written) != 1:
-        raise ShapeError("one constant would have to be several")
-    return np.asarray(written.pop(), np.int64)
-
-
-def _readable(node: NodeText, position: int) -> bool:
-    if (node.op_type, position) not in _FORMS:
-        raise ShapeError(f"an operand of {node.op_type} depends on the open dimensions")
-    return True
-
-
-def _shapes(name: str, found: Sequence[Lowered]) -> Shapes:
-    """The value's shape at each sizing; empty where it is not known."""
-    return [f.shapes[name] for f in found if name in f.shapes]
-
-
-def _reshaped(node: NodeText, columns: Sequence[tuple[int, ...]], found: Sequence[Lowered]) -> list[int]:
-    """0 for what the operand has at the same axis, -1 for at most one other extent that is not always the same."""
-    shapes = _shapes(node.inputs[0], found)
+def _reshaped(
+    node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
+) -> list[int]:
+    """0 for an extent that the operand has at the same axis, -1 for at most one other."""
+    shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
-    for axis, column in enumerate(columns):
-        kept = bool(shapes) and axis < len(shapes[0]) and tuple(s[axis] for s in shapes) == column
-        written.append(column[0] if len(set(column)) == 1 else 0 if kept else -1)
+    for axis, n in enumerate(wanted):
+        kept = axis < len(shape) and prove_equal(n, shape[axis], 0)
+        written.append(n if isinstance(n, int) else 0 if kept else -1)
     if written.count(-1) > 1:
-        raise ShapeError("a shape has two open dimensions that are not its operand's")
+        raise ShapeError("a shape has two dynamic dimensions that are not its operand's")
     return written
 
 
-def _expanded(node: NodeText, columns: Sequence[tuple[int, ...]], found: Sequence[Lowered]) -> list[int]:
-    """1 for what the operand has already."""
-    shapes = _shapes(node.inputs[0], found)
+def _expanded(
+    node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
+) -> list[int]:
+    """1 for an extent that the operand has already."""
+    shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
-    for back, column in zip(range(-len(columns), 0), columns, strict=True):
-        kept = bool(shapes) and -back <= len(shapes[0]) and tuple(s[back] for s in shapes) == column
-        if len(set(column)) > 1 and not kept:
-            raise ShapeError("an expanded extent is open")
-        written.append(1 if len(set(column)) > 1 else column[0])
+    for back, n in zip(range(-len(wanted), 0), wanted, strict=True):
+        if isinstance(n, Size) and not (-back <= len(shape) and prove_equal(n, shape[back], 0)):
+            raise ShapeError("an expanded extent is dynamic")
+        written.append(n if isinstance(n, int) else 1)
     return written
 
 
-def _bounds(node: NodeText, columns: Sequence[tuple[int, ...]], found: Sequence[Lowered]) -> list[int]:
-    """How far from the end the bounds are."""
-    shapes = _shapes(node.inputs[0], found)
-    axes = [f.initializers.get(node.inputs[3]) for f in found] if len(node.inputs) > 3 else []
-    if not shapes or not axes or axes[0] is None:
+def _bounds(
+    node: NodeText, wanted: Sequence[Extent], given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
+) -> list[int]:
+    """Bounds from the end, or bounds that a slice cuts off at the end by itself."""
+    shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
+    if shape is None or axes is None:
         raise ShapeError("what is sliced is not known")
-    written: list[int] = []
-    for axis, column in zip(now(axes[0]).tolist(), columns, strict=True):
-        if len(set(column)) == 1:
-            written.append(column[0])
-            continue
-        back = {n - s[axis] for n, s in zip(column, shapes, strict=True)}
-        if len(back) > 1 or max(back) > 0:
-            raise ShapeError("a bound is at no fixed distance from the end")
-        (distance,) = back
-        written.append(distance or LAST)
-    return written
+    return [n if isinstance(n, int) else _bound(n, shape[int(str(axis))]) for n, axis in zip(wanted, axes, strict=True)]
 
 
-_FORMS: dict[tuple[str, int], Callable[[NodeText, Sequence[tuple[int, ...]], Sequence[Lowered]], list[int]]] = {
+def _bound(bound: Extent, extent: Extent) -> int:
+    distance = bound - extent
+    if isinstance(distance, int) and distance <= 0:
+        return distance or LAST
+    if prove(at_least(-1, bound)) and prove(at_least(-extent - 1, bound)):
+        return -LAST  # a slice backwards that ends before the start
+    if prove_equal(bound, extent):
+        return LAST
+    far = int(evaluate(bound, dict.fromkeys(base_atoms(bound), FAR)))
+    if far >= 0 and prove_equal(bound, minimum(far, extent, 1)):
+        return far
+    back = int(evaluate(distance, dict.fromkeys(base_atoms(distance), FAR))) if isinstance(distance, Size) else 0
+    if back < 0 and prove_equal(bound, maximum(extent + back, 0, 1)):
+        return back
+    raise ShapeError("a bound is at no fixed distance from either end")
+
+
+_FORMS: Mapping[tuple[str, int], Form] = {
     ("Reshape", 1): _reshaped,
     ("Expand", 1): _expanded,
     ("Slice", 1): _bounds,

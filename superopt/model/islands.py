@@ -22,10 +22,10 @@ from superopt.graph import Term, subterms, variables
 from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.facts import ModelFacts, is_guard
-from superopt.model.generic import lower_everywhere
 from superopt.model.known import with_known_stored
 from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
 from superopt.model.load import Model
+from superopt.model.lower import lower
 from superopt.model.positions import is_position
 from superopt.model.views import Views
 from superopt.op import apply, operator
@@ -229,7 +229,7 @@ class Chart:
         if any(t.constant and not all(isinstance(n, int) for n in t.shape) for t in lifted.values()):
             return False
         try:
-            lower_everywhere({_name(v): t for v, t in lifted.items()}, self.views.opset, self.views.small)
+            lower({_name(v): t for v, t in lifted.items()}, self.views.opset)
         except ShapeError:
             return False
         return True

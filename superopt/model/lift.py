@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from math import isfinite
-from typing import Any
+from math import isfinite, prod
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ import onnx.defs
 import onnx_ir as ir
 
 from superopt.errors import NotationError, ShapeError
-from superopt.graph import Term, variable
+from superopt.graph import Extent, Term, at_least, variable
+from superopt.integers import maximum, minimum, normal, prove, prove_equal
 from superopt.model.positions import admitted
 from superopt.model.units import hoisted
 from superopt.op import Operator, apply, fraction_of, registry
@@ -30,24 +31,89 @@ UNIFORM = {"zeros": 0.0, "ones": 1.0}
 """Operators whose results hold one number, and that number."""
 
 
-def lift_node(node: ir.Node, inputs: Sequence[Term | None], opset: int) -> tuple[Term, ...] | None:
+Contents: TypeAlias = "Callable[[ir.Value], npt.NDArray[np.object_] | None]"
+"""What is known of the integers in a value, as expressions over the dynamic dimensions."""
+
+
+def _unknown(_: ir.Value) -> None:
+    return None
+
+
+def lift_node(
+    node: ir.Node, inputs: Sequence[Term | None], opset: int, contents: Contents = _unknown
+) -> tuple[Term, ...] | None:
     """The terms of the node's outputs, or None where no spec binds the node.
 
     `inputs` has a term for every input of the node: None for one that is left out or that is no tensor of known shape whose
-    type has terms. Constant operands (axes, shapes, numbers) are read from the node itself.
+    type has terms. Constant operands (axes, shapes, numbers) are read from the node itself, and operands that depend on the
+    dynamic dimensions alone from `contents`.
     """
     if opset < SMALLEST_OPSET or node.overload:
         return None
     if node.domain not in STANDARD:
-        return _lifted(_Node(node, inputs, opset), f"{node.domain}.{node.op_type}")
+        return _lifted(_Node(node, inputs, opset, contents), f"{node.domain}.{node.op_type}")
     if node.op_type == "Identity" or _is_inactive_dropout(node, opset) or _is_number_of_condition(node) or _keeps_type(node):
         return None if inputs[0] is None else (inputs[0],)
     if node.op_type == "Where" and inputs[0] is not None:
-        chosen = _chosen(_Node(node, inputs, opset))
+        chosen = _chosen(_Node(node, inputs, opset, contents))
         if chosen is not None:
             return (chosen,)
-    whole = (_Rows if _picks_rows(node) else _Node)(node, admitted(node.op_type, inputs), opset)
+    whole = (_Rows if _picks_rows(node) else _Node)(node, admitted(node.op_type, inputs), opset, contents)
+    if node.op_type in CLAMPED and whole.inputs[0] is not None and not all(isinstance(n, int) for n in whole.inputs[0].shape):
+        try:
+            return (CLAMPED[node.op_type](whole),)
+        except ShapeError:
+            return None
     return _lifted(whole, whole.op_type)
+
+
+def _sliced(node: _Node) -> Term:
+    """A Slice whose bounds may lie beyond the end at some sizes and not at others: they are written as minima and maxima."""
+    x = node.operand(0)
+    starts, ends = node.attribute("starts"), node.attribute("ends")
+    axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))
+    for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
+        n = x.shape[axis]
+        if not isinstance(step, int):
+            raise ShapeError(f"{node.op_type}: the step depends on the dynamic dimensions")
+        begin, end = (v + n if v < 0 else v for v in (first, last))
+        start, stop = (_clamped(v, n) for v in ((begin, end) if step > 0 else (end + 1, begin + 1)))
+        x = apply("slice", x, axis=axis, start=start, stop=stop) if (start, stop) != (0, n) else x
+        x = apply("reverse", x, axis=axis) if step < 0 else x
+        x = apply("stride", x, axis=axis, step=abs(step)) if abs(step) > 1 else x
+    return x
+
+
+def _clamped(bound: Extent, extent: Extent) -> Extent:
+    return minimum(maximum(bound, 0, 1), extent, 1)
+
+
+def _picked(node: _Node) -> Term:
+    """A Gather of consecutive positions as a slice, of others as it is."""
+    x, axis = node.operand(0), node.attribute("axis", 0)
+    axis = axis if axis < 0 else axis - x.rank
+    numbers, shape = node.integers(1)
+    n = x.shape[axis]
+    if isinstance(n, int) or len({i < 0 for i in numbers}) != 1:
+        (term,) = _lifted(node, node.op_type) or (None,)
+        if term is None:
+            raise ShapeError(f"{node.op_type}: not bound")
+        return term
+    if not prove(at_least(n, max(-i if i < 0 else i + 1 for i in numbers))) and len(numbers) > 1:
+        raise ShapeError(f"{node.op_type}: not positions of the axis at all sizes")
+    wanted = (*x.shape[:axis], *shape, *x.shape[axis:][1:])
+    first = numbers[0] + n if numbers[0] < 0 else numbers[0]
+    if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
+        picked = apply("slice", x, axis=axis, start=first, stop=first + len(numbers))
+    else:
+        indices = node.constant(1)
+        flat = apply("reshape", indices, shape=(prod(shape),)) if len(shape) != 1 else indices
+        picked = apply("gather", x, flat, axis=axis)
+    return apply("reshape", picked, shape=wanted) if picked.shape != wanted else picked
+
+
+CLAMPED: Mapping[str, Callable[[_Node], Term]] = {"Slice": _sliced, "Gather": _picked}
+"""Operators whose bindings compare positions with extents in ways that no proof decides at all sizes."""
 
 
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
@@ -168,6 +234,7 @@ class _Node:
     node: ir.Node
     inputs: Sequence[Term | None]
     opset: int
+    contents: Contents = field(default=_unknown)
 
     @property
     def op_type(self) -> str:
@@ -203,7 +270,10 @@ class _Node:
     def _numbers(self, value: ir.Value) -> Any:
         array = constant_array(value)
         if array is None:
-            raise ShapeError(f"{self.op_type}: {value.name} is not constant")
+            array = self.contents(value)
+            if array is None or value.dtype not in BITS:
+                raise ShapeError(f"{self.op_type}: {value.name} is not constant")
+            array = np.vectorize(lambda n: normal(n, 1), otypes=[object])(array) if array.size else array
         return tuple(array.tolist()) if array.ndim else array.item()
 
     def boolean(self, position: int) -> bool:
@@ -244,7 +314,7 @@ class _Node:
     def broadcast(self) -> list[Term]:
         operands = [self.operand(position) for position in range(len(self.inputs))]
         columns = zip_longest(*(reversed(x.sizes) for x in operands), fillvalue=1)
-        shape = tuple(max(column) for column in columns)[::-1]
+        shape = tuple(_common(self.op_type, column) for column in columns)[::-1]
         return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
 
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
@@ -311,6 +381,14 @@ class _Rows(_Node):
     def constant(self, position: int) -> Term:
         stored = super().constant(position)
         return apply("reshape", stored, shape=stored.shape[:-1])
+
+
+def _common(op_type: str, extents: Sequence[int]) -> int:
+    """The extent that these are broadcast to."""
+    longest = next((n for n in extents if n != 1), 1)
+    if not all(n == 1 or prove_equal(n, longest) for n in extents):
+        raise ShapeError(f"{op_type}: {', '.join(map(str, extents))} are not broadcast alike at all sizes")
+    return longest
 
 
 def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -30,6 +30,7 @@ __all__ = [
     "first_line",
     "load",
     "nodes_of",
+    "normalized",
     "opset_of",
     "tensors",
 ]
@@ -230,9 +231,15 @@ def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTens
     )
 
 
-def charted(model: Model, sized: Callable[[Model], Model] = lambda model: model) -> Model:
-    """A copy for analysis, its inputs `sized`: nodes in topological order, no weight an input, all shapes that can be known."""
-    copy = sized(model.clone())
+def charted(model: Model) -> Model:
+    """A copy for analysis: `normalized`, with all shapes that can be known."""
+    copy = normalized(model)
+    return with_shapes(copy, opset_of(copy))
+
+
+def normalized(model: Model) -> Model:
+    """A copy with nodes in topological order, no weight an input, and the shapes of all weights."""
+    copy = model.clone()
     if copy.ir_version < OVERRIDABLE_SINCE:
         inputs = [v for v in copy.graph.inputs if not v.is_initializer()]
         copy.graph.inputs.clear()
@@ -242,4 +249,4 @@ def charted(model: Model, sized: Callable[[Model], Model] = lambda model: model)
     for value in (v for graph in copy.graphs() for v in graph.initializers.values()):
         if value.const_value is not None:
             value.shape, value.dtype = ir.Shape(value.const_value.shape.numpy()), value.const_value.dtype
-    return with_shapes(copy, opset_of(copy))
+    return copy

@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -25,8 +25,9 @@ from superopt.blocks import blocked
 from superopt.composite import unfolded, without
 from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
-from superopt.graph import Term, subterms, variables
+from superopt.graph import Extent, Shape, Term, subterms, variables
 from superopt.model.booleans import MOVERS, resolved
+from superopt.model.generic import is_symbolic, numeric
 from superopt.model.hosts import ROLES, row, taken, written
 from superopt.model.nodes import AttributeValue, Deferred, Lowered, NodeText, direct, input_position, needed, renamed, schema_of
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
@@ -48,22 +49,21 @@ def lower(
     dtype: npt.DTypeLike = np.float32,
     prefix: str = "superopt.",
     conditions: Collection[str] | None = None,
-    by_size: bool = True,
 ) -> Lowered:
     """ONNX nodes that compute each term under its name.
 
     A variable stands for the value of its name. `constant` computes a weight-only term that is no variable; it becomes an
     initializer (without `constant`, only terms that have no variables do, and the rest are computed by nodes). Numbers are
     stored as `dtype`. Every new name begins with `prefix`. The outputs named in `conditions` are booleans and all others
-    numbers; without it, each is what its term is by itself (see `model.booleans`). Without `by_size`, nodes are not chosen by
-    what the sizes happen to be.
+    numbers; without it, each is what its term is by itself (see `model.booleans`). Over dynamic dimensions the nodes are right
+    at all sizes (see `model.generic`).
 
     Raises:
-        ShapeError: the opset cannot express a term.
+        ShapeError: the opset cannot express a term, or not one node for all sizes.
     """
     while True:
         try:
-            return _Lowering(outputs, opset, constant, np.dtype(dtype), prefix, conditions, by_size).run()
+            return _Lowering(outputs, opset, constant, np.dtype(dtype), prefix, conditions).run()
         except _UnavailableError as error:
             outputs = dict(zip(outputs, without(str(error), tuple(outputs.values())), strict=True))
 
@@ -92,6 +92,12 @@ def _comparisons() -> frozenset[str]:
     return frozenset(n for n, o in registry().items() if o.definition and any(yields.get(t) == [True] for t in o.onnx))
 
 
+def _broadcast_shape(terms: Sequence[Term]) -> Shape:
+    """The shape that ONNX broadcasts the terms to; an extent that is not always 1 is taken for no 1."""
+    columns = itertools.zip_longest(*(reversed(x.shape) for x in terms), fillvalue=1)
+    return tuple(next((n for n in column if n != 1), 1) for column in columns)[::-1]
+
+
 def literal(term: Term, dtype: npt.DTypeLike) -> Array:
     """The value of a term without variables; infinite where the type holds no number as large."""
     (value,) = evaluate((term,), {}, lambda _: None, Floats())
@@ -109,7 +115,6 @@ class _Lowering:
     dtype: np.dtype[Any]
     prefix: str
     conditions: Collection[str] | None = None
-    by_size: bool = True
     booleans: set[str] = field(default_factory=set)
     whole: set[str] = field(default_factory=set)
     casts: dict[str, str] = field(default_factory=dict)
@@ -117,6 +122,7 @@ class _Lowering:
     initializers: dict[str, Array | Deferred] = field(default_factory=dict)
     names: dict[Term, str] = field(default_factory=dict)
     stored: dict[tuple[object, ...], str] = field(default_factory=dict)
+    symbolic: dict[str, tuple[Extent, ...]] = field(default_factory=dict)
     shared: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,7 +132,8 @@ class _Lowering:
         self.uses = Counter(x for operands in self.operands.values() for x in operands)
         self.uses.update(self.wanted.values())
         self.hosts = {term: host for term in self.live if (host := self._host(term)) is not None}
-        self.splits = tilings(self.live)
+        tiled = tilings(self.live)
+        self.splits = {s: of for s, of in tiled.items() if all(isinstance(t.shape[t.integer("axis")], int) for t in of)}
 
     def run(self) -> Lowered:
         inside = set(self.hosts.values())
@@ -145,16 +152,41 @@ class _Lowering:
                 titles[value] = name
             booleans.update([name] if boolean else [])
         nodes = needed(direct(renamed(node, titles) for node in self.nodes), self.wanted)
+        shapes: dict[str, Shape] = {titles.get(name, name): term.shape for term, name in self.names.items()}
+        if self.symbolic or any(is_symbolic(value) for node in nodes for _, value in node.attributes):
+            nodes = self._numeric(nodes, shapes)
         read = {name for node in nodes for name in node.inputs}
         stored = {name: array for name, array in self.initializers.items() if name in read}
-        shapes = {titles.get(name, name): term.sizes for term, name in self.names.items()}
         return Lowered(tuple(nodes), stored, frozenset(booleans), shapes)
+
+    def _numeric(self, nodes: Iterable[NodeText], shapes: dict[str, Shape]) -> list[NodeText]:
+        """The nodes with numbers that mean the same at all sizes for those that depend on the dynamic dimensions."""
+        given: dict[str, Sequence[Extent]] = {
+            name: [int(n) for n in array.tolist()]
+            for name, array in self.initializers.items()
+            if not isinstance(array, Deferred) and array.dtype.kind == "i" and array.ndim == 1 and array.size <= SMALL
+        }
+        given.update(self.symbolic)
+        found: list[NodeText] = []
+        for node in nodes:
+            for name in (*node.inputs, *node.outputs):
+                if name not in shapes and name in self.initializers:
+                    shapes[name] = self.initializers[name].shape
+            written, operands = numeric(node, given, shapes)
+            inputs = list(written.inputs)
+            for position, numbers in operands.items():
+                inputs[position] = self._initializer(np.asarray(numbers, dtype=np.int64))
+            found.append(replace(written, inputs=tuple(inputs)))
+        return found
 
     # ------------------------------------------------------------ what is computed by nodes
 
     def _ready(self, term: Term) -> bool:
         """Whether the term is there without a node: a variable, or something that becomes an initializer."""
-        return term.is_variable or (term.constant and (self.constant is not None or not variables(term)))
+        if term.is_variable:
+            return True
+        fixed = all(isinstance(n, int) for n in term.shape)
+        return term.constant and fixed and (self.constant is not None or not variables(term))
 
     def _live(self) -> list[Term]:
         """Terms that nodes compute, arguments first; nothing under an initializer is looked at."""
@@ -181,6 +213,8 @@ class _Lowering:
             return self._position(term) if term.position else term.name
         if self._ready(term):
             return self._initializer(literal(term, self.dtype) if self.constant is None else self.constant(term))
+        if not term.args:
+            raise ShapeError(f"the shape of {term.op} depends on the dynamic dimensions")
         if term in self.splits:
             return self._split(term)
         moved = sunk(term, self.alone) or unflattened(term, self.alone) or (blocked(term) if self._may_block(term) else None)
@@ -202,8 +236,8 @@ class _Lowering:
 
     def _may_block(self, term: Term) -> bool:
         """Whether the term moves floating-point numbers of 32 bits or more, which all kernels take."""
-        possible = self.by_size and self.dtype.itemsize >= 4 and term.op == "transpose"
-        return possible and self._kind(self.name_of(term.args[0])) is False
+        fixed = all(isinstance(n, int) for n in term.shape)
+        return fixed and self.dtype.itemsize >= 4 and term.op == "transpose" and self._kind(self.name_of(term.args[0])) is False
 
     # ------------------------------------------------------------ op.Emit
 
@@ -230,7 +264,7 @@ class _Lowering:
 
     def inputs(self, term: Term) -> list[Term]:
         given = [self._broadcast(x) for x in term.args]
-        return given if np.broadcast_shapes(*(x.sizes for x in given)) == term.shape else [term.args[0], *given[1:]]
+        return given if _broadcast_shape(given) == term.shape else [term.args[0], *given[1:]]
 
     def integers(self, term: Term, extent: int) -> str:
         if self.constant is None or not term.constant:
@@ -265,7 +299,7 @@ class _Lowering:
             operands = with_constants_merged(term.op, operands)
         steps = self._steps(op_type, list(operands), inverse)
         inputs = [self._broadcast(x) for _, x in steps]
-        if first is None and np.broadcast_shapes(*(x.sizes for x in inputs)) != term.shape:
+        if first is None and _broadcast_shape(inputs) != term.shape:
             inputs[0] = steps[0][1]
         names = [*([] if first is None else [first]), *map(self.name_of, inputs)]
         if schema_of(op_type, self.opset).inputs[-1].option == OpSchema.FormalParameterOption.Variadic:
@@ -330,7 +364,8 @@ class _Lowering:
             else:
                 position = input_position(schema, name, self.opset)
                 names += [""] * (position + 1 - len(names))
-                names[position] = self._initializer(np.asarray(value, dtype=np.int64))
+                symbolic = is_symbolic(value)
+                names[position] = self._symbolic(value) if symbolic else self._initializer(np.asarray(value, dtype=np.int64))
         results = tuple(self._fresh(op_type) for _ in range(outputs))
         self.nodes.append(NodeText(op_type, tuple(names), results, tuple(written)))
         self.booleans.update(itertools.compress(results, yielded))
@@ -386,6 +421,12 @@ class _Lowering:
             case _:
                 array = np.asarray(given)
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
+
+    def _symbolic(self, numbers: Any) -> str:
+        """The name of a constant whose numbers depend on the dynamic dimensions, to be written when its readers are known."""
+        name = self._fresh("constant")
+        self.symbolic[name] = tuple(numbers)
+        return name
 
     def _initializer(self, array: Array | Deferred) -> str:
         held = None if isinstance(array, Deferred) or array.size > SMALL else array.tobytes()

@@ -17,7 +17,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 from onnx.defs import OpSchema
 
 from superopt.errors import ShapeError
-from superopt.graph import Term
+from superopt.graph import Shape, Term
 
 INTEGERS = {32: TensorProto.INT32, 64: TensorProto.INT64}
 IR_VERSION = 4  # the first in which an initializer need not be an input
@@ -81,7 +81,7 @@ class Lowered:
     nodes: tuple[NodeText, ...]
     initializers: Mapping[str, Array | Deferred]
     booleans: frozenset[str] = frozenset()
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
 
 
 def renamed(node: NodeText, titles: Mapping[str, str]) -> NodeText:

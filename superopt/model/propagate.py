@@ -42,7 +42,7 @@ def with_shapes(model: ir.Model, opset: int) -> ir.Model:
 
     Only integers and booleans are kept, and single floating-point numbers.
     """
-    model = _inferred(model)
+    model = inferred(model)
     for _ in range(ROUNDS):
         if not _folded(model, opset) or not _has_unknown_shapes(model):
             break
@@ -59,7 +59,8 @@ def _has_unknown_shapes(model: ir.Model) -> bool:
     return any(not _is_fixed(v) for node in _nodes(model) for v in node.outputs if v.name)
 
 
-def _inferred(model: ir.Model) -> ir.Model:
+def inferred(model: ir.Model) -> ir.Model:
+    """The model with the shapes that onnx infers."""
     return ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model).model
 
 
@@ -75,7 +76,7 @@ def _folded(model: ir.Model, opset: int) -> bool:
         wanted = [v for v in node.outputs if v.name]
         if len(wanted) != 1 or wanted[0].const_value is not None or _is_large(wanted[0]):
             continue
-        array = _value(node, opset)
+        array = constant_value(node, opset)
         if array is not None and array.size <= SMALL and (array.dtype.kind in "ib" or array.size == 1):
             value = wanted[0]
             value.const_value = ir.tensor(array, name=value.name)
@@ -90,7 +91,7 @@ def _is_large(value: ir.Value) -> bool:
     return math.prod(extents) > (1 if value.dtype in FLOATS else SMALL)
 
 
-def _value(node: ir.Node, opset: int) -> Array | None:
+def constant_value(node: ir.Node, opset: int) -> Array | None:
     """What the node computes, if that is known and small."""
     if node.op_type in ("Shape", "Size"):
         source = node.inputs[0]
@@ -175,7 +176,7 @@ def _learn_shapes(model: ir.Model) -> None:
                 stored = ir.Value(name=f"{value.name}.known", shape=value.shape, type=value.type, const_value=value.const_value)
                 copy.graph.register_initializer(stored)
                 other.replace_all_uses_with(stored, replace_graph_outputs=False)
-    copy = _inferred(copy)
+    copy = inferred(copy)
     for node, twin in zip(_nodes(model), _nodes(copy), strict=True):
         for value, other in zip(node.outputs, twin.outputs, strict=True):
             if other.shape is not None and value.const_value is None:

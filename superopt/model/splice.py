@@ -19,10 +19,9 @@ from superopt.graph import Term, variables
 from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.fold import fold
-from superopt.model.generic import lower_everywhere
 from superopt.model.lift import constant_tensor
 from superopt.model.load import OVERRIDABLE_SINCE, Model, as_proto, first_line, opset_of
-from superopt.model.lower import Array, is_boolean
+from superopt.model.lower import Array, is_boolean, lower
 from superopt.model.maps import has_maps
 from superopt.model.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
 
@@ -119,10 +118,9 @@ class _Splicing:
             return self._folded(term, dtype, values)
 
         outputs, conditions = replacement.outputs, replacement.conditions
-        lowered = lower_everywhere(
+        lowered = lower(
             outputs,
             self.opset,
-            replacement.sizings,
             constant=constant,
             dtype=dtype.numpy(),
             prefix=prefix,

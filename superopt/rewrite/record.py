@@ -8,14 +8,14 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from superopt.extent import Dim, Entry, Sym, floor_divide, inverse
+from superopt.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator, Sym, floor_divide, inverse
 from superopt.graph import Atom, Extent, Size, Term, size, subterms, variable
 from superopt.op import apply
 from superopt.rewrite.apply import State, Step
 from superopt.rewrite.search import Found
 
 Json: TypeAlias = "Any"
-ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry}
+ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
 """Atoms of extents that are not simplified, by the names of their kinds."""
 
 
@@ -96,6 +96,10 @@ def _json(value: object) -> Json:
             return [_json(v) for v in value]
         case Size():
             return {"sum": [[_json(coefficient), *map(_atom, monomial)] for monomial, coefficient in value.terms]}
+        case Compare(relation, left):
+            return {"compare": [relation, _json(left)]}
+        case AllOf(parts) | AnyOf(parts):
+            return {"all" if isinstance(value, AllOf) else "any": [*map(_json, parts)]}
         case _:
             raise ValueError(f"no number, text or extent: {value}")
 
@@ -111,6 +115,12 @@ def _value(value: Json) -> Any:
             return Fraction(numerator, denominator)
         case {"sum": terms}:
             return sum(math.prod((_made(a) for a in atoms), start=_value(coefficient)) for coefficient, *atoms in terms)
+        case {"compare": [relation, left]}:
+            return Compare(relation, _value(left))
+        case {"all": parts}:
+            return AllOf(tuple(map(_value, parts)))
+        case {"any": parts}:
+            return AnyOf(tuple(map(_value, parts)))
         case list():
             return tuple(map(_value, value))
         case _:
