@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from superopt.model.content import content_digest
 from superopt.model.islands import Island
 from superopt.model.load import Model
 from superopt.partial.judge import judge
+from superopt.report.optimization import Arithmetic
 from superopt.rewrite.apply import PARTLY, Step
 from superopt.rewrite.record import steps_recorded, steps_restored
 from superopt.rule import Rule, digest
@@ -66,8 +67,8 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a certificate is made of: the original, the gains taken in each pass, the rules that were there, the sizes, and the
-    opset that was asked for.
+    """What a certificate is made of: the original, the gains taken in each pass, the rules that were there, the sizes, the
+    opset that was asked for, and the freedom taken with floating-point arithmetic.
     """
 
     original: Model
@@ -76,6 +77,7 @@ class Evidence:
     rules: Sequence[Rule]
     sizes: Sequence[Mapping[str, int]] = ()
     opset: int | None = None
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     def certificate(self, optimized: Model) -> str:
         """The certificate as a JSON object, with a final newline."""
@@ -89,6 +91,7 @@ class Evidence:
             "opset": self.opset,
             "rules": {rule.name: digest(rule) for rule in self.rules if rule.name in used},
             "sizes": list(map(dict, self.sizes)),
+            "arithmetic": asdict(self.arithmetic),
             "judged": _judged(gain.found.steps for taken in self.passes for gain in taken),
             "passes": [[_rewrite(gain) for gain in taken] for taken in self.passes],
         }

@@ -14,7 +14,7 @@ from superopt.model.once import digest_of_files
 from superopt.model.save import identity
 from superopt.model.session import Loadable
 from superopt.op import specs_folder, substitutions_folder
-from superopt.report.optimization import AppliedRule, Environment, Report, Rounding, SegmentGain, Timing
+from superopt.report.optimization import AppliedRule, Arithmetic, Environment, Report, Rounding, SegmentGain, Timing
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ def _report(record: Mapping[str, Any]) -> Report:
             "segments": tuple(SegmentGain(**_with_tuples(segment)) for segment in record["segments"]),
             "timing": Timing(**record["timing"]) if record["timing"] else None,
             "rounding": Rounding(**_with_tuples(record["rounding"])) if record["rounding"] else None,
+            "arithmetic": Arithmetic(**_with_tuples(record["arithmetic"])),
             "environment": Environment(**record["environment"]),
             "shapes": {shape: Timing(**timing) for shape, timing in record["shapes"].items()},
         }

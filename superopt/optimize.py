@@ -53,7 +53,17 @@ from superopt.report.progress import Listener, Progress, silent
 from superopt.rule import Rule
 from superopt.search import Search
 from superopt.segments import Gain, Passes, Runs, whole, written
-from superopt.selection import applied_rules, fitting, has_steps_of, room, segment_rows, selections, spliced, windows_left
+from superopt.selection import (
+    applied_rules,
+    arithmetic,
+    fitting,
+    has_steps_of,
+    room,
+    segment_rows,
+    selections,
+    spliced,
+    windows_left,
+)
 from superopt.store import load_rules
 
 MOVES = ("rules", "mutants")
@@ -393,7 +403,9 @@ class _Run:
     def evidence(self, original: Model, rules: list[Rule], report: Report, opset: int | None) -> Evidence:
         """What a certificate is made of."""
         sizes = [sizing.numbers for sizing in self.sizings if sizing.numbers]
-        return Evidence(original, report.accepted, self.taken if report.accepted else (), rules, sizes, opset)
+        return Evidence(
+            original, report.accepted, self.taken if report.accepted else (), rules, sizes, opset, report.arithmetic
+        )
 
     def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
         """What there is to say when all is done."""
@@ -425,4 +437,5 @@ class _Run:
             stopped=self.stopped,
             forgone=self.forgone,
             windows_left=windows_left(self.searched),
+            arithmetic=arithmetic(self.taken, rules, self.mode),
         )

@@ -8,19 +8,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from superopt.errors import failure
+from superopt.fp_flags import ALL_FLAGS, FpFlag, FpMode
 from superopt.fusion import fusions
 from superopt.model.load import Model
 from superopt.model.splice import splice
 from superopt.recurrence import recurrences
-from superopt.report.optimization import AppliedRule, SegmentGain
+from superopt.report.optimization import AppliedRule, Arithmetic, SegmentGain
 from superopt.rewrite.apply import PARTLY
 from superopt.rule import Rule
 from superopt.segments import Gain, Passes, left
+from superopt.value_facts import ASSUMPTIONS
 
 GROWTH, GROWTH_OF_SMALL, SMALL = 0.5, 3.0, 2**28
 """How much larger the weights may become, as a share of those of the original; as long as they grow by no more than the last
 figure, in bytes, the second share.
 """
+REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
+"""The flags of a step that sums what it is made of in another order."""
 GROWTH_AT_LEAST = 2**20
 """Bytes that the weights may grow by in any case."""
 
@@ -115,6 +119,19 @@ def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[Applied
     return tuple(
         AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
     )
+
+
+def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
+    """The floating-point flags that the steps need, and what the mode assumed of values to admit them.
+
+    A mutant may need every flag. A recurrence is computed by its own definition, summed in another order.
+    """
+    known = {rule.name: rule.flags for rule in (*fusions().values(), *rules)}
+    flags: set[FpFlag] = set()
+    for step in (step for taken in passes for gain in taken for step in gain.found.steps):
+        flags |= ALL_FLAGS if step.rule.startswith(PARTLY) else known.get(step.rule, REGROUPED)
+    assumed = mode is FpMode.RELAXED and not flags <= {*REGROUPED, FpFlag.ARCP, FpFlag.NSZ}
+    return Arithmetic(str(mode), tuple(flag for flag in FpFlag if flag in flags), ASSUMPTIONS if assumed else ())
 
 
 def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:

@@ -5,7 +5,7 @@ term is defined over the real numbers, and whether an element may be NaN. An ope
 over `Facts`; `TABLE` overrides operators whose operands the interval domain cannot relate to each other (a softmax divides by a
 sum of its own terms).
 
-Two things are assumed, and reports and certificates state them (`ASSUMPTION`):
+Two things are assumed, and reports and certificates state them (`ASSUMPTIONS`):
 
 - An input that cannot be a mask is ordinary: each element's magnitude is at most `ORDINARY`.
 - What the original computes from ordinary values by sums, products, roots and quotients whose divisor cannot vanish is ordinary
@@ -37,9 +37,9 @@ ROUNDING = 2.0**-22
 """A relative error that bounds the rounding of one float32 operation."""
 MANY = 1 << 20
 """The number of summands assumed of a sum over a dynamic dimension."""
-ASSUMPTION = (
-    f"inputs that cannot be masks are at most {ORDINARY:g} in magnitude, and so are sums, products, roots and quotients of "
-    "such values that the original computes"
+ASSUMPTIONS = (
+    f"elements of inputs that cannot be masks are finite and at most {ORDINARY:g} in magnitude",
+    "sums, products, roots and quotients that the original computes of such values are so too",
 )
 
 

@@ -78,6 +78,17 @@ class Rounding:
 
 
 @dataclass(frozen=True)
+class Arithmetic:
+    """The floating-point mode of a run, the flags that the rewrites taken need (docs/floating-point.md), and the assumptions
+    on values under which the mode admitted them.
+    """
+
+    mode: str = "relaxed"
+    flags: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Environment:
     """What the measurements hold for."""
 
@@ -136,7 +147,8 @@ class Report:
     that gains least. `forgone` are the seconds a run that operators of ONNX Runtime's own would save, where these were not
     allowed. `windows_left` counts the windows that could not be searched, timed or lowered, and were left as they are for that,
     by the reason. `failed` is what the check says of what was found, where nothing of it passes: errors of rounding that add
-    up, or a rule that is wrong.
+    up, or a rule that is wrong. `arithmetic` is the freedom taken with floating-point
+    arithmetic.
     """
 
     model: str
@@ -161,6 +173,7 @@ class Report:
     forgone: float = 0.0
     failed: str = ""
     windows_left: Mapping[str, int] = field(default_factory=dict)
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @property
     def speedup(self) -> float:
@@ -223,6 +236,8 @@ def _run(report: Report) -> Table:
         r = report.rounding
         errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
         table.add_row("error", f"{errors}, against {escape(r.reference)} (tolerance {r.tolerance:g})")
+    flags = ", ".join(report.arithmetic.flags) or "none"
+    table.add_row("arithmetic", f"{report.arithmetic.mode} (flags needed: {flags})")
     if report.tuning is not None:
         table.add_row("session", _session(report.tuning))
     if report.forgone > 0:
