@@ -151,6 +151,12 @@ class OpsetError(SuperoptError):
     exit_code = 30
 
 
+class RuntimeDiedError(SuperoptError):
+    """ONNX Runtime itself crashes while it loads or runs the model: in a child process, so that nothing else is lost."""
+
+    exit_code = 31
+
+
 class OutputError(SuperoptError):
     """The standard output cannot be written, because the disk is full, say."""
 

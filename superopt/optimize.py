@@ -171,7 +171,7 @@ def optimize(
             loaded = load(model)
             if ort_config:
                 config_of(loaded.model)
-            run.sizings = representative(loaded.model, shapes)
+            run.sizings, run.chosen = representative(loaded.model, shapes), any(shapes)
             original = loadable(loaded.model, scratch, loaded.path)
             kept = None if tune or prices is not None else Kept(path, run.about(budget, opset), original)
             known = kept.before() if kept is not None else None
@@ -215,6 +215,7 @@ class _Run:
     mode: FpMode = FpMode.RELAXED
     forecaster: ForecastClock | None = None
     sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
+    chosen: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     searched: tuple[Gain, ...] = ()
     forms: tuple[Gain, ...] | None = None
@@ -266,7 +267,8 @@ class _Run:
         """The model `inlined`. The original has run once, if it can: that sets the budget if none is given. Where there are
         prices, they predict.
         """
-        self.first = first_once(original, loaded, self.device, self.sizings, self.cache)
+        self.first = first_once(original, loaded, self.device, self.sizings, self.cache, chosen=self.chosen)
+        self.sizings = [Sizing(numbers) for numbers in self.first.sizes] or self.sizings
         plain, weights = inlined(loaded.model), weight_bytes(loaded.model)
         if budget is None:
             pace = pace_once(self.cache)

@@ -15,7 +15,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 import superopt
 from superopt.certain import certain
 from superopt.cli import main
-from superopt.errors import DimensionError, InvalidModelError, ShapeError
+from superopt.errors import DimensionError, ShapeError
 from superopt.extent import Dim, at_least, floor_divide, same, size
 from superopt.graph import Term, subterms, variable
 from superopt.match import Pattern
@@ -305,6 +305,6 @@ def test_a_dimension_that_is_not_there_is_one_line_and_a_code(tmp_path: Path, ca
 
 def test_sizes_at_which_the_model_does_not_run_are_named(tmp_path: Path) -> None:
     proto = model([helper.make_node("Add", ["x", "b"], ["y"])], ["n", 8], [weight("b", 5, 8)])
-    with pytest.raises(InvalidModelError, match="does not run at n=7, so other sizes are needed"):
+    with pytest.raises(DimensionError, match="does not run at n=7, so other sizes are needed"):
         superopt.optimize(proto, shapes=[{"n": 7}], cache=tmp_path / "cache")
     assert superopt.optimize(proto, shapes=[{"n": 5}], cache=tmp_path / "cache").model is proto

@@ -360,7 +360,7 @@ def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypat
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(2.0))
     seconds = iter([0.1, 0.12])
-    monkeypatch.setattr("superopt.model.first.first_run", lambda *_: FirstRun(seconds=next(seconds)))
+    monkeypatch.setattr("superopt.model.first.first_run", lambda *_, **__: FirstRun(seconds=next(seconds)))
     monkeypatch.setattr("superopt.model.first.measured_pace", lambda: 1.0)
     first, again = (superopt.optimize(branches()).report.budget for _ in range(2))
     assert first == again == budget_of(0, 0.1, 1, 0)
@@ -373,7 +373,7 @@ def test_nodes_as_they_are_written_are_tried_where_sessions_are_soon_made(
 ) -> None:
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(2.0))
-    monkeypatch.setattr("superopt.model.first.first_run", lambda *_: FirstRun(opening=opening))
+    monkeypatch.setattr("superopt.model.first.first_run", lambda *_, **__: FirstRun(opening=opening))
     monkeypatch.setattr(FLOW, "written", written)
     asked: list[Judge] = []
 

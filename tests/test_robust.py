@@ -14,11 +14,24 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
 from superopt import certificate
-from superopt.errors import CertificateError, InvalidModelError, ProviderError, ShapeError, failure
+from superopt.errors import (
+    CertificateError,
+    DimensionError,
+    InvalidModelError,
+    ProviderError,
+    RuntimeDiedError,
+    ShapeError,
+    failure,
+)
 from superopt.model.bodies import TOP
+from superopt.model.bounds import IndexRange, index_bounds
+from superopt.model.child import Child, child, keeping_child
+from superopt.model.dimensions import Sizing
+from superopt.model.feasible import feasible
+from superopt.model.first import first_run
 from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto, load
-from superopt.model.session import Device, Session
+from superopt.model.session import Device, Port, Session, random_inputs
 from superopt.model.validate import require_well_formed
 from superopt.rewrite import roofline
 from superopt.rewrite.search import Found
@@ -276,3 +289,116 @@ def test_an_output_that_is_listed_twice_has_its_values_twice() -> None:
     one, other = Session(proto, Device()).bind(feeds).outputs()
     np.testing.assert_array_equal(one, other)
     assert superopt.optimize(proto, budget=0.3).report.failed == ""
+
+
+# ---------------------------------------------------------------- the first run
+
+
+DYING = """
+import os, signal, sys, time
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+while True:
+    request, *_ = connection.recv()
+    if request == "sleep":
+        time.sleep(60)
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_a_model_at_which_onnx_runtime_dies_is_one_line_and_the_next_one_is_loaded(tmp_path: Path) -> None:
+    program = tmp_path / "dying.py"
+    program.write_text(DYING)
+    with keeping_child(program):
+        for _ in range(2):
+            with pytest.raises(RuntimeDiedError, match=r"dies while loading the model \(SIGSEGV\)"):
+                superopt.optimize(linear(), budget=0.1, cache=tmp_path / "cache")
+    assert superopt.optimize(linear(), budget=0.1, moves=(), cache=tmp_path / "cache").report.reason
+
+
+def test_a_model_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    program = tmp_path / "slow.py"
+    program.write_text(DYING)
+    process = Child(program)
+    with pytest.raises(TimeoutError, match="does not sleep the model within 0 s"):
+        process.ask("sleep", patience=0.1)
+    assert not process.is_alive
+
+
+def test_a_child_process_loads_what_this_one_does_and_refuses_what_it_refuses() -> None:
+    with child() as process:
+        session = process.load(linear(), Device())
+        assert session.inputs == Session(linear(), Device()).inputs
+        session.run({"x": np.ones((2, 8), np.float32)})
+        with pytest.raises(InvalidModelError, match="cannot run the model"):
+            session.run({"x": np.ones((2, 7), np.float32)})
+        broken = linear()
+        broken.graph.node[1].op_type = "NoSuchOperator"
+        with pytest.raises(InvalidModelError, match="cannot load the model"):
+            process.load(broken, Device())
+        process.load(linear(), Device())
+    assert not process.is_alive
+
+
+def integers(name: str, shape: Sequence[int | str]) -> onnx.ValueInfoProto:
+    return port(name, shape, TensorProto.INT64)
+
+
+def picking(op: str, table: Sequence[int | str], rows: Sequence[int | str], **attributes: Any) -> ModelProto:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["t"]),
+        helper.make_node(op, ["t", "i"], ["y", "where"] if op == "TopK" else ["y"], **attributes),
+    ]
+    return model(nodes, [port("x", table), integers("i", rows)], [port("y", [None] * len(table))])
+
+
+def test_positions_that_are_made_up_fit_the_tensor_they_are_in() -> None:
+    (bound,) = index_bounds(picking("GatherND", [1, 16, 64], ["k", 2])).values()
+    assert isinstance(bound, IndexRange)
+    assert (int(bound), bound.low, bound.columns) == (1, 0, (1, 16, 64))
+    (drawn,) = (random_inputs([Port("i", np.dtype(np.int64), (400, 2))], high={"i": bound})["i"],)
+    assert set(drawn[:, 0]) == {0}
+    assert set(drawn[:, 1]) == set(range(16))
+    assert index_bounds(picking("Gather", [5, 8], [3], axis=1)) == {"i": 8}
+    assert index_bounds(picking("GatherElements", [5, 8], [3, 8], axis=0)) == {"i": 5}
+    assert index_bounds(picking("Gather", ["N", 8], [3])) == {}
+    top = index_bounds(picking("TopK", [5, 8], [1], axis=1))["i"]
+    assert isinstance(top, IndexRange)
+    assert (int(top), top.low) == (9, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        (picking("Gather", ["N", 8], [3]), False),
+        (picking("Reshape", [4, 8], [1]), False),
+        (picking("Expand", [1, 8], [2]), False),
+        (picking("Tile", [4, 8], [2]), True),
+        (picking("TopK", ["N", 8], [1], axis=0), True),
+    ],
+    ids=lambda given: given.graph.node[1].op_type if isinstance(given, ModelProto) else "",
+)
+def test_inputs_are_made_up_on_which_the_model_runs(given: ModelProto, chosen: bool) -> None:
+    session = Session(given, Device())
+    found = feasible(session, [dict.fromkeys({"N"}, 1)], index_bounds(given), chosen=chosen)
+    assert not found.error
+    session.run(random_inputs(session.inputs, sizes=found.sizes[0], high=found.high))
+
+
+def test_a_model_that_runs_at_other_sizes_than_the_usual_ones_is_run_there() -> None:
+    shape = numpy_helper.from_array(np.array([-1, 7], np.int64), "s")
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
+    given = model(nodes, [port("x", ["N"])], [port("y", ["M", 7])], [shape])
+    first = first_run(given, load(given), Device(), [Sizing({"N": 1})])
+    assert not first.refused
+    assert first.sizes == ({"N": 7},)
+    with pytest.raises(DimensionError, match="other sizes are needed"):
+        first_run(given, load(given), Device(), [Sizing({"N": 1})], chosen=True)
+
+
+def test_a_model_that_runs_on_no_made_up_input_is_kept() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
+    given = model(nodes, [port("x", [6]), integers("s", [3])], [port("y", [None, None, None])])
+    optimized = superopt.optimize(given, budget=0.1)
+    assert optimized.model is given
+    assert "no made-up inputs were found" in optimized.report.reason

@@ -20,6 +20,7 @@ from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
 from superopt.model.bounds import index_bounds
 from superopt.model.check import LEAST_INPUTS, cases
+from superopt.model.feasible import feasible_bounds
 from superopt.model.load import Model
 from superopt.model.placed import Placed
 from superopt.model.save import folder_of, parsed
@@ -71,7 +72,8 @@ def runs(
     with scratch_folder() as folder:
         source = Placed(marked.SerializeToString(), folder_of(model).resolve())
         session = Session(source, device, optimize=False, traced=folder / "trace")
-        for _, make in cases(session.inputs, seed, sizes, index_bounds(marked)):
+        high = feasible_bounds(session, sizes, index_bounds(marked))
+        for _, make in cases(session.inputs, seed, sizes, high):
             if done < LEAST_INPUTS or active_time() < deadline:
                 with contextlib.suppress(InvalidModelError):
                     session.run(make())

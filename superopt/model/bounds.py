@@ -1,37 +1,150 @@
-"""Which inputs of a model pick rows of its tables, and how many rows there are: random numbers for them have to be below."""
+"""Which inputs of a model pick elements of a tensor by position, and how many there are: made-up numbers are below that."""
 
 from __future__ import annotations
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
-_PICKS = {"Gather": (0, 1), "GatherElements": (0, 1), "RotaryEmbedding": (1, 3), "com.microsoft.RotaryEmbedding": (2, 1)}
-"""Where operators that pick rows of a table have the table, and which rows."""
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+_PICKS = {
+    "Gather": (0, 1),
+    "GatherElements": (0, 1),
+    "Scatter": (0, 1),
+    "ScatterElements": (0, 1),
+    "RotaryEmbedding": (1, 3),
+    "com.microsoft.RotaryEmbedding": (2, 1),
+    "com.microsoft.EmbedLayerNormalization": (2, 0),
+}
+"""Where operators that pick along one axis of a tensor have the tensor, and the positions."""
+_PICKS_PLACES = {"GatherND": (0, 1), "ScatterND": (0, 1)}
+"""The same of operators whose positions have a last axis: one position for each of the tensor's first axes."""
+_COUNTS = {"TopK": (0, 1, -1), "ReverseSequence": (0, 1, 0)}
+"""Where operators have a tensor, and a number of elements along an axis of it, by default that: at least one, at most all."""
 _CARRIES_INDICES = {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Concat", "Slice", "Transpose", "Expand"}
+_KEEPS_COLUMNS = {"Cast", "Identity"}
+_LARGE_BYTES = 1 << 12
+"""Bytes from which shape inference is not shown a tensor's elements."""
+Shapes = Mapping[str, Sequence[int | None]]
+
+
+class IndexRange(int):
+    """The numbers to draw for an input: at least `low`, and less than the integer that this is.
+
+    Where positions along the last axis have bounds of their own, `columns` holds these, and the integer is the least of them.
+    """
+
+    low: int
+    columns: tuple[int, ...]
+
+    def __new__(cls, high: int, low: int = 0, columns: tuple[int, ...] = ()) -> Self:
+        made = super().__new__(cls, high)
+        made.low, made.columns = low, columns
+        return made
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """The input of the model that a value's numbers come from, and whether its last axis is still the input's."""
+
+    name: str
+    whole: bool = True
 
 
 def index_bounds(model: ModelProto) -> dict[str, int]:
-    """For each input whose values pick rows of a stored table, the least number of rows met: ids below it are in range."""
+    """For each input whose values are positions along an axis of known size, the least such size met: positions below it exist.
+
+    A bound that is more than that is an `IndexRange`.
+    """
     bounds: dict[str, int] = {}
-    tables = {t.name: tuple(t.dims) for t in model.graph.initializer}
-    origin = {port.name: port.name for port in model.graph.input}
+    tables: Shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
+    origin = {port.name: _Origin(port.name) for port in model.graph.input}
+    inferred: Shapes | None = None
     for node in _nodes(model.graph):
         source = origin.get(node.input[0]) if node.input else None
         if source is not None and node.op_type in _CARRIES_INDICES:
-            origin.update(dict.fromkeys(node.output, source))
-        places = _PICKS.get(f"{node.domain}.{node.op_type}".removeprefix("ai.onnx").removeprefix("."))
-        table, rows = (node.input[place] for place in places) if places and max(places) < len(node.input) else ("", "")
-        if table in tables and rows in origin:
-            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-            bounds[origin[rows]] = min(bounds.get(origin[rows], 1 << 31), tables[table][axis])
+            passed = _Origin(source.name, source.whole and node.op_type in _KEEPS_COLUMNS)
+            origin.update(dict.fromkeys(node.output, passed))
+        title = f"{node.domain}.{node.op_type}".removeprefix("ai.onnx").removeprefix(".")
+        places = _PICKS.get(title) or _PICKS_PLACES.get(title) or _COUNTS.get(title, ())[:2]
+        if not places or max(places) >= len(node.input):
+            continue
+        table, rows = node.input[places[0]], origin.get(node.input[places[1]])
+        if rows is None:
+            continue
+        if table not in tables and inferred is None:
+            inferred = _inferred(model)
+        shape = tables.get(table) or (inferred or {}).get(table)
+        found = None if not shape else _bound(node, title, shape, rows)
+        if found is not None:
+            known = bounds.get(rows.name)
+            bounds[rows.name] = found if known is None else _both(known, found)
     return bounds
 
 
-def _nodes(graph: GraphProto) -> list[NodeProto]:
+def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:
+    """The numbers that the node takes as positions in a tensor of this shape; None where the axis' size is not known."""
+    numbers = {a.name: a.i for a in node.attribute if a.type == AttributeProto.INT}
+    if title in _PICKS_PLACES:
+        extents = shape[numbers.get("batch_dims", 0) :]
+        known = [n for n in extents if n is not None]
+        if not known or min(known) < 1:
+            return None
+        columns = tuple(n or 1 for n in extents)
+        return IndexRange(min(columns), columns=columns if rows.whole else ())
+    low, axis = 0, numbers.get("axis", 0)
+    if title in _COUNTS:
+        low, axis = 1, numbers.get("time_axis" if title == "ReverseSequence" else "axis", _COUNTS[title][2])
+    extent = shape[axis] if -len(shape) <= axis < len(shape) else None
+    if extent is None or extent < 1:
+        return None
+    return IndexRange(extent + 1, low) if low else extent
+
+
+def _both(one: int, other: int) -> int:
+    """The numbers that are within both bounds."""
+    low = max(getattr(one, "low", 0), getattr(other, "low", 0))
+    sides = [getattr(bound, "columns", ()) for bound in (one, other)]
+    if any(sides):
+        columns = (
+            tuple(map(min, *sides)) if all(sides) else tuple(min(n, *(int(one), int(other))) for n in sides[0] or sides[1])
+        )
+        return IndexRange(min(one, other), low, columns)
+    return IndexRange(max(min(one, other), low + 1), low) if low else min(one, other)
+
+
+def _inferred(model: ModelProto) -> Shapes:
+    """The shapes that ONNX infers of values, with None for a size that is not known; weights are not copied for that."""
+    hollow = ModelProto(ir_version=max(model.ir_version, 4))
+    hollow.opset_import.extend(model.opset_import)
+    hollow.functions.extend(model.functions)
+    hollow.graph.name = "hollow"
+    hollow.graph.node.extend(model.graph.node)
+    hollow.graph.output.extend(model.graph.output)
+    listed = {port.name for port in model.graph.input}
+    hollow.graph.input.extend(model.graph.input)
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() < _LARGE_BYTES and not tensor.external_data:
+            hollow.graph.initializer.append(tensor)
+        elif tensor.name not in listed:
+            hollow.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    try:
+        found = onnx.shape_inference.infer_shapes(hollow, data_prop=True)
+    except Exception:  # noqa: BLE001
+        return {}
+    return {v.name: _shape(v) for v in (*found.graph.input, *found.graph.value_info) if v.type.tensor_type.HasField("shape")}
+
+
+def _shape(value: ValueInfoProto) -> tuple[int | None, ...]:
+    return tuple(d.dim_value if d.dim_value > 0 else None for d in value.type.tensor_type.shape.dim)
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """The nodes of a graph and of the graphs inside it."""
-    found: list[NodeProto] = []
     for node in graph.node:
-        found.append(node)
+        yield node
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                found.extend(_nodes(attribute.g))
-    return found
+                yield from _nodes(attribute.g)

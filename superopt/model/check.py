@@ -19,6 +19,7 @@ from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.model.adversarial import adversarial_values, images
 from superopt.model.bounds import index_bounds
 from superopt.model.device import begins_with
+from superopt.model.feasible import feasible_bounds
 from superopt.model.reference import NoReferenceError, Reference
 from superopt.model.rounding import Errors, Output, largest_of, ulp_of
 from superopt.model.save import folder_of, parsed
@@ -210,7 +211,8 @@ class _Bench:
     def __init__(self, original: Loadable, device: Device, seed: int, *, exact: bool) -> None:
         self._hollow, self._folder = parsed(original, external=False), folder_of(original)
         self.reference, self.why = _reference(self._hollow, self._folder)
-        self.high, self.windowed = index_bounds(self._hollow), images(self._hollow)
+        self.high: Mapping[str, int] = index_bounds(self._hollow)
+        self.windowed = images(self._hollow)
         self.session = Session(original, device, exact=exact)
         self.seed = seed
         self.runs: list[_Run] = []
@@ -222,6 +224,7 @@ class _Bench:
 
     def run(self, trial: Trial, *, adversarial: bool) -> None:
         """Run the inputs that there is time and room for: two ordinary ones, then adversarial ones, then the others."""
+        self.high = feasible_bounds(self.session, trial.sizes, self.high)
         ordinary = cases(self.session.inputs, self.seed, trial.sizes, self.high)
         hard = adversarial_values(self.session.inputs, self.seed, trial.sizes, self.high, self.windowed) if adversarial else []
         inputs = [(name, make, True) for name, make in ordinary]

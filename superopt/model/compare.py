@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypedDict, Unpack
 
 from superopt.active import active_time, stopping
+from superopt.model.feasible import feasible_bounds
 from superopt.model.load import ModelProto
 from superopt.model.save import stored_bytes
 from superopt.model.session import Device, Loadable, Session, random_inputs
@@ -189,7 +190,8 @@ def compare_settings(
 
         def ready(setting: Setting, sizes: Sizes) -> Timed:
             session = Session(*setting)
-            return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=high), wall=wall)
+            bounds = feasible_bounds(session, sizes, high)
+            return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=bounds), wall=wall)
 
         def told(place: int, done: float) -> None:
             if progress is not None:
@@ -202,7 +204,9 @@ def compare_settings(
     @contextmanager
     def opened(load: int) -> Iterator[list[list[Timed]]]:
         sessions = {which: Session(*settings[which]) for which in loading(len(settings), load)}
-        feeds = [random_inputs(sessions[0].inputs, seed, sizes=sizes, high=high) for sizes in at]
+        bounds = [feasible_bounds(sessions[0], sizes, high) for sizes in at]
+        given = zip(at, bounds, strict=True)
+        feeds = [random_inputs(sessions[0].inputs, seed, sizes=sizes, high=ends) for sizes, ends in given]
         ready: list[list[Timed]] = [[sessions[which].ready(fed, wall=wall) for which in range(len(settings))] for fed in feeds]
         yield [[*map(Cold, models)] for models in ready] if cold else ready
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from superopt.active import active_time
-from superopt.errors import InvalidModelError
+from superopt.errors import DimensionError, InvalidModelError, RuntimeDiedError
 from superopt.model.bounds import index_bounds
 from superopt.model.cache import Cache
+from superopt.model.child import child
 from superopt.model.dimensions import Sizing
+from superopt.model.feasible import Feasible, feasible
 from superopt.model.hardware import cpu_name
 from superopt.model.load import Loaded
 from superopt.model.measure import SHORT
 from superopt.model.once import once
 from superopt.model.save import parsed
 from superopt.model.session import Device, Loadable, Session, random_inputs
+from superopt.model.values import BFLOAT16
 
 _WORK, _WORKED = 200_000, 0.028
 """A piece of work in Python, and about the seconds that it takes where budgets were set, on an AMD EPYC with AVX-512."""
@@ -29,53 +32,94 @@ _SLOWEST = 3.0
 @dataclass(frozen=True)
 class FirstRun:
     """Why the model cannot be run on inputs that are drawn, where it cannot (then nothing could be checked); the seconds that
-    it takes, at all sizes that matter, whether its nodes are short, and the seconds until a session of it has run once.
+    it takes, at all sizes that matter, whether its nodes are short, and the seconds until a session of it has run once. `sizes`
+    are numbers for its dynamic dimensions at which it ran.
     """
 
     refused: str = ""
     seconds: float = 0.0
     short: bool = False
     opening: float = 0.0
+    sizes: Sequence[Mapping[str, int]] = ()
 
 
-def first_once(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing], cache: Path) -> FirstRun:
+def first_once(
+    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing], cache: Path, *, chosen: bool
+) -> FirstRun:
     """`first_run`, or what came of it before: a search that is given time by it is then given the same; see `once`.
 
     Raises:
-        InvalidModelError: as `first_run`.
+        DimensionError, InvalidModelError, RuntimeDiedError: as `first_run`.
     """
-    about = ["first run", device.identity, [sizing.numbers for sizing in sizings]]
-    record, _ = once(cache, about, [original], lambda: asdict(first_run(original, loaded, device, sizings)))
+    about = ["first run", device.identity, [sizing.numbers for sizing in sizings], chosen]
+    record, _ = once(cache, about, [original], lambda: asdict(first_run(original, loaded, device, sizings, chosen=chosen)))
     return FirstRun(**record)
 
 
-def first_run(original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing]) -> FirstRun:
-    """What a first run tells.
+def first_run(
+    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing], *, chosen: bool = False
+) -> FirstRun:
+    """Run the model for the first time, in a child process before it is loaded in this one.
+
+    Args:
+        original: The model.
+        loaded: The same as it was read, for messages.
+        device: Where it is to run.
+        sizings: Numbers for its dynamic dimensions.
+        chosen: Whether the user chose these; otherwise, others are tried where it does not run at them.
 
     Raises:
-        InvalidModelError: ONNX Runtime cannot load it, or run it at sizes that can be chosen; with the model's name.
+        InvalidModelError: ONNX Runtime refuses to load it; with the model's name.
+        RuntimeDiedError: ONNX Runtime dies of it.
+        DimensionError: It does not run at the sizes that were chosen.
     """
-    bounds, began, opening = index_bounds(parsed(original, external=False)), active_time(), 0.0
+    bounds, sizes = index_bounds(parsed(original, external=False)), [sizing.numbers for sizing in sizings]
     try:
+        found = _in_child(original, device, sizes, bounds, chosen=chosen)
+        began = active_time()
         session = Session(original, device)
+        found = found or feasible(session, sizes, bounds, chosen=chosen)
+    except RuntimeDiedError as error:
+        raise RuntimeDiedError(f"{loaded.label}: {error}") from error
+    except TimeoutError as error:
+        return FirstRun(str(error))
     except InvalidModelError as error:
         raise InvalidModelError(f"{loaded.label}: {error}") from error
-    seconds = 0.0
-    for sizing in sizings:
-        try:
-            feeds = random_inputs(session.inputs, sizes=sizing.numbers, high=bounds)
-        except InvalidModelError as error:
-            return FirstRun(str(error))
-        try:
-            run = session.ready(feeds)
-            opening = opening or active_time() - began
-            seconds += min(run.seconds(1) for _ in range(3))
-        except InvalidModelError as error:
-            if not sizing.numbers:
-                return FirstRun(str(error))
-            why = f"it does not run at {sizing}, so other sizes are needed ({error})"
-            raise InvalidModelError(f"{loaded.label}: {why}") from error
-    return FirstRun("", seconds, seconds < SHORT * len(sizings) * len(loaded.model.graph), opening)
+    if found.error and chosen and sizings[0].numbers:
+        at = "; ".join(map(str, sizings))
+        raise DimensionError(f"{loaded.label}: it does not run at {at}, so other sizes are needed ({found.error})")
+    if found.error:
+        return FirstRun(f"no made-up inputs were found on which the model runs ({found.error})")
+    seconds = opening = 0.0
+    for numbers in found.sizes:
+        run = session.ready(random_inputs(session.inputs, sizes=numbers, high=found.high))
+        opening = opening or active_time() - began
+        seconds += min(run.seconds(1) for _ in range(3))
+    short = seconds < SHORT * len(found.sizes) * len(loaded.model.graph)
+    return FirstRun("", seconds, short, opening, tuple(map(dict, found.sizes)))
+
+
+def _in_child(
+    original: Loadable, device: Device, sizes: Sequence[Mapping[str, int]], bounds: Mapping[str, int], *, chosen: bool
+) -> Feasible | None:
+    """`feasible` in a child process; None where that says nothing of this one, for the device is not the CPU, say.
+
+    Raises:
+        InvalidModelError, RuntimeDiedError, TimeoutError: as `Child.load`.
+    """
+    try:
+        with child() as process:
+            session = process.load(original, device)
+            makeable = all(port.kind in ("", "tensor(string)") and port.dtype != BFLOAT16 for port in session.inputs)
+            return feasible(session, sizes, bounds, chosen=chosen) if makeable else None
+    except OSError as error:
+        if isinstance(error, TimeoutError):
+            raise
+        return None
+    except InvalidModelError:
+        if device.provider == "cpu":
+            raise
+        return None
 
 
 def pace_once(cache: Path) -> float:

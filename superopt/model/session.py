@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike
 from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, ProviderError
+from superopt.model.bounds import IndexRange
 from superopt.model.device import (
     PROVIDERS,
     QUIET,
@@ -328,6 +329,8 @@ def random_inputs(
 ) -> dict[str, Array]:
     """A value for each input: floats are standard normal, integers lie in [0, high[name]) (0 and 1 without), booleans are even.
 
+    A bound that is an `IndexRange` says where integers begin, and what a float input is everywhere.
+
     Texts are digits. Extents left open are taken from `sizes` and are 1 otherwise.
 
     Raises:
@@ -342,11 +345,22 @@ def random_inputs(
         elif port.dtype == _OBJECT:
             raise InvalidModelError(f"no values of type {port.kind} can be made for the input {port.name!r}")
         elif port.dtype.kind in "iub":
-            end = 2 if port.dtype.kind == "b" else max(1, (high or {}).get(port.name, 2))
-            feeds[port.name] = rng.integers(0, end, shape).astype(port.dtype)
+            end = 2 if port.dtype.kind == "b" else (high or {}).get(port.name, 2)
+            feeds[port.name] = _integers(rng, end, shape).astype(port.dtype)
+        elif isinstance(fixed := (high or {}).get(port.name), IndexRange):
+            feeds[port.name] = np.full(shape, fixed.low).astype(port.dtype)
         else:
             feeds[port.name] = rng.standard_normal(shape, np.float32).astype(port.dtype)
     return feeds
+
+
+def _integers(rng: np.random.Generator, end: int, shape: tuple[int, ...]) -> Array:
+    """Integers below `end`, and within what more it says where it is an `IndexRange`."""
+    if not isinstance(end, IndexRange):
+        return rng.integers(0, max(1, end), shape)
+    if end.columns and shape and shape[-1] <= len(end.columns):
+        return rng.integers(end.low, np.maximum(end.columns[: shape[-1]], end.low + 1), shape)
+    return rng.integers(end.low, max(end.low + 1, int(end)), shape)
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
@@ -361,9 +375,14 @@ def _dtype(type_text: str) -> np.dtype[Any]:
 
 
 def _port(arg: Any) -> Port:
-    shape = tuple(e if isinstance(e, int) and e >= 0 else str(e or f"{arg.name}.{n}") for n, e in enumerate(arg.shape))
-    dtype = _dtype(arg.type)
-    return Port(arg.name, dtype, shape, arg.type if dtype == _OBJECT else "")
+    return port_of(arg.name, arg.type, arg.shape)
+
+
+def port_of(name: str, kind: str, extents: Sequence[int | str | None]) -> Port:
+    """The input of this name, ONNX Runtime's text for its type, and extents as ONNX Runtime tells them."""
+    shape = tuple(e if isinstance(e, int) and e >= 0 else str(e or f"{name}.{n}") for n, e in enumerate(extents))
+    dtype = _dtype(kind)
+    return Port(name, dtype, shape, kind if dtype == _OBJECT else "")
 
 
 def _source(model: Loadable, options: Any) -> str | bytes:

@@ -1,0 +1,62 @@
+"""The program of a child process: loads models in ONNX Runtime and runs them, so that a crash ends this process alone.
+
+It is run by its path and imports nothing of superopt, for importing that takes longer than most models take to load. Requests
+and answers are tuples, pickled, on the connection whose file descriptor is the only argument:
+
+    ("load", source, folder, threads, without)  ->  ("done", [(name, type, shape), ...]) or ("failed", message)
+    ("run", feeds)                              ->  ("done", None) or ("failed", message)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+QUIET = 4
+
+
+def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without: str) -> Any:
+    """The session of a model, in a file or a message; its external data is in the folder, where one is named."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = QUIET
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if folder:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    if without:
+        options.add_session_config_entry("optimization.disable_specified_optimizers", without)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def serve(connection: Connection) -> None:
+    """Answers requests until the other side closes the connection."""
+    import onnxruntime as ort
+
+    session: Any = None
+    while True:
+        try:
+            request, *arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            if request == "load":
+                session = None
+                session = session_of(ort, *arguments)
+                answer = [(port.name, port.type, list(port.shape)) for port in session.get_inputs()]
+            else:
+                session.run(None, *arguments)
+                answer = None
+        except Exception as error:  # noqa: BLE001
+            connection.send(("failed", str(error)))
+        else:
+            connection.send(("done", answer))
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    serve(Connection(int(sys.argv[1])))
