@@ -88,6 +88,14 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
     raise ShapeError("pads depend on the dynamic dimensions")
 
 
+def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
+    """The axes of extent 1 to drop and then to add where a Reshape does nothing else; None where it does."""
+    shape = shapes.get(node.inputs[0])
+    if node.op_type != "Reshape" or shape is None or [n for n in shape if n != 1] != [n for n in wanted if n != 1]:
+        return None
+    return [a for a, n in enumerate(shape) if n == 1], [a for a, n in enumerate(wanted) if n == 1]
+
+
 Form = Callable[[NodeText, Sequence[Extent], Mapping[str, Sequence[Extent]], Mapping[str, Shape]], list[int]]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -27,7 +27,7 @@ from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
 from superopt.graph import Extent, Shape, Term, subterms, variables
 from superopt.model.booleans import MOVERS, resolved
-from superopt.model.generic import is_symbolic, numeric
+from superopt.model.generic import is_symbolic, numeric, unit_axes
 from superopt.model.hosts import ROLES, row, taken, written
 from superopt.model.nodes import AttributeValue, Deferred, Lowered, NodeText, direct, input_position, needed, renamed, schema_of
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
@@ -172,6 +172,10 @@ class _Lowering:
             for name in (*node.inputs, *node.outputs):
                 if name not in shapes and name in self.initializers:
                     shapes[name] = self.initializers[name].shape
+            units = unit_axes(node, given.get(node.inputs[1], ()), shapes) if node.inputs[1:] else None
+            if units is not None and node.inputs[1] in self.symbolic:
+                found += self._with_units(node, *units)
+                continue
             written, operands = numeric(node, given, shapes)
             inputs = list(written.inputs)
             for position, numbers in operands.items():
@@ -188,6 +192,10 @@ class _Lowering:
         fixed = all(isinstance(n, int) for n in term.shape)
         return term.constant and fixed and (self.constant is not None or not variables(term))
 
+    def _is_spread(self, term: Term) -> bool:
+        """Whether the term is one number everywhere, in a shape that depends on the dynamic dimensions: it is broadcast."""
+        return term.constant and not all(isinstance(n, int) for n in term.shape) and everywhere(term) is not None
+
     def _live(self) -> list[Term]:
         """Terms that nodes compute, arguments first; nothing under an initializer is looked at."""
         order: dict[Term, None] = {}
@@ -198,7 +206,8 @@ class _Lowering:
                 order.setdefault(term)
             elif term not in order:
                 stack.append((term, True))
-                stack.extend((a, False) for a in reversed(term.args) if a not in order and not self._ready(a))
+                below = (a for a in reversed(term.args) if a not in order and not self._ready(a) and not self._is_spread(a))
+                stack.extend((a, False) for a in below)
         return list(order)
 
     def name_of(self, term: Term) -> str:
@@ -233,6 +242,20 @@ class _Lowering:
             if unfolded(term) is None:
                 raise
             raise _UnavailableError(term.op) from error
+
+    def _with_units(self, node: NodeText, dropped: Sequence[int], added: Sequence[int]) -> Iterator[NodeText]:
+        """A Reshape that only drops and adds axes of extent 1, as a Squeeze and an Unsqueeze."""
+        source, (target,) = node.inputs[0], node.outputs
+        steps = [(op, axes) for op, axes in (("Squeeze", dropped), ("Unsqueeze", added)) if axes]
+        for place, (op_type, axes) in enumerate(steps or [("Identity", ())]):
+            name = target if place + 1 >= len(steps) else self._fresh(op_type)
+            if not axes:
+                yield NodeText(op_type, (source,), (name,))
+            elif "axes" in schema_of(op_type, self.opset).attributes:
+                yield NodeText(op_type, (source,), (name,), (("axes", tuple(axes)),))
+            else:
+                yield NodeText(op_type, (source, self._initializer(np.asarray(axes, dtype=np.int64))), (name,))
+            source = name
 
     def _may_block(self, term: Term) -> bool:
         """Whether the term moves floating-point numbers of 32 bits or more, which all kernels take."""

@@ -32,6 +32,7 @@ from superopt.extent import (
     Cond,
     Dim,
     Extent,
+    Indicator,
     Size,
     at_least,
     atoms,
@@ -104,11 +105,12 @@ class ShapeValues:
         self.assumptions: dict[str, None] = {}
         self._dimensions = dimensions
         self._equal: dict[Dim, Extent] = {}
+        self._held: dict[Cond, None] = {}
         self._seeded = self._inferred()
         for _ in range(ROUNDS):
-            known = len(self._equal)
+            known = len(self._equal), len(self._held)
             self._run()
-            if len(self._equal) == known:
+            if (len(self._equal), len(self._held)) == known:
                 break
         self._note()
 
@@ -189,8 +191,25 @@ class ShapeValues:
 
     def _short(self, extent: Extent) -> Extent:
         """The expression in normal form; an unknown integer where it is too long to be of use."""
-        found = normal(extent, 0)
+        found = normal(self._assumed(extent), 0)
         return self._fresh_size() if isinstance(found, Size) and len(found.terms) > MAX_TERMS else found
+
+    def _assumed(self, extent: Extent) -> Extent:
+        """The expression where what the model demands holds."""
+
+        def value(atom: Atom) -> Extent | None:
+            held = self._given_condition(atom.condition) if isinstance(atom, Indicator) else None
+            return int(held) if isinstance(held, bool) else None
+
+        return replace_atoms(extent, value) if self._held else extent
+
+    def _given_condition(self, condition: Cond) -> Cond:
+        for held in self._held:
+            if prove(disjunction(negation(held), condition), 0):
+                return True
+            if prove(disjunction(negation(held), negation(condition)), 0):
+                return False
+        return condition
 
     def _fresh_size(self) -> Size:
         return unknown_size(next(self._fresh))
@@ -204,6 +223,8 @@ class ShapeValues:
             value.shape = ir.Shape([n if isinstance(n, int) else ir.SymbolicDim(describe(n)) for n in shape])
         for left, right in self._equal.items():
             self.assumptions[f"{describe(size(left))} is equal to {describe(right)}, as the model's operators demand."] = None
+        for condition in self._held:
+            self.assumptions[f"{describe(condition)}, as the model's operators demand."] = None
 
     # ------------------------------------------------------------ shapes
 
@@ -283,13 +304,40 @@ class ShapeValues:
 
     def _together(self, shapes: Sequence[Shape]) -> Shape:
         columns = itertools.zip_longest(*map(reversed, shapes), fillvalue=1)
-        return tuple(functools.reduce(_broadcast_extent, column) for column in columns)[::-1]
+        return tuple(functools.reduce(self._common, column) for column in columns)[::-1]
+
+    def _common(self, one: Extent, other: Extent) -> Extent:
+        """The extent that two are broadcast to, where they can be."""
+        if one == other or other == 1:
+            return one
+        if one == 1:
+            return other
+        if isinstance(one, int) and isinstance(other, int):
+            raise ShapeError(f"{one} and {other} are not broadcast together")
+        if prove_equal(one, other, 0):
+            return one
+        self._demand(disjunction(same(one, other), same(one, 1), same(other, 1)))
+        for extent in (one, other):
+            if isinstance(extent, int):
+                return extent  # the other is 1 or the same
+        return choose(same(one, 1), other, one)
+
+    def _demand(self, demand: Cond) -> None:
+        """Assumes what the model's running at all implies for the conditions in its sizes."""
+        if not self._runs:
+            return
+        for bracket in dict.fromkeys(a for s in sides(demand) for a in s.atoms() if isinstance(a, Indicator)):
+            for condition in (bracket.condition, negation(bracket.condition)):
+                if prove(disjunction(condition, negation(demand)), 0):
+                    self._held[condition] = None
+                    break
 
     def _agree(self, one: Extent, other: Extent) -> Extent:
         """An extent that the node demands to be both."""
         if isinstance(other, int):
             one, other = other, one
         if not prove_equal(one, other, 0) and self._runs:
+            self._demand(same(one, other))
             self._equate(one, other)
         return one
 
@@ -605,13 +653,13 @@ class ShapeValues:
 
     def _reduced(self, element: Element, dtype: ir.DataType | None) -> Element:
         if dtype == ir.DataType.BOOL:
-            condition = normal_condition(_condition(element))
+            condition = normal_condition(self._given_condition(_condition(element)))
             long = not isinstance(condition, bool) and sum(len(s.terms) for s in sides(condition)) > MAX_TERMS
             return negation(same(unknown_integer(next(self._fresh)), 0)) if long else condition
         number = _whole(element)
         if dtype in FLOATS:
             return number
-        found = normal(number, 0)
+        found = normal(self._assumed(number), 0)
         return unknown_integer(next(self._fresh)) if isinstance(found, Size) and len(found.terms) > MAX_TERMS else found
 
     def _store(self, value: ir.Value, array: npt.NDArray[Any]) -> None:
@@ -840,20 +888,6 @@ def _single(extent: Extent) -> Dim | None:
     return monomial[0] if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Dim) else None
 
 
-def _broadcast_extent(one: Extent, other: Extent) -> Extent:
-    """The extent that two are broadcast to, where they can be."""
-    if one == other or other == 1:
-        return one
-    if one == 1:
-        return other
-    for mine, its in ((one, other), (other, one)):
-        if isinstance(mine, int) and not isinstance(its, int):
-            return mine  # the other is 1 or the same
-    if isinstance(one, int) or prove_equal(one, other, 0):
-        return one
-    return choose(same(one, 1), other, one)
-
-
 def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Extent:
     """How many positions a slice has."""
     assert first is not None
@@ -882,7 +916,7 @@ def _is_dyadic(extent: Extent) -> bool:
     return all(_is_short(Fraction(c)) or isinstance(c, int) for _, c in terms_of(extent) if isinstance(c, int | Fraction))
 
 
-def describe(extent: Extent) -> str:
+def describe(extent: Extent | Cond) -> str:
     """The expression as people read it: dimensions by their own names."""
     return re.sub(r"%(.*?)\.shape\[0\]", r"\1", str(extent))
 
