@@ -68,7 +68,7 @@ class Certificate:
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """What a certificate is made of: the original, the gains taken in each pass, the rules that were there, the sizes, the
-    opset that was asked for, and the freedom taken with floating-point arithmetic.
+    opset that was asked for, the freedom taken with floating-point arithmetic, and what is assumed of dynamic dimensions.
     """
 
     original: Model
@@ -78,6 +78,7 @@ class Evidence:
     sizes: Sequence[Mapping[str, int]] = ()
     opset: int | None = None
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    assumptions: Sequence[str] = ()
 
     def certificate(self, optimized: Model) -> str:
         """The certificate as a JSON object, with a final newline."""
@@ -92,6 +93,7 @@ class Evidence:
             "rules": {rule.name: digest(rule) for rule in self.rules if rule.name in used},
             "sizes": list(map(dict, self.sizes)),
             "arithmetic": asdict(self.arithmetic),
+            "assumptions": list(self.assumptions),
             "judged": _judged(gain.found.steps for taken in self.passes for gain in taken),
             "passes": [[_rewrite(gain) for gain in taken] for taken in self.passes],
         }

@@ -54,6 +54,7 @@ def _report(record: Mapping[str, Any]) -> Report:
             "rounding": Rounding(**_with_tuples(record["rounding"])) if record["rounding"] else None,
             "arithmetic": Arithmetic(**_with_tuples(record["arithmetic"])),
             "environment": Environment(**record["environment"]),
+            "assumptions": tuple(record["assumptions"]),
             "shapes": {shape: Timing(**timing) for shape, timing in record["shapes"].items()},
         }
     )

@@ -189,6 +189,7 @@ def optimize(
             try:
                 with run.phase("load"):
                     start = run.charts.begun(plain if opset is None else raised(plain, opset))
+                    run.assumptions = run.charts.of(start).views.assumptions
                     rules = load_rules() if run.charts.of(start).islands() else []
                 candidate = run.rewritten(start, rules, judge, scratch)
             except (CheckFailedError, InvalidModelError, ShapeError) as error:
@@ -218,6 +219,7 @@ class _Run:
     chosen: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     searched: tuple[Gain, ...] = ()
+    assumptions: tuple[str, ...] = ()
     forms: tuple[Gain, ...] | None = None
     passes: Passes = ()
     others: Sequence[Passes] = ()
@@ -405,8 +407,9 @@ class _Run:
     def evidence(self, original: Model, rules: list[Rule], report: Report, opset: int | None) -> Evidence:
         """What a certificate is made of."""
         sizes = [sizing.numbers for sizing in self.sizings if sizing.numbers]
+        taken = self.taken if report.accepted else ()
         return Evidence(
-            original, report.accepted, self.taken if report.accepted else (), rules, sizes, opset, report.arithmetic
+            original, report.accepted, taken, rules, sizes, opset, arithmetic=report.arithmetic, assumptions=self.assumptions
         )
 
     def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
@@ -440,4 +443,5 @@ class _Run:
             forgone=self.forgone,
             windows_left=windows_left(self.searched),
             arithmetic=arithmetic(self.taken, rules, self.mode),
+            assumptions=self.assumptions,
         )

@@ -28,7 +28,10 @@ from onnx_ir.serde import serialize_node, serialize_tensor
 
 from superopt.errors import ShapeError
 from superopt.extent import (
+    AllOf,
+    AnyOf,
     Atom,
+    Compare,
     Cond,
     Dim,
     Extent,
@@ -222,9 +225,9 @@ class ShapeValues:
         for value, shape in self.shapes.items():
             value.shape = ir.Shape([n if isinstance(n, int) else ir.SymbolicDim(describe(n)) for n in shape])
         for left, right in self._equal.items():
-            self.assumptions[f"{describe(size(left))} is equal to {describe(right)}, as the model's operators demand."] = None
+            self.assumptions[f"The model runs only where {describe(size(left))} is {describe(right)}."] = None
         for condition in self._held:
-            self.assumptions[f"{describe(condition)}, as the model's operators demand."] = None
+            self.assumptions[f"The model runs only where {describe(condition)}."] = None
 
     # ------------------------------------------------------------ shapes
 
@@ -916,9 +919,18 @@ def _is_dyadic(extent: Extent) -> bool:
     return all(_is_short(Fraction(c)) or isinstance(c, int) for _, c in terms_of(extent) if isinstance(c, int | Fraction))
 
 
-def describe(extent: Extent | Cond) -> str:
-    """The expression as people read it: dimensions by their own names."""
-    return re.sub(r"%(.*?)\.shape\[0\]", r"\1", str(extent))
+def describe(given: Extent | Cond) -> str:
+    """An expression or a condition as people read it: dimensions by their own names, what is subtracted on the other side."""
+    match given:
+        case Compare(relation, left):
+            more, less = (collect([(m, sign * c) for m, c in left.terms if (c > 0) == (sign > 0)]) for sign in (1, -1))
+            return f"{describe(more)} {relation} {describe(less)}"
+        case AllOf(parts):
+            return " and ".join(map(describe, parts))
+        case AnyOf(parts):
+            return " or ".join(map(describe, parts))
+        case _:
+            return re.sub(r"%(.*?)\.shape\[0\]", r"\1", str(given))
 
 
 def _scaled(*extents: Extent) -> tuple[Extent, ...]:

@@ -14,6 +14,12 @@ from superopt.model.lift import leaf_of, lift_node, results_of
 from superopt.model.load import Model, charted, normalized, opset_of
 from superopt.model.shape_values import ShapeValues
 
+GENERAL = (
+    "Every dynamic dimension of an input is at least 1; at 0 the result is checked where the original runs, not proved.",
+    "Integers that the model computes from sizes do not overflow.",
+)
+"""What is assumed of every model with dynamic dimensions."""
+
 
 class Views:
     """The copy of a model for analysis, its values as leaves and its nodes as terms.
@@ -38,7 +44,7 @@ class Views:
         placed = {(inputs[name], axis): extent for (name, axis), extent in dimensions.items()}
         self.values = ShapeValues(copy, self.opset, placed)
         self.model = copy
-        self.assumptions = (*trust_assumptions(model), *self.values.assumptions)
+        self.assumptions = (*GENERAL, *trust_assumptions(model), *self.values.assumptions)
 
     def leaf(self, value: ir.Value) -> Term | None:
         """The variable named after the value, as `leaf_of` has it, over the dynamic dimensions."""

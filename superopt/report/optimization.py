@@ -147,8 +147,8 @@ class Report:
     that gains least. `forgone` are the seconds a run that operators of ONNX Runtime's own would save, where these were not
     allowed. `windows_left` counts the windows that could not be searched, timed or lowered, and were left as they are for that,
     by the reason. `failed` is what the check says of what was found, where nothing of it passes: errors of rounding that add
-    up, or a rule that is wrong. `arithmetic` is the freedom taken with floating-point
-    arithmetic.
+    up, or a rule that is wrong. `arithmetic` is the freedom taken with floating-point arithmetic, and `assumptions` are the
+    sentences about dynamic dimensions that the rewriting rests on.
     """
 
     model: str
@@ -174,6 +174,7 @@ class Report:
     failed: str = ""
     windows_left: Mapping[str, int] = field(default_factory=dict)
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    assumptions: tuple[str, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -249,6 +250,8 @@ def _run(report: Report) -> Table:
         count = sum(report.windows_left.values())
         reasons = "; ".join(f"{number} x {escape(why)}" for why, number in [*report.windows_left.items()][:MOST_REASONS])
         table.add_row("left", f"{count} windows were left as they are: {reasons}")
+    for place, sentence in enumerate(report.assumptions):
+        table.add_row("" if place else "assumes", escape(sentence))
     table.add_row("seconds", ", ".join(f"{phase} {spent:.1f}" for phase, spent in report.seconds.items()))
     measured_on = report.environment
     versions = ", ".join(f"{name} {version}" for name, version in measured_on.versions.items())

@@ -1,0 +1,289 @@
+"""The symbolic evaluator of shape arithmetic: what is the same at all sizes is known, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import superopt
+from superopt.graph import Term, subterms
+from superopt.integers import base_atoms, evaluate, is_unknown
+from superopt.model.dimensions import dynamic_dimensions, open_dimensions, representative
+from superopt.model.islands import Chart
+from superopt.model.session import Device, Session
+from superopt.model.shape_values import describe
+from superopt.model.splice import Replacement, splice
+from superopt.model.views import Views
+from superopt.report.optimization import Report
+
+RNG = np.random.default_rng(3)
+node = helper.make_node
+
+
+def whole(name: str, numbers: Any) -> TensorProto:
+    return numpy_helper.from_array(np.asarray(numbers, np.int64), name)
+
+
+def weight(name: str, *shape: int) -> TensorProto:
+    return numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32), name)
+
+
+def model(
+    nodes: list[NodeProto], inputs: dict[str, list[Any]], outputs: list[str], weights: list[TensorProto], opset: int = 17
+) -> onnx.ModelProto:
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [info(name, TensorProto.FLOAT, None) for name in outputs],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+CONSTANTS = [whole("axis", 0), whole("zero", [0]), *(whole(f"c{n}", n) for n in (1, 2, 3, 4, 8)), whole("c64", [64])]
+
+
+def computed(nodes: list[NodeProto]) -> str:
+    """What the evaluator says of the scalar `r` that nodes compute from `n`, the first size of an input."""
+    start = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "axis"], ["n"])]
+    ends = [node("Cast", ["r"], ["y"], to=TensorProto.FLOAT)]
+    views = Views(ir.from_proto(model([*start, *nodes, *ends], {"x": ["n", 64]}, ["y"], CONSTANTS)))
+    (value,) = (v for n in views.model.graph for v in n.outputs if v.name == "r")
+    if value.const_value is not None:
+        return str(value.const_value.numpy().item())
+    found = views.values.content(value)
+    return "unknown" if found is None else describe(found.item())
+
+
+def chain(*steps: tuple[str, str]) -> list[NodeProto]:
+    """Nodes that apply binary operators to `n` in turn."""
+    names = ["n", *(f"t{i}" for i in range(len(steps) - 1)), "r"]
+    return [node(op, [names[i], other], [names[i + 1]]) for i, (op, other) in enumerate(steps)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        (chain(("Mul", "c2"), ("Mod", "c2")), "0"),
+        (chain(("Mod", "c2")), "n - 2 * ((n) // (2))"),
+        (chain(("Sub", "n")), "0"),
+        (chain(("Mul", "c8"), ("Div", "c8"), ("Sub", "n"), ("Add", "c3")), "3"),
+        (chain(("Div", "c2"), ("Mul", "c2"), ("LessOrEqual", "n")), "True"),
+        (chain(("Min", "c4"), ("Max", "c8")), "8"),
+        (chain(("Greater", "c4")), "n >= 5"),
+        (chain(("Less", "axis")), "False"),
+        (chain(("GreaterOrEqual", "axis")), "True"),
+        (chain(("GreaterOrEqual", "c1")), "n >= 1"),
+        (chain(("Mod", "c8"), ("Div", "c8")), "0"),
+        ([node("Mod", ["n", "c2"], ["p"]), node("Equal", ["p", "c2"], ["r"])], "False"),
+        ([node("Greater", ["n", "c4"], ["g"]), node("Where", ["g", "c3", "c3"], ["r"])], "3"),
+        ([node("Cast", ["n"], ["f"], to=TensorProto.FLOAT), node("Cast", ["f"], ["r"], to=TensorProto.INT64)], "n"),
+        ([node("NonZero", ["x"], ["z"]), node("Size", ["z"], ["r"])], "2 * ?0.shape[0]"),
+    ],
+)
+def test_arithmetic_of_sizes_is_exact(nodes: list[NodeProto], expected: str) -> None:
+    assert computed(nodes) == expected
+
+
+def test_a_sum_of_floats_that_rounds_is_not_known() -> None:
+    third = numpy_helper.from_array(np.array(1 / 3, np.float32), "third")
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Cast", ["shape"], ["f"], to=TensorProto.FLOAT),
+        node("Mul", ["f", "third"], ["g"]),
+        node("Cast", ["g"], ["r"], to=TensorProto.INT64),
+        node("Cast", ["r"], ["y"], to=TensorProto.FLOAT),
+    ]
+    views = Views(ir.from_proto(model(nodes, {"x": ["n"]}, ["y"], [third])))
+    (value,) = (v for n in views.model.graph for v in n.outputs if v.name == "r")
+    elements = views.values.content(value)
+    assert elements is not None
+    (element,) = elements
+    assert all(is_unknown(atom) for atom in base_atoms(element))
+
+
+# ---------------------------------------------------------------- shapes, against ONNX Runtime
+
+
+def attribute_cases() -> list[tuple[str, list[NodeProto], list[TensorProto]]]:
+    image = [weight("k", 3, 3, 3, 3)]
+    cases: list[tuple[str, list[NodeProto], list[TensorProto]]] = []
+    for pad in ("SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET"):
+        for stride in (1, 2, 3):
+            window: dict[str, Any] = {"strides": [stride, stride], "auto_pad": pad}
+            cases.append((f"conv-{pad}-{stride}", [node("Conv", ["x", "k"], ["y"], **window)], image))
+    for ceil in (0, 1):
+        for kernel, stride, pads in ((2, 2, 0), (3, 2, 1), (3, 4, 1), (2, 3, 0), (5, 4, 2)):
+            pool: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2}
+            pool.update(pads=[pads] * 4, ceil_mode=ceil)
+            name = f"{kernel}-{stride}-{pads}-{ceil}"
+            cases.append((f"max-{name}", [node("MaxPool", ["x"], ["y"], **pool)], []))
+            cases.append((f"average-{name}", [node("AveragePool", ["x"], ["y"], **pool)], []))
+    cases.append(("transpose-conv", [node("ConvTranspose", ["x", "k"], ["y"], strides=[2, 2], output_padding=[1, 1])], image))
+    bounds = [(1, 7, 1), (-3, 1000, 1), (0, -2, 2), (5, 2, 1), (-1, -1000, -1), (6, 1, -2), (-4, -1, 3), (1000, -1000, -3)]
+    for first, last, step in bounds:
+        given = [whole("b", [first]), whole("e", [last]), whole("a", [2]), whole("s", [step])]
+        cases.append((f"slice-{first}-{last}-{step}", [node("Slice", ["x", "b", "e", "a", "s"], ["y"])], given))
+    scales = numpy_helper.from_array(np.array([1, 1, 1.5, 0.75], np.float32), "scales")
+    cases.append(("resize", [node("Resize", ["x", "", "scales"], ["y"])], [scales]))
+    cases.append(("reshape", [node("Reshape", ["x", "s"], ["y"])], [whole("s", [0, -1, 3])]))
+    return cases
+
+
+CASES = attribute_cases()
+
+
+@pytest.mark.parametrize(("nodes", "weights"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_shapes_are_those_of_onnx_runtime(nodes: list[NodeProto], weights: list[TensorProto]) -> None:
+    proto = model(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights)
+    views = Views(ir.from_proto(proto))
+    shape = views.values.shape(views.model.graph.outputs[0])
+    assert shape is not None
+    session = Session(proto, Device("cpu", 1))
+    compared = 0
+    for n, h, w in ((1, 5, 6), (2, 7, 9), (1, 8, 8), (3, 13, 10), (1, 3, 32), (2, 16, 33), (1, 17, 4), (1, 11, 12)):
+        try:
+            (found,) = session.run({"x": np.zeros((n, 3, h, w), np.float32)})
+        except Exception:  # noqa: BLE001 (the model does not run at every size)
+            continue
+        at = {a: {"%n": n, "%h": h, "%w": w}[a.tensor] for a in base_atoms(*shape)}  # type: ignore[union-attr]
+        assert tuple(int(evaluate(extent, at)) for extent in shape) == found.shape
+        compared += 1
+    assert compared >= 4
+
+
+# ---------------------------------------------------------------- islands and their siblings that are provable
+
+
+def two_products(source: str, target: str) -> list[NodeProto]:
+    return [
+        node("MatMul", [source, "left"], ["p"]),
+        node("MatMul", [source, "right"], ["q"]),
+        node("Add", ["p", "q"], [target]),
+    ]
+
+
+PRODUCTS = [weight("left", 64, 64), weight("right", 64, 64)]
+
+
+def islands_of(proto: onnx.ModelProto) -> dict[str, Term]:
+    return {name: term for island in Chart(ir.from_proto(proto)).islands() for name, term in island.outputs.items()}
+
+
+def relowered(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with every island lowered anew."""
+    original = ir.from_proto(proto)
+    replacements = [Replacement(i.outputs, i.dtype, i.conditions, i.sizings, i.scope) for i in Chart(original).islands()]
+    return ir.to_proto(splice(original, replacements))
+
+
+def require_alike(proto: onnx.ModelProto, other: onnx.ModelProto, shapes: list[dict[str, tuple[int, ...]]]) -> None:
+    sessions = [Session(m, Device("cpu", 1)) for m in (proto, other)]
+    for given in shapes:
+        feeds = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in given.items()}
+        for one, two in zip(*(s.run(feeds) for s in sessions), strict=True):
+            assert one.shape == two.shape
+            np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)
+
+
+def padded(*, even: bool) -> onnx.ModelProto:
+    """A length padded by its remainder; where it is `even` by construction, by nothing."""
+    doubled = [node("Concat", ["x", "x"], ["z"], axis=0)] if even else [node("Identity", ["x"], ["z"])]
+    nodes = [
+        *doubled,
+        node("Shape", ["z"], ["shape"]),
+        node("Gather", ["shape", "axis"], ["n"]),
+        node("Mod", ["n", "c2"], ["rest"]),
+        node("Unsqueeze", ["rest", "zero"], ["rest_1"]),
+        node("Concat", ["pair", "rest_1", "zero"], ["pads"], axis=0),
+        node("Pad", ["z", "pads"], ["padded"]),
+        *two_products("padded", "y"),
+    ]
+    return model(nodes, {"x": ["n", 64]}, ["y"], [*CONSTANTS, whole("pair", [0, 0]), *PRODUCTS])
+
+
+def test_a_pad_that_is_always_nothing_goes_and_one_that_may_be_one_stays() -> None:
+    for even in (False, True):
+        proto = padded(even=even)
+        lifted = {n.op_type for island in Chart(ir.from_proto(proto)).islands() for n in island.nodes}
+        assert ("Pad" in lifted) is even
+        require_alike(proto, relowered(proto), [{"x": (n, 64)} for n in (1, 2, 5, 8)])
+
+
+@pytest.mark.parametrize(("size", "fixed"), [("h", False), (32, True)])
+def test_same_pads_are_kept_as_an_attribute_where_they_depend_on_the_size(size: object, *, fixed: bool) -> None:
+    first = node("Conv", ["x", "k"], ["first"], auto_pad="SAME_UPPER", strides=[2, 2], kernel_shape=[3, 3])
+    proto = model([first, node("Relu", ["first"], ["y"])], {"x": ["n", 3, size, size]}, ["y"], [weight("k", 4, 3, 3, 3)])
+    (term,) = islands_of(proto).values()
+    assert {t.op for t in subterms(term) if t.args} == {"conv", "relu"}
+    again = relowered(proto)
+    (conv,) = (n for n in again.graph.node if n.op_type == "Conv")
+    assert {a.name for a in conv.attribute}.isdisjoint({"pads"}) is not fixed
+    require_alike(proto, again, [{"x": (2, 3, n, n)} for n in ((32,) if fixed else (5, 32, 33))])
+
+
+def test_dimensions_without_a_name_are_not_equal() -> None:
+    nodes = [node("Add", ["x", "z"], ["y"])]
+    for name, lifts in (("?", False), ("unk__3", False), ("", False), ("-1", False), (None, False), ("n", True)):
+        proto = model(nodes, {"x": [name, 8], "z": [name, 8]}, ["y"], [])
+        assert bool(islands_of(proto)) is lifts
+    unnamed = ir.from_proto(model(nodes, {"x": ["?", 8], "z": ["?", 8]}, ["y"], []))
+    assert [*open_dimensions(unnamed)] == ["x[0]", "z[0]"]
+    assert len({*dynamic_dimensions(unnamed).values()}) == 2
+    sizes = [{"?": 5}, {"x[0]": 3, "z.0": 1}]
+    assert [s.numbers for s in representative(unnamed, sizes)] == [{"x[0]": 5, "z[0]": 5}, {"x[0]": 3, "z[0]": 1}]
+
+
+def test_what_the_model_demands_is_assumed_and_said() -> None:
+    """A product demands equal inner sizes, and a sum with a cut of the same length that the cut is the whole."""
+    product = model(
+        [node("MatMul", ["x", "z"], ["y"]), node("MatMul", ["y", "z"], ["u"])], {"x": ["?", "?"], "z": ["?", "?"]}, ["u"], []
+    )
+    views = Views(ir.from_proto(product))
+    assert any("The model runs only where" in sentence for sentence in views.assumptions)
+    assert len(islands_of(product)) == 1
+    cut = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["n"], axis=0),
+        node("Slice", ["table", "zero", "n", "zero"], ["rows"]),
+        node("Add", ["x", "rows"], ["s"]),
+        node("Relu", ["s"], ["y"]),
+    ]
+    proto = model(cut, {"x": ["n", 8]}, ["y"], [*CONSTANTS, weight("table", 16, 8)])
+    views = Views(ir.from_proto(proto))
+    assert "The model runs only where 16 >= n." in views.assumptions
+    assert views.values.shape(views.model.graph.outputs[0]) == (*dynamic_dimensions(ir.from_proto(proto)).values(), 8)
+
+
+def test_the_report_and_the_certificate_state_the_assumptions(tmp_path: Path) -> None:
+    nodes = [node("Add", ["x", "z"], ["a"]), *two_products("a", "y")]
+    proto = model(nodes, {"x": ["n", 64], "z": ["n", 64]}, ["y"], PRODUCTS)
+    optimized = superopt.optimize(proto, budget=0.5, cache=tmp_path / "cache")
+    report: Report = optimized.report
+    assert any("x[0] = z[0]" in sentence for sentence in report.assumptions)
+    assert json.loads(report.json())["assumptions"] == list(report.assumptions)
+    assert json.loads(optimized.certificate)["assumptions"] == list(report.assumptions)
+
+
+def test_a_model_with_many_dynamic_dimensions_is_one_island_each() -> None:
+    inputs: dict[str, list[Any]] = {f"x{i}": [None, None, 64] for i in range(8)}
+    nodes = [n for i in range(8) for n in (node("MatMul", [f"x{i}", "left"], [f"m{i}"]), node("Relu", [f"m{i}"], [f"y{i}"]))]
+    proto = model(nodes, inputs, [f"y{i}" for i in range(8)], PRODUCTS[:1])
+    assert len(islands_of(proto)) == 8
+
+
+def test_a_mask_of_units_is_dropped_without_knowing_its_sizes() -> None:
+    nodes = [node("Squeeze", ["m", "units"], ["narrow"]), node("Add", ["x", "narrow"], ["y"])]
+    proto = model(nodes, {"x": ["b", 4, "s", "t"], "m": [1, 1, "s", "t"]}, ["y"], [whole("units", [0, 1])])
+    assert [t.op for t in islands_of(proto).values()] == ["add"]
+    again = relowered(proto)
+    require_alike(proto, again, [{"x": (2, 4, s, t), "m": (1, 1, s, t)} for s, t in ((3, 5), (1, 1), (8, 2))])
