@@ -80,13 +80,14 @@ def target_of(path: str | os.PathLike[str]) -> Path:
         except FileNotFoundError:
             kind = stat.S_IFREG
         found = target.parent.is_dir()
+        allowed = os.access(target.parent, os.W_OK | os.X_OK) and (os.access(target, os.W_OK) or not target.exists())
     except (OSError, RuntimeError, ValueError) as error:
         raise TargetError(f"{path}: cannot write: {cause(error)}") from error
     if kind != stat.S_IFREG:
         raise TargetError(f"{path}: cannot write: it is {_KINDS.get(kind, 'not a regular file')}")
     if not found:
         raise TargetError(f"{path}: cannot write: there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
+    if not allowed:
         raise TargetError(f"{path}: cannot write: permission denied")
     return target
 
@@ -210,7 +211,7 @@ def publish(staged: Path, target: Path, data: Path | None = None) -> None:
         OSError: that failed; the target and its data files are as they were.
     """
     global published  # noqa: PLW0603
-    folder = target.parent
+    folder, journal = target.parent, staged.parent.parent / _JOURNAL
     for file in filter(None, (data, staged)):
         if target.exists():
             shutil.copymode(target, file)
@@ -220,7 +221,7 @@ def publish(staged: Path, target: Path, data: Path | None = None) -> None:
         replaced = [name for name in replaced if _mentions(target, name)]
         if data is not None or replaced:
             listed = dict.fromkeys([*replaced, *([data.name] if data is not None else [])])
-            (staged.parent.parent / _JOURNAL).write_text("\0".join(listed), encoding="utf-8", errors="surrogateescape")
+            journal.write_text("\0".join(listed), encoding="utf-8", errors="surrogateescape")
         published += 1
         final = folder / data.name if data is not None else None
         placed = final is not None and not final.exists()
@@ -230,21 +231,28 @@ def publish(staged: Path, target: Path, data: Path | None = None) -> None:
                 _sync(folder)
             staged.replace(target)
         except BaseException:
-            if placed and final is not None:
-                final.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if placed and final is not None:
+                    final.unlink(missing_ok=True)
+                journal.unlink(missing_ok=True)
             raise
         with contextlib.suppress(OSError):
             _sync(folder)
-        _remove_unnamed(folder, [name for name in replaced if final is None or name != final.name])
+        with contextlib.suppress(OSError):
+            _remove_unnamed(folder, [name for name in replaced if final is None or name != final.name])
+            journal.unlink(missing_ok=True)
 
 
 def _remove_unnamed(folder: Path, names: Collection[str]) -> None:
-    """Remove those of the data files that no file in the folder mentions."""
+    """Remove those of the data files that no file in the folder mentions.
+
+    Raises:
+        OSError: that cannot be told, or done.
+    """
     for name in names:
-        with contextlib.suppress(OSError):
-            others = [Path(entry.path) for entry in os.scandir(folder) if entry.is_file() and not _DATA.fullmatch(entry.name)]
-            if not any(_mentions(other, name) for other in others):
-                (folder / name).unlink()
+        others = [Path(entry.path) for entry in os.scandir(folder) if entry.is_file() and not _DATA.fullmatch(entry.name)]
+        if not any(_mentions(other, name) for other in others):
+            (folder / name).unlink(missing_ok=True)
 
 
 def _data_files(folder: Path) -> list[str]:
@@ -253,18 +261,13 @@ def _data_files(folder: Path) -> list[str]:
 
 
 def _mentions(file: Path, name: str) -> bool:
-    """Return whether the bytes of the name are in the file, as they are in a model that keeps tensors there; true where the
-    file cannot be read.
-    """
+    """Return whether the bytes of the name are in the file, as they are in a model that keeps tensors there."""
     wanted, tail = os.fsencode(name), b""
-    try:
-        with file.open("rb") as content:
-            while chunk := content.read(_CHUNK):
-                if wanted in tail + chunk:
-                    return True
-                tail = (tail + chunk)[-len(wanted) :]
-    except OSError:
-        return True
+    with file.open("rb") as content:
+        while chunk := content.read(_CHUNK):
+            if wanted in tail + chunk:
+                return True
+            tail = (tail + chunk)[-len(wanted) :]
     return False
 
 
@@ -335,12 +338,13 @@ def _remove_leftover(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(parent: Path, prefix: str) -> Iterator[Path]:
-    """A folder that is locked, and gone afterwards."""
+    """A folder that is locked, and gone afterwards, unless it lists data files that could not be removed."""
     folder, handle = _locked(parent, prefix)
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder / _NEW if (folder / _JOURNAL).exists() else folder, ignore_errors=True)
         _close(handle)
 
 
