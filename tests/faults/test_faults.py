@@ -1,0 +1,22 @@
+"""Every fault that was found once comes out right. Most cases take a search, so all but a few are slow tests."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.faults.cases import CASES, RIGHT, judged
+
+QUICK = frozenset({"json_equals_source", "negative_seed", "stdout_closed", "target_is_device"})
+"""The cases without a search."""
+
+
+@pytest.mark.filterwarnings("default")  # infinities and NaN are what many cases are about
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES])
+def test_a_fault_does_not_come_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what a killed process leaves goes with the folder
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    outcome = judged(name)
+    assert outcome.verdict == RIGHT, f"{' '.join(str(CASES[name].__doc__).split())} | {outcome.figures} | {outcome.verify}"
