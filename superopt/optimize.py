@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Unpack, overload
 
+from superopt.absorption import absorption
 from superopt.accuracy import admitted
 from superopt.active import stoppable, stopping
 from superopt.certificate import Evidence
@@ -50,6 +51,8 @@ from superopt.partial.library import library
 from superopt.passes import LEAST, budget_of, improvements
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, silent
+from superopt.rewrite.apply import PARTLY
+from superopt.rewrite.gate import SPECIAL
 from superopt.rule import Rule
 from superopt.search import Search
 from superopt.segments import Gain, Passes, Runs, whole, written
@@ -308,27 +311,43 @@ class _Run:
             return ()
 
     def rewritten(self, model: Model, rules: list[Rule], judge: Judge, scratch: Scratch) -> Model:
-        """What is `accepted` of what the search finds; where that strays too far, and has algorithms less accurate than the
-        tolerance, of what it finds without these, in a third of the time. Where nothing passes the check, `failed` says why.
+        """Return the `accepted` candidate of a search.
+
+        If the first candidates fail the check, and have algorithms less accurate than the tolerance or steps that spread NaN
+        and infinities of inputs, a second search without both takes a third of the time. `failed` says why nothing passes.
         """
         tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
         doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
         improved = self.improved(model, tried, self.budget, judge, scratch)
         candidate, failed = self.accepted(model, improved, judge, scratch, doubtful)
         faster = self.compared is not None and self.compared.faster
-        if failed is not None and not faster and not stopping() and has_steps_of(doubtful, self.passes, *self.others):
-            improved = self.improved(model, accurate, self.budget / 3, judge, scratch)
+        retry = failed is not None and not faster and not stopping()
+        if retry and (has_steps_of(doubtful, self.passes, *self.others) or self.spreads(rules)):
+            improved = self.improved(model, accurate, self.budget / 3, judge, scratch, strict=True)
             candidate, failed = self.accepted(model, improved, judge, scratch)
         self.failed = str(failed) if failed is not None and self.compared is None else ""
         return candidate
 
-    def improved(self, model: Model, rules: list[Rule], budget: float, judge: Judge, scratch: Scratch) -> Model:
-        """The model with every segment in the cheapest form that the search finds within the budget, in seconds."""
+    def spreads(self, rules: list[Rule]) -> bool:
+        """Whether the relaxed mode took steps that may let NaN or infinities of an input reach more elements than before."""
+        names = {step.rule for found in (self.passes, *self.others) for taken in found for g in taken for step in g.found.steps}
+        partly = any(name.startswith(PARTLY) for name in names)
+        exposing = any(absorption(rule).exposed for rule in rules if rule.name in names and rule.flags & SPECIAL)
+        return self.mode is FpMode.RELAXED and (partly or exposing)
+
+    def improved(
+        self, model: Model, rules: list[Rule], budget: float, judge: Judge, scratch: Scratch, *, strict: bool = False
+    ) -> Model:
+        """The model with every segment in the cheapest form that the search finds within the budget, in seconds.
+
+        A `strict` search takes no value for finite because inputs are ordinary.
+        """
         times, weights = Cache(self.cache), weight_bytes(model)
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.first.short)
         with self.phase("search"):
             partial = library() if rules else ()
-            search = Search(rules, clock, opset_of(model), self.sizings, budget, partial, contrib=self.contrib, mode=self.mode)
+            how_free: dict[str, Any] = {"contrib": self.contrib, "mode": self.mode, "strict": strict}
+            search = Search(rules, clock, opset_of(model), self.sizings, budget, partial, **how_free)
             islands = [len(island.nodes) for island in self.charts.of(model).islands()]
             self.islands = len(islands), sum(islands)
             self.room = room(weights, self.growth)

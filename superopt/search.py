@@ -61,7 +61,8 @@ class Search:
     """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
 
     The `partial` rules are what searches for mutants begin with. The result may have operators that the opset offers in the
-    place of what they are defined as and, with `contrib`, those of ONNX Runtime's own. `mode` is the floating-point mode.
+    place of what they are defined as and, with `contrib`, those of ONNX Runtime's own. `mode` is the floating-point mode, and
+    `strict` what its gates are.
     What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
     `tally` says what searches for mutants did.
     """
@@ -77,8 +78,9 @@ class Search:
         *,
         contrib: bool = False,
         mode: FpMode = FpMode.RELAXED,
+        strict: bool = False,
     ) -> None:
-        self.mode = mode
+        self.mode, self.strict = mode, strict
         apart = [rule for rule in rules if is_algorithm(rule)]
         self.rules = RuleSet([rule for rule in rules if not (rule in apart or renames(rule))], apart)
         standard, own = offered(opset), contributed() if contrib else ()
@@ -120,7 +122,7 @@ class Search:
             limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
             ways = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
             rooms = {state: room / island.dtype.itemsize / len(alike) for state, alike in copies.items()}
-            gates = {state: gate_of(alike, self.mode) for state, alike in copies.items()}
+            gates = {state: gate_of(alike, self.mode, strict=self.strict) for state, alike in copies.items()}
             known, late = (_tolerant(behind(roomy(way, self._weights, rooms), gates)) for way in ways)
             for state, found in search_all(
                 runs,
@@ -181,7 +183,7 @@ class Search:
         rules, total, deadline = RuleSet(contributed()), 0.0, active_time() + seconds
         for part in parts:
             try:
-                state, gate = self._at(part.state), gate_of([part], self.mode)
+                state, gate = self._at(part.state), gate_of([part], self.mode, strict=self.strict)
             except ShapeError:
                 continue
             key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0], gate.key]

@@ -146,8 +146,8 @@ def _segment(island: Island, runs: Runs) -> Segment:
 Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
 
 
-def gate_of(copies: Sequence[Segment], mode: FpMode) -> Gate:
+def gate_of(copies: Sequence[Segment], mode: FpMode, *, strict: bool = True) -> Gate:
     """The gate for segments that are equal up to names: it admits what the facts of every one of them allow."""
     first, *others = (segment.facts for segment in copies)
     facts = {name: joined(known, *(one[name] for one in others)) for name, known in first.items()}
-    return Gate(mode, facts, absorption)
+    return Gate(mode, facts, absorption, strict=strict)

@@ -49,6 +49,8 @@ class Facts:
 
     `low` and `high` bound the IEEE result unless it is NaN; an infinite bound means that an element may be infinite. `zero`
     says whether a real result may be 0, `defined` whether every real result exists, `nan` whether an IEEE result may be NaN.
+    `sure` says that this holds even where an input has NaN or an infinity: no floating-point input reaches the value, but for
+    comparisons.
     """
 
     low: float = -math.inf
@@ -56,6 +58,7 @@ class Facts:
     zero: bool = True
     defined: bool = True
     nan: bool = False
+    sure: bool = True
 
     @property
     def magnitude(self) -> float:
@@ -105,6 +108,7 @@ class Facts:
             self.zero or other.zero,
             self.defined and other.defined,
             self.nan or other.nan,
+            self.sure and other.sure,
         )
 
     def through(self, function: Callable[[float], float]) -> Facts:
@@ -125,13 +129,13 @@ class Facts:
         return self.low <= 0 <= self.high
 
 
-ORDINARY_INPUT = Facts(-ORDINARY, ORDINARY)
+ORDINARY_INPUT = Facts(-ORDINARY, ORDINARY, sure=False)
 """An element of an input that cannot be a mask."""
-UNBOUNDED = Facts()
+UNBOUNDED = Facts(sure=False)
 """An element of an input that may be a mask: any number or an infinity."""
-ANYTHING = Facts(nan=True)
+ANYTHING = Facts(nan=True, sure=False)
 """An element of an input that Where may replace: any number, an infinity or NaN."""
-UNKNOWN = Facts(defined=False, nan=True)
+UNKNOWN = Facts(defined=False, nan=True, sure=False)
 """Nothing is known."""
 ZERO_OR_ONE = Facts(0.0, 1.0)
 _NOTHING = Facts(math.inf, -math.inf, zero=False)
@@ -141,7 +145,8 @@ _NOTHING = Facts(math.inf, -math.inf, zero=False)
 def _facts(low: float, high: float, *, zero: bool, of: tuple[Facts, ...], nan: bool = False) -> Facts:
     low, high = (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)
     defined = all(one.defined for one in of)
-    return Facts(low, high, zero and low <= 0 <= high, defined, nan or any(one.nan for one in of))
+    nan, sure = nan or any(one.nan for one in of), all(one.sure for one in of)
+    return Facts(low, high, zero and low <= 0 <= high, defined, nan, sure)
 
 
 def _product(a: float, b: float) -> float:

@@ -47,10 +47,10 @@ def flagged(rule: Rule, *flags: FpFlag) -> Rule:
     return replace(rule, flags=frozenset(flags))
 
 
-def admitted(rule: Rule, term: Term, mode: FpMode, result: Term | None = None, **facts: Facts) -> bool:
+def admitted(rule: Rule, term: Term, mode: FpMode, result: Term | None = None, *, strict: bool = False, **facts: Facts) -> bool:
     """Whether the mode admits the rule there: a match that gives this result, or any."""
     known = dict.fromkeys("xyzc", ORDINARY_INPUT) | facts
-    gated = RuleSet([rule]).gated(Gate(mode, known, absorption))
+    gated = RuleSet([rule]).gated(Gate(mode, known, absorption, strict=strict))
     every, some = ([match.replacements[0] for _, match in rules.matches(term)] for rules in (RuleSet([rule]), gated))
     assert every, "the rule matches where nothing is asked"
     assert result is None or result in every
@@ -158,6 +158,8 @@ def test_a_product_by_a_vector_is_no_product_by_a_diagonal_matrix_of_what_may_be
     rule = flagged(DIAGONAL, *SPECIAL)
     assert admitted(rule, term, FpMode.RELAXED)
     assert not admitted(rule, term, FpMode.RELAXED, x=known)
+    assert not admitted(rule, term, FpMode.RELAXED, strict=True)
+    assert admitted(rule, term, FpMode.RELAXED, strict=True, x=Facts(-1.0, 1.0))
     softmax = apply("mul", apply("sigmoid", X), term.args[0] if term.args[0].op == "expand" else term.args[1])
     assert admitted(rule, softmax, FpMode.RELAXED, x=UNBOUNDED)
 

@@ -46,6 +46,8 @@ PARTIAL = frozenset(
 )
 """Operators that may have no finite result for ordinary operands; UNKNOWN where the algebra does not express them."""
 # fmt: on
+INTEGER = Facts(-ORDINARY, ORDINARY)
+"""An element of an integer input: positions are numbers, whatever their magnitude."""
 SUMS = frozenset({"Add", "Sum"})
 MOST_SUMMANDS = 64
 """Summands that are looked at for two that cancel."""
@@ -103,11 +105,11 @@ class ModelFacts:
         if node.op_type in PARTIAL or not all(one.defined for one in read):
             return UNKNOWN
         if not all(one.finite for one in read):
-            return Facts(nan=True)
+            return ANYTHING
         bound = max(
             [ORDINARY, *(one.magnitude for one, v in zip(read, filter(None, node.inputs), strict=True) if v.dtype in FLOATS)]
         )
-        return Facts(-bound, bound)
+        return Facts(-bound, bound, sure=all(one.sure for one in read))
 
     def _folded(self, term: Term) -> Facts:
         """The facts of a term of weights, by evaluating it where that is cheap."""
@@ -127,7 +129,7 @@ class ModelFacts:
         if value.dtype == ir.DataType.BOOL:
             return ZERO_OR_ONE
         if value.dtype not in FLOATS:
-            return UNKNOWN if value.dtype is None else ORDINARY_INPUT
+            return UNKNOWN if value.dtype is None else INTEGER
         tensor = constant_tensor(value)
         if tensor is not None:
             return _of_weight(tensor)
@@ -205,10 +207,10 @@ def _of_weight(tensor: ir.TensorProtocol) -> Facts:
 
 def _of_array(array: Array) -> Facts:
     if not array.size:
-        return ORDINARY_INPUT
+        return INTEGER
     low, high = float(array.min()), float(array.max())
     if np.isnan(low) or np.isnan(high):
-        return ANYTHING
+        return Facts(nan=True)
     zero = low <= 0 <= high and not bool(array.all())
     return Facts(low, high, zero, defined=bool(np.isfinite(low) and np.isfinite(high)))
 

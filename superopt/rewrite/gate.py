@@ -43,11 +43,14 @@ class Absorption:
 class Gate:
     """The matches that a mode admits, in terms over variables of which facts are given by name.
 
-    `absorption` looks at a rule for variables that one side absorbs.
+    `absorption` looks at a rule for variables that one side absorbs. A gate that is not `strict` takes values for finite that
+    are so for ordinary inputs. Whoever uses its matches has to run the result on inputs that are not.
     """
 
-    def __init__(self, mode: FpMode, facts: Mapping[str, Facts], absorption: Callable[[Rule], Absorption]) -> None:
-        self.mode, self._absorption = mode, absorption
+    def __init__(
+        self, mode: FpMode, facts: Mapping[str, Facts], absorption: Callable[[Rule], Absorption], *, strict: bool = True
+    ) -> None:
+        self.mode, self.strict, self._absorption = mode, strict, absorption
         self._variables = facts
         self._facts: dict[Term, Facts] = {}
         self._known: dict[tuple[str, tuple[Term, ...], tuple[Term, ...]], bool] = {}
@@ -55,7 +58,7 @@ class Gate:
     @property
     def key(self) -> str:
         """What tells this gate from others."""
-        return f"{self.mode} {sorted(self._variables.items())}"
+        return f"{self.mode} {self.strict} {sorted(self._variables.items())}"
 
     def permits(self, rule: Rule, match: Match) -> bool:
         """Whether the mode admits the rule at this match."""
@@ -84,7 +87,9 @@ class Gate:
         if self.mode is FpMode.PRECISE:
             return False
         known = [self.facts(operand) for operand in operands]
-        return all(one.ordinary for one in known) if self.mode is FpMode.RELAXED else all(one.defined for one in known)
+        if self.mode is FpMode.FAST:
+            return all(one.defined for one in known)
+        return all(one.ordinary and (one.sure or not self.strict) for one in known)
 
     def rounds_otherwise(self, state: State) -> bool:
         """Whether the state has a sum, of three or more terms, that may be computed in an order which loses what the original
@@ -105,12 +110,20 @@ class Gate:
         return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
 
     def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Whether NaN and infinities cannot occur where the rule needs their absence."""
-        doubtful = {name for name, known in bound.items() if not known.finite}
-        if not rule.flags & SPECIAL or not (doubtful or any(not known.finite for known in self._new(match).values())):
+        """Whether NaN and infinities, where the rule needs their absence, cannot occur or do no harm.
+
+        In a strict gate, what the right side alone lets through must be finite whatever the inputs are: an input may have an
+        infinity of which the original keeps most elements of its results free.
+        """
+        if not rule.flags & SPECIAL:
             return True
-        looked = self._absorption(rule)
-        return not doubtful & looked.different and not looked.partial
+        unsure = {name for name, known in bound.items() if not (known.finite and (known.sure or not self.strict))}
+        if unsure and unsure & self._absorption(rule).exposed:
+            return False
+        doubtful = {name for name in unsure if not bound[name].finite}
+        if not doubtful and all(known.finite for known in self._new(match).values()):
+            return True
+        return not doubtful & self._absorption(rule).different and not self._absorption(rule).partial
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
         """Whether magnitudes are bounded where the rule needs it, and nothing is dropped that was added to round."""
