@@ -102,7 +102,7 @@ def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
     for value in model.graph.inputs:
         if not value.is_initializer():
             for axis, extent in enumerate(value.shape or ()):
-                if not isinstance(extent, int):
+                if not isinstance(extent, int) or extent < 0:
                     yield value, axis, extent
 
 

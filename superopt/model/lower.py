@@ -443,6 +443,8 @@ class _Lowering:
                 return self._initializer(np.asarray(float(given), dtype=self.dtype))
             case _:
                 array = np.asarray(given)
+                if array.dtype.kind == "O":
+                    raise ShapeError("a number depends on the dynamic dimensions")
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
 
     def _symbolic(self, numbers: Any) -> str:

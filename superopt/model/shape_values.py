@@ -80,7 +80,8 @@ MAX_FLOATS = 4
 """Elements of a tensor of floating-point numbers that is followed: sizes are multiplied by scales, masks are not sizes."""
 MAX_TERMS = 400
 """Terms of an expression; a longer one is an unknown integer."""
-MAX_MODULUS = 1 << 12
+EXACT = 1 << 21
+"""Numbers below this are exact in single precision, with 3 binary places."""
 ROUNDS = 3
 CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # fmt: off
@@ -532,8 +533,8 @@ class ShapeValues:
 
     def _range(self, node: ir.Node, _: Sequence[Shape | None]) -> Sequence[Shape]:
         (start,), (limit,), (step,) = (self._numbers(node, position, "") for position in range(3))
-        if not isinstance(step, int) or not step:
-            raise ShapeError("the step is not known")
+        if not isinstance(step, int) or not step or any(not isinstance(c, int) for _, c in terms_of(limit - start)):
+            raise ShapeError("the numbers are not known to be integers")
         count = -floor_quotient(-(limit - start), step) if step > 0 else -floor_quotient(-(start - limit), -step)
         return [(maximum(count, 0),)]
 
@@ -552,6 +553,8 @@ class ShapeValues:
                 x[axis] = n
             return [tuple(x)]
         for axis, factor in zip(axes, self._scales(node, at["scales"]), strict=True):
+            if factor.denominator != 1:
+                self._float()
             scaled = x[axis] * factor
             x[axis] = floor_quotient(scaled * factor.denominator, factor.denominator)
         return [tuple(x)]
@@ -561,7 +564,7 @@ class ShapeValues:
         tensor = None if value is None else constant_tensor(value)
         given = tensor.numpy().tolist() if tensor is not None else [*_attribute(node, "scales", ())]
         factors = [Fraction(float(f)) for f in given]
-        if not factors or any(not _is_short(f) for f in factors):
+        if not factors or any(not _is_exact(f) for f in factors):
             raise ShapeError("the scales are not known exactly")
         return factors
 
@@ -810,7 +813,7 @@ class ShapeValues:
 
     def _float(self) -> None:
         """Sizes are computed in floating point, which is exact for those of an ordinary magnitude."""
-        self.assumptions["Sizes from which the model computes in floating point are below 4,194,304."] = None
+        self.assumptions[f"Sizes, and what the model computes from them in floating point, are below {EXACT:,}."] = None
 
 
 # ---------------------------------------------------------------- elements
@@ -906,17 +909,14 @@ def _from_start(bound: Extent, n: Extent) -> Extent:
     return bound + n * indicator(at_least(-1, bound))
 
 
-def _is_short(factor: Fraction) -> bool:
-    """Whether products of sizes and the factor are exact in single precision."""
-    return (
-        factor.denominator & (factor.denominator - 1) == 0
-        and abs(factor.numerator) <= 1 << 10
-        and factor.denominator <= 1 << 10
-    )
-
-
-def _is_dyadic(extent: Extent) -> bool:
-    return all(_is_short(Fraction(c)) or isinstance(c, int) for _, c in terms_of(extent) if isinstance(c, int | Fraction))
+def _is_exact(extent: Extent) -> bool:
+    """Whether single precision holds the number exactly, where it and all sizes are below `EXACT`: with 3 binary places, or as
+    a size times a small number over a power of two.
+    """
+    coefficients = [Fraction(c) for _, c in terms_of(extent) if isinstance(c, int | Fraction)]
+    if all(c.denominator in (1, 2, 4, 8) for c in coefficients):
+        return True
+    return len(coefficients) == 1 and coefficients[0].denominator.bit_count() == 1 and abs(coefficients[0].numerator) <= 8
 
 
 def describe(given: Extent | Cond) -> str:
@@ -953,10 +953,10 @@ def _arithmetic(function: Callable[..., Extent]) -> Function:
         numbers = [_whole(o) for o in operands]
         if floats:
             values._float()
-            if not all(map(_is_dyadic, numbers)):
+            if not all(map(_is_exact, numbers)):
                 raise ShapeError("the number is rounded")
         result = functools.reduce(function, numbers)
-        if floats and not _is_dyadic(result):
+        if floats and not _is_exact(result):
             raise ShapeError("the number is rounded")
         return result
 
@@ -967,7 +967,7 @@ def _comparison(function: Callable[[Extent, Extent], Cond]) -> Function:
     def compute(values: ShapeValues, _: ir.Node, floats: bool, one: Element, other: Element) -> Element:
         if isinstance(_whole(one), Fraction) or isinstance(_whole(other), Fraction) or floats:
             values._float()
-            if not (_is_dyadic(_whole(one)) and _is_dyadic(_whole(other))):
+            if not (_is_exact(_whole(one)) and _is_exact(_whole(other))):
                 raise ShapeError("the number is rounded")
         return normal_condition(function(*_scaled(_whole(one), _whole(other))))
 
@@ -985,10 +985,10 @@ def _divided(values: ShapeValues, _: ir.Node, floats: bool, one: Element, other:
             raise ShapeError("division by 0")
         return truncated_quotient(a, b)
     values._float()
-    if not isinstance(b, int | Fraction) or not b or not _is_dyadic(a):
+    if not isinstance(b, int | Fraction) or not b or not _is_exact(a):
         raise ShapeError("the number is rounded")
     result = a * (1 / Fraction(b))
-    if not _is_dyadic(result) and not (isinstance(b, int) and all(isinstance(c, int) for _, c in terms_of(a))):
+    if not _is_exact(result) and not (isinstance(b, int) and all(isinstance(c, int) for _, c in terms_of(a))):
         raise ShapeError("the number is rounded")
     return result
 

@@ -36,6 +36,7 @@ class Views:
         self.assumptions: tuple[str, ...] = ()
         self._known: dict[tuple[int, ...], list[Extent]] = {}
         self._shapes: dict[ir.Value, Shape] = {}
+        self._leaves: dict[ir.Value, Term | None] = {}
         if not self.dynamic:
             self.model = charted(model)
             return
@@ -50,6 +51,11 @@ class Views:
         """The variable named after the value, as `leaf_of` has it, over the dynamic dimensions."""
         if not self.dynamic:
             return leaf_of(value)
+        if value not in self._leaves:
+            self._leaves[value] = self._leaf(value)
+        return self._leaves[value]
+
+    def _leaf(self, value: ir.Value) -> Term | None:
         found: Term | None = self.values.leaf(value)
         if found is None or all(isinstance(n, int) for n in found.shape):
             return found
@@ -68,9 +74,10 @@ class Views:
         if not all(_is_certain(c) for t in subterms(*lifted) if t not in old for c in t.requires):
             return None
         for value, term in zip(results, lifted, strict=True):
-            self._shapes.setdefault(value, term.shape)
-            for extent in term.shape:
-                self._canonical(extent)
+            if value not in self._shapes:
+                self._shapes[value] = term.shape
+                for extent in term.shape:
+                    self._canonical(extent)
         return lifted
 
     def _is_proved(self, value: ir.Value, term: Term) -> bool:
