@@ -1,68 +1,33 @@
-"""Certificates: what an optimization did to a model, step by step, as JSON that `superopt verify` replays.
+"""Certificates: what an optimization did to a model, step by step, as JSON that `superopt verify` checks.
 
-A certificate names nodes by their first outputs and holds the terms of each step, so it can be checked without what made it.
+A certificate names nodes by their first outputs, and holds the terms of each segment before and after its steps, those of each
+step and those of new weights, so it can be checked without what made it. `superopt.verification.certificates` reads it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-from superopt.errors import CertificateError, SuperoptError, Undecidable
+from superopt.errors import Undecidable
 from superopt.figures import version_of
 from superopt.graph import Term
-from superopt.model.bodies import Scope
-from superopt.model.content import content_digest
+from superopt.model.inlined import inlined
 from superopt.model.islands import Island
+from superopt.model.known import with_known_stored
 from superopt.model.load import Model
+from superopt.model.raised import raised
+from superopt.model.splice import traced
 from superopt.partial.judge import judge
 from superopt.report.optimization import Arithmetic
 from superopt.rewrite.apply import PARTLY, Step
-from superopt.rewrite.record import steps_recorded, steps_restored
+from superopt.rewrite.record import Json, nodes_of
 from superopt.rule import Rule, digest
-from superopt.segments import Gain, Passes
-
-FORM = 1
-"""The version of the form that certificates are in."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Nodes of one graph of a model, each named by its first output, that were rewritten as one segment."""
-
-    scope: Scope
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """Segments that are equal up to names, and the steps taken from their common form, over numbered variables."""
-
-    places: tuple[Place, ...]
-    steps: tuple[Step, ...]
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What leads from one model to another.
-
-    `original` and `optimized` are the digests of what the models hold. `rewritten` says whether the second is another model
-    than the first: then it was brought to the `opset`, if there is one, known values were stored as weights, and each of the
-    `passes` rewrote segments. `rules` has the digest of every stored rule that a step names; `sizes` are the numbers for open
-    dimensions at which the models were run; `version` is superopt's.
-    """
-
-    original: str
-    optimized: str
-    version: str
-    rewritten: bool
-    rules: Mapping[str, str]
-    sizes: tuple[Mapping[str, int], ...]
-    passes: tuple[tuple[Rewrite, ...], ...]
-    opset: int | None = None
+from superopt.segments import Gain, Passes, Segment
+from superopt.verification.certificates import FORM
+from superopt.verification.contents import content_digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +48,7 @@ class Evidence:
     def certificate(self, optimized: Model) -> str:
         """The certificate as a JSON object, with a final newline."""
         used = {step.rule for taken in self.passes for gain in taken for step in gain.found.steps}
+        start = self._start()
         record = {
             "form": FORM,
             "superopt": version_of("superopt"),
@@ -94,15 +60,50 @@ class Evidence:
             "sizes": list(map(dict, self.sizes)),
             "arithmetic": asdict(self.arithmetic),
             "assumptions": list(self.assumptions),
+            "stored": sorted(start.graph.initializers.keys() - self.original.graph.initializers.keys()),
             "judged": _judged(gain.found.steps for taken in self.passes for gain in taken),
-            "passes": [[_rewrite(gain) for gain in taken] for taken in self.passes],
+            "passes": list(self._passes(start)),
         }
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
+    def _start(self) -> Model:
+        """The model that the first pass began with."""
+        if not self.rewritten:
+            return self.original
+        plain = inlined(self.original)
+        return with_known_stored(plain if self.opset is None else raised(plain, self.opset))
 
-def _rewrite(gain: Gain) -> Any:
-    places = [{"scope": s.island.scope, "nodes": list(titles(s.island))} for s in gain.copies]
-    return {"places": places, **steps_recorded(gain.found.steps)}
+    def _passes(self, model: Model) -> Iterator[Json]:
+        """Each pass, with the terms of the weights that it made."""
+        for taken in filter(None, self.passes):
+            model, terms = traced(model, [replacement for gain in taken for replacement in gain.replacements()])
+            nodes, place = nodes_of([*terms.values()])
+            weights = {"nodes": nodes, "terms": {name: place(term) for name, term in terms.items()}}
+            yield {"rewrites": [_rewrite(gain) for gain in taken], "weights": weights}
+
+
+def _rewrite(gain: Gain) -> Json:
+    state, found = gain.copies[0].state, gain.found
+    steps = [(step.rule, step.roots, step.replacements) for step in found.steps]
+    every = [*state, *found.outputs, *(term for _, roots, new in steps for term in (*roots, *new))]
+    nodes, place = nodes_of(every)
+    return {
+        "places": [_place(segment) for segment in gain.copies],
+        "nodes": nodes,
+        "before": [*map(place, state)],
+        "steps": [[rule, [*map(place, roots)], [*map(place, new)]] for rule, roots, new in steps],
+        "after": [*map(place, found.outputs)],
+    }
+
+
+def _place(segment: Segment) -> Json:
+    island = segment.island
+    return {
+        "scope": island.scope,
+        "nodes": list(titles(island)),
+        "inputs": {name: term.name for name, term in segment.form.names.items()},
+        "outputs": list(island.outputs),
+    }
 
 
 def titles(island: Island) -> tuple[str, ...]:
@@ -125,65 +126,3 @@ def _judged(every: Iterable[Sequence[Step]]) -> list[Any]:
         kept = {name: row[name] for name in ("tests", "positions", "total", "log2_error", "prime")}
         rows.append({"programs": text, **kept})
     return rows
-
-
-# ---------------------------------------------------------------- reading
-
-
-def stored(path: Path) -> str:
-    """The text of a certificate in a file.
-
-    Raises:
-        CertificateError: the file cannot be read.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CertificateError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    except UnicodeDecodeError as error:
-        raise CertificateError(f"{path}: not a certificate ({error.reason})") from error
-
-
-def read(text: str) -> Certificate:
-    """The certificate that was written; what it says of mutants is left out, for they are judged anew.
-
-    Raises:
-        CertificateError: it cannot be read.
-    """
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CertificateError(f"the certificate is not JSON ({error})") from None
-    if not isinstance(record, dict) or record.get("form") != FORM:
-        raise CertificateError(f"the certificate is not of form {FORM}")
-    try:
-        return Certificate(
-            original=str(record["original"]),
-            optimized=str(record["optimized"]),
-            version=str(record["superopt"]),
-            rewritten=bool(record["rewritten"]),
-            opset=None if record.get("opset") is None else int(record["opset"]),
-            rules={str(name): str(value) for name, value in record["rules"].items()},
-            sizes=tuple({str(name): int(n) for name, n in numbers.items()} for numbers in record["sizes"]),
-            passes=tuple(tuple(map(_read_rewrite, taken)) for taken in record["passes"]),
-        )
-    except (
-        SuperoptError,
-        AssertionError,
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise CertificateError(f"the certificate cannot be read ({type(error).__name__}: {error})") from error
-
-
-def _read_rewrite(record: Any) -> Rewrite:
-    return Rewrite(tuple(map(_read_place, record["places"])), steps_restored(record))
-
-
-def _read_place(record: Any) -> Place:
-    scope = tuple((str(node), str(attribute)) for node, attribute in record["scope"])
-    return Place(scope, tuple(map(str, record["nodes"])))

@@ -231,7 +231,7 @@ def run_verify(options: argparse.Namespace) -> int:
     Raises:
         CertificateError: something is not shown to be right.
     """
-    from superopt.certificate import stored
+    from superopt.verification.certificates import stored
     from superopt.verify import verify
 
     text = stored(options.certificate)

@@ -345,33 +345,37 @@ def record(kind: Callable[..., Record], row: Mapping[str, Any], where: str) -> R
     Raises:
         StoreError: a field is missing, unknown or of another type.
     """
-    hints = _hints(kind)
+    known = _fields(kind)
     values = {name: _tuples(value) for name, value in row.items()}
-    wrong = [name for name, value in values.items() if name not in hints or not _fits(value, hints[name])]
+    wrong = [name for name, value in values.items() if name not in known or not known[name](value)]
     if wrong:
         raise StoreError(f"{where}: {wrong[0]!r} is not a field, or of the wrong type")
     try:
         return kind(**values)
     except TypeError:
-        raise StoreError(f"{where} lacks {', '.join(sorted(hints.keys() - values.keys()))}") from None
+        raise StoreError(f"{where} lacks {', '.join(sorted(known.keys() - values.keys()))}") from None
 
 
 @functools.cache
-def _hints(kind: Callable[..., object]) -> Mapping[str, Any]:
-    return get_type_hints(kind)
+def _fields(kind: Callable[..., object]) -> Mapping[str, Callable[[object], bool]]:
+    """Whether a value that was read is of a field's type, by the field."""
+    return {name: _fits(hint) for name, hint in get_type_hints(kind).items()}
 
 
-def _fits(value: object, hint: Any) -> bool:
-    """Whether a value that was read is of a field's type."""
+def _fits(hint: Any) -> Callable[[object], bool]:
     kind, inner = get_origin(hint), get_args(hint)
+    parts = [_fits(one) for one in inner if one is not Ellipsis]
     if kind is UnionType:
-        return any(_fits(value, one) for one in inner)
-    if kind is tuple and isinstance(value, tuple):
-        hints = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        return len(hints) == len(value) and all(map(_fits, value, hints))
-    if kind is Mapping and isinstance(value, dict):
-        return all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items())
-    return kind is None and type(value) is (NoneType if hint is None else hint)
+        return lambda value: any(fits(value) for fits in parts)
+    if kind is tuple and inner[-1] is Ellipsis:
+        return lambda value: isinstance(value, tuple) and all(map(parts[0], value))
+    if kind is tuple:
+        return lambda value: (
+            isinstance(value, tuple) and len(value) == len(parts) and all(f(v) for f, v in zip(parts, value, strict=True))
+        )
+    if kind is Mapping:
+        return lambda value: isinstance(value, dict) and all(map(parts[0], value)) and all(map(parts[1], value.values()))
+    return lambda value: type(value) is (NoneType if hint is None else hint)
 
 
 def _tuples(value: Any) -> Any:

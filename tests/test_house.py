@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "superopt").rglob("*.py"), *(ROOT / "specs").glob("*.py")])
 HOMES = {
     "z3": ("superopt/prove/",),
-    "onnx": ("superopt/model/",),
-    "onnx_ir": ("superopt/model/",),
-    "onnxruntime": ("superopt/model/",),
+    "onnx": ("superopt/model/", "superopt/verification/"),
+    "onnx_ir": ("superopt/model/", "superopt/verification/"),
+    "onnxruntime": ("superopt/model/", "superopt/verification/"),
     "rich": ("superopt/report/", "superopt/cli.py"),
 }
 OPEN_TO_SPECS = {

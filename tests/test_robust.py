@@ -13,7 +13,6 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
-from superopt import certificate
 from superopt.errors import (
     CertificateError,
     DimensionError,
@@ -37,6 +36,7 @@ from superopt.rewrite import roofline
 from superopt.rewrite.search import Found
 from superopt.segments import Gain, segments, whole, written
 from superopt.selection import fitting, windows_left
+from superopt.verification.certificates import read
 
 
 def weight(name: str, *shape: int) -> TensorProto:
@@ -265,7 +265,7 @@ def test_tensors_of_every_kind_of_storage_are_taken(kind: int) -> None:
 def test_json_that_nests_too_deep_is_no_certificate() -> None:
     for text in ("[" * 100_000, '{"form": 1, "a": ' * 50_000):
         with pytest.raises(CertificateError):
-            certificate.read(text)
+            read(text)
 
 
 # ---------------------------------------------------------------- outputs

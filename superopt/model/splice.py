@@ -57,6 +57,14 @@ def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
         CheckFailedError: the replacements depend on each other in a cycle.
         ShapeError: the model's opset cannot express a term.
     """
+    return traced(model, replacements)[0]
+
+
+def traced(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, dict[str, Term]]:
+    """As `splice`, and the term over the weights of the given model that each new weight holds, by the new weight's name.
+
+    Weights that nodes ask for beside the terms, such as shapes, have none.
+    """
     splicing = _Splicing(model.clone())
     for replacement in replacements:
         splicing.insert(replacement)
@@ -65,7 +73,7 @@ def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
     except ValueError as error:
         raise CheckFailedError(f"the rewritten model has a cycle ({first_line(error)})") from error
     splicing.sweep()
-    return splicing.model
+    return splicing.model, splicing.origins
 
 
 def require_valid(model: Model, original: Model) -> None:
@@ -105,6 +113,8 @@ class _Splicing:
         self.numbers = count()
         self.folded: dict[tuple[Term, ir.DataType, frozenset[ir.Value]], Array | Deferred] = {}
         self.stored: dict[int, tuple[Array | Deferred, ir.Value]] = {}
+        self.terms: dict[int, tuple[Array | Deferred, Term]] = {}
+        self.origins: dict[str, Term] = {}
         self.retired: list[ir.Value] = []
         self.kept = 0
 
@@ -115,7 +125,9 @@ class _Splicing:
         graph, values = self.graphs[replacement.scope], self.values[replacement.scope]
 
         def constant(term: Term) -> Array | Deferred:
-            return self._folded(term, dtype, values)
+            array = self._folded(term, dtype, values)
+            self.terms[id(array)] = array, term
+            return array
 
         outputs, conditions = replacement.outputs, replacement.conditions
         lowered = lower(
@@ -204,6 +216,8 @@ class _Splicing:
             if self.listed:
                 self.graph.inputs.append(value)
             self.stored[id(array)] = array, value
+            if id(array) in self.terms:
+                self.origins[name] = self.terms[id(array)][1]
         return self.stored[id(array)][1]
 
     def _tensor(self, array: Array | Deferred, name: str) -> ir.TensorProtocol:

@@ -5,61 +5,67 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+SHOWN = 4
+
 
 @dataclass(frozen=True)
 class Kind:
-    """Steps that were shown to be right in one way: how many, at how many roots, by which rules; `log2_error` bounds the
-    probability that one of them is wrong all the same, where they are not proved.
-    """
+    """Steps that were shown to be right in one way: how many, at how many roots, by which rules."""
 
     how: str
     steps: int
     roots: int
     rules: tuple[str, ...]
-    log2_error: float | None = None
 
 
 @dataclass(frozen=True)
 class Verification:
     """All that there is to say of an optimization that holds.
 
-    `rounded` counts weights that differ in their last places from what this machine makes of them; `errors` are those of both
-    models, relative to the output's largest magnitude, against `reference` on `inputs`, where both were run.
+    `weights` counts those that are as they were, were computed anew from their terms, and have no term; `linked` the segments
+    whose terms were compared with values of the original and of the optimized model in a run, and how many were not; `run` at
+    how many sizes, on how many inputs and in how many elements both models were compared. `mode` is the floating-point mode,
+    `assumptions` what the certificate states beside it.
     """
 
     original: str
     optimized: str
     kinds: Sequence[Kind]
-    segments: int
-    rounded: int
-    errors: tuple[float, float] | None
-    reference: str
-    inputs: Sequence[str]
-
-
-SHOWN = 4
+    segments: int = 0
+    mode: str = ""
+    assumptions: tuple[str, ...] = ()
+    weights: tuple[int, int, int] = (0, 0, 0)
+    linked: tuple[int, int, int] = (0, 0, 0)
+    run: tuple[int, int, int] = (0, 0, 0)
 
 
 def verified(found: Verification) -> list[str]:
-    """One line for each kind of step, one for the run of both models, and the verdict."""
+    """One line for each kind of step, for the weights, the segments and the runs, and the verdict."""
     lines = [_kind(kind) for kind in found.kinds]
-    if found.rounded:
-        lines.append(f"weights: {found.rounded} differ in their last places from what this machine makes of them")
-    if found.errors is not None:
-        before, after = (f"{error:.1e}" for error in found.errors)
-        on = f"on {len(found.inputs)} inputs, against {found.reference}"
-        lines.append(f"run: errors of {after} of the output's magnitude, the original's {before}, {on}")
+    if found.segments:
+        kept, computed, small = found.weights
+        lines.append(
+            f"weights: {kept} as they were, {computed} what their terms say, {small} shapes and numbers without a term"
+        )
+        before, after, left_out = found.linked
+        checked = f"terms of {before} before and {after} after their steps give the values of a run"
+        lines.append(f"segments: {checked}" + (f", {left_out} were not evaluated" if left_out else ""))
+    if any(found.run):
+        sizes, inputs, values = found.run
+        special = "ordinary values alone" if found.mode == "fast" else "masks, infinities and magnitudes far apart among them"
+        lines.append(
+            f"run: {_count(values, 'element')} agree on {_count(inputs, 'input')} at {_count(sizes, 'size')}, {special}"
+        )
+    lines += [f"assumed: {assumption}" for assumption in found.assumptions]
     steps = sum(kind.steps for kind in found.kinds)
-    what = f"{steps} steps in {found.segments} segments hold" if found.errors is not None else "it is the same model"
+    what = f"{_count(steps, 'step')} in {_count(found.segments, 'segment')} hold" if found.segments else "it is the same model"
     return [*lines, f"{found.optimized} computes what {found.original} does: {what}"]
 
 
 def _kind(kind: Kind) -> str:
     steps = f"{kind.how}: {_count(kind.steps, 'step')} at {_count(kind.roots, 'place')}"
-    named = ", ".join(kind.rules[:SHOWN]) + (", …" if len(kind.rules) > SHOWN else "")
-    bound = "" if kind.log2_error is None else f", each wrong with a probability of 2 ** {kind.log2_error:.0f} at most"
-    return f"{steps}{bound} ({named})"
+    return f"{steps} ({', '.join(kind.rules[:SHOWN])}{', …' if len(kind.rules) > SHOWN else ''})"
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

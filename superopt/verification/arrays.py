@@ -1,0 +1,178 @@
+"""Terms evaluated on arrays in float64: operators that take long by their definitions in numpy, all others by these.
+
+The tests compare each numpy function here with the definition of its operator.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.composite import unfolded
+from superopt.errors import ShapeError
+from superopt.evaluate import Floats, evaluate_operator
+from superopt.graph import Atom, Attribute, Dim, Extent, Size, Term, substitute_attribute, subterms, variable
+from superopt.op import apply, operator
+from superopt.work import total_work
+
+Array = npt.NDArray[Any]
+MOST_WORK = 1 << 27
+"""Operations of one operator beyond which its definition takes too long to evaluate."""
+
+
+class TooLargeError(ShapeError):
+    """A term of more work than there is time for."""
+
+
+def evaluated(roots: Sequence[Term], arrays: Mapping[str, Array]) -> list[Array]:
+    """The terms' values in float64, given the array of each variable by its name.
+
+    Raises:
+        ShapeError: the arrays do not have the shapes that the terms say, or an operator is not defined for them.
+        TooLargeError: an operator takes too long.
+    """
+    symbols = sizes_of([t for t in subterms(*roots) if t.is_variable], arrays)
+    known: dict[Term, Array] = {}
+    with np.errstate(all="ignore"):
+        for term in subterms(*roots):
+            if term.is_variable:
+                known[term] = np.asarray(arrays[term.name], dtype=np.float64)
+            else:
+                attributes = {name: substitute_attribute(value, symbols) for name, value in term.attributes}
+                known[term] = applied(term.op, [known[a] for a in term.args], attributes)
+    return [known[root] for root in roots]
+
+
+def sizes_of(variables: Sequence[Term], arrays: Mapping[str, Array]) -> Callable[[Atom], Extent | None]:
+    """The numbers for the open extents in the variables' shapes, read off the arrays.
+
+    Raises:
+        ShapeError: an array has another rank or extent, or one name would have to be two numbers.
+    """
+    found: dict[Atom, int] = {}
+    for term in variables:
+        shape = np.shape(arrays[term.name])
+        if len(shape) != term.rank:
+            raise ShapeError(f"{term.name} has rank {len(shape)}, and {term.rank} in the certificate")
+        for extent, number in zip(term.shape, shape, strict=True):
+            atom = _bare(extent)
+            if atom is not None and found.setdefault(atom, number) != number:
+                raise ShapeError(f"{atom} is {found[atom]} at one place and {number} at another")
+    for term in variables:
+        for place, (extent, number) in enumerate(zip(term.shape, np.shape(arrays[term.name]), strict=True)):
+            if substitute_attribute(extent, found.get) != number:
+                raise ShapeError(f"axis {place} of {term.name} is {number}, and {extent} in the certificate")
+    return found.get
+
+
+def _bare(extent: Extent) -> Atom | None:
+    """The atom that the extent is, if it is just one."""
+    if isinstance(extent, Size) and len(extent.terms) == 1:
+        (monomial, coefficient), *_ = extent.terms
+        if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Dim):
+            return monomial[0]
+    return None
+
+
+def applied(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute]) -> Array:
+    """What the operator makes of the arrays.
+
+    Raises:
+        ShapeError: it is not defined for them. TooLargeError: it takes too long.
+    """
+    leaves = [variable(f"operand {n}", tuple(a.shape)) for n, a in enumerate(arrays)]
+    term = apply(op, *leaves, **attributes)  # checks shapes and attributes
+    if op in NUMPY:
+        return np.asarray(NUMPY[op](*arrays, **dict(term.attributes)))
+    body = unfolded(term) if arrays else None
+    if body is not None:
+        return evaluated([body], {leaf.name: array for leaf, array in zip(leaves, arrays, strict=True)})[0]
+    if total_work([term]).flops > MOST_WORK:
+        raise TooLargeError(f"{op} takes too long to evaluate")
+    if operator(op).commutative:
+        whole = functools.partial(evaluate_operator, op, attributes={}, domain=Floats())
+        return np.asarray(functools.reduce(lambda a, b: whole((a, b)), arrays))
+    return evaluate_operator(op, tuple(arrays), dict(term.attributes), Floats())
+
+
+# ---------------------------------------------------------------- operators in numpy
+
+
+def _windows(
+    x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float
+) -> list[list[Array]]:
+    """For each tap of the window, the elements that it meets, at all positions of the window."""
+    padded = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])), constant_values=fill)
+    reach = [dilations[a] * (kernel[a] - 1) + 1 for a in (0, 1)]
+    counts = [(padded.shape[2 + a] - reach[a]) // strides[a] + 1 for a in (0, 1)]
+
+    def tap(u: int, v: int) -> Array:
+        rows, columns = u * dilations[0], v * dilations[1]
+        ends = rows + strides[0] * (counts[0] - 1) + 1, columns + strides[1] * (counts[1] - 1) + 1
+        return padded[:, :, rows : ends[0] : strides[0], columns : ends[1] : strides[1]]
+
+    return [[tap(u, v) for v in range(kernel[1])] for u in range(kernel[0])]
+
+
+def _conv(x: Array, w: Array, *, strides: Any, pads: Any, dilations: Any, group: int) -> Array:
+    features, depth, rows, columns = w.shape
+    taps = _windows(x, (rows, columns), strides, pads, dilations, 0.0)
+    n, _, height, width = taps[0][0].shape
+    result = np.zeros((n, group, features // group, height * width))
+    for u, v in itertools.product(range(rows), range(columns)):
+        image = taps[u][v].reshape(n, group, depth, height * width)
+        result += np.matmul(w[:, :, u, v].reshape(group, features // group, depth), image)
+    return result.reshape(n, features, height, width)
+
+
+def _max_pool(x: Array, *, kernel: Any, strides: Any, pads: Any, dilations: Any) -> Array:
+    taps = _windows(x, kernel, strides, pads, dilations, -np.inf)
+    return np.asarray(functools.reduce(np.maximum, [tap for row in taps for tap in row]))
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Array]:
+    return lambda x, *, axes: np.asarray(function(x, axis=axes))
+
+
+def _slice(x: Array, *, axis: int, start: int = 0, stop: int) -> Array:
+    return np.moveaxis(np.moveaxis(x, axis, 0)[start:stop], 0, axis)
+
+
+def _expand(x: Array, *, shape: Any, axes: Any) -> Array:
+    whole = [shape[a] if a in axes else 1 for a in range(-len(shape), 0)]
+    return np.broadcast_to(x.reshape(whole), shape)
+
+
+NUMPY: dict[str, Callable[..., Any]] = {
+    "add": lambda *xs: functools.reduce(np.add, xs),
+    "mul": lambda *xs: functools.reduce(np.multiply, xs),
+    "maximum": lambda *xs: functools.reduce(np.maximum, xs),
+    "minimum": lambda *xs: functools.reduce(np.minimum, xs),
+    "sub": np.subtract,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "reciprocal": lambda x: 1.0 / x,
+    "relu": lambda x: np.maximum(x, 0.0),
+    "scale": lambda x, *, factor: x * float(factor),
+    "matmul": np.matmul,
+    "conv": _conv,
+    "max_pool": _max_pool,
+    "reduce_sum": _reduction(np.sum),
+    "reduce_mean": _reduction(np.mean),
+    "reduce_max": _reduction(np.max),
+    "reduce_min": _reduction(np.min),
+    "reduce_sum_square": lambda x, *, axes: np.sum(x * x, axis=axes),
+    "reshape": lambda x, *, shape: x.reshape(shape),
+    "transpose": lambda x, *, perm: x.transpose([a % x.ndim for a in perm]),
+    "concat": lambda x, y, *, axis: np.concatenate((x, y), axis=axis),
+    "slice": _slice,
+    "expand": _expand,
+    "pad": lambda x, *, before, after: np.pad(x, list(zip(before, after, strict=True))),
+}
+"""Functions of arrays that compute what an operator does, given its attributes."""

@@ -1,0 +1,263 @@
+"""Certificates as `verify` reads them: text that nobody vouches for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from superopt.errors import CertificateError, SuperoptError
+from superopt.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator, Sym, floor_divide, inverse
+from superopt.graph import Atom, Term, size, subterms, variable
+from superopt.op import apply
+
+FORM = 2
+"""The version of the form that certificates are in."""
+MODES = ("precise", "relaxed", "fast")
+"""The floating-point modes that a result may have been found in."""
+ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
+RELATIONS = (">=", "==", "!=")
+DEPTH = 200
+"""How deep values of a certificate may nest."""
+
+State = tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Terms that are exchanged for others, by a rule."""
+
+    rule: str
+    roots: State
+    replacements: State
+
+
+@dataclass(frozen=True)
+class Place:
+    """Nodes of a graph, named by their first outputs, that were rewritten as one segment.
+
+    `scope` leads to the graph: pairs of a node's first output and the attribute that holds the next graph. `inputs` names the
+    value that each variable of the segment's terms stands for, `outputs` the values that the terms compute.
+    """
+
+    scope: tuple[tuple[str, str], ...]
+    nodes: tuple[str, ...]
+    inputs: Mapping[str, str]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Segments of one form: what they compute before, the steps, and what they compute after them."""
+
+    places: tuple[Place, ...]
+    before: State
+    steps: tuple[Step, ...]
+    after: State
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Rewrites that do not depend on each other, and the weights that they made: terms over the weights before the pass."""
+
+    rewrites: tuple[Rewrite, ...]
+    weights: Mapping[str, Term]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What leads from one model to another.
+
+    `original` and `optimized` are the digests of what the models hold, `rewritten` says whether they differ. Then values that
+    are `stored` as weights were known beforehand, the model was brought to the `opset`, if there is one, and each of the
+    `passes` rewrote segments. `rules` has the digest of every stored rule that a step names, `sizes` are numbers for dynamic
+    dimensions at which the models were run, `mode` is the floating-point mode. `ordinary` are assumptions on values under which
+    that mode admitted rewrites, `assumptions` those on dynamic dimensions.
+    """
+
+    original: str
+    optimized: str
+    rewritten: bool
+    rules: Mapping[str, str]
+    sizes: tuple[Mapping[str, int], ...]
+    passes: tuple[Pass, ...]
+    stored: tuple[str, ...] = ()
+    opset: int | None = None
+    mode: str = "relaxed"
+    ordinary: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+def stored(path: Path) -> str:
+    """The text of a certificate in a file.
+
+    Raises:
+        CertificateError: the file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CertificateError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise CertificateError(f"{path}: not a certificate ({error.reason})") from error
+
+
+def read(text: str) -> Certificate:
+    """The certificate that was written; of fields that are not known here, none is read.
+
+    Raises:
+        CertificateError: it cannot be read.
+    """
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CertificateError(f"the certificate is not JSON ({type(error).__name__})") from None
+    if not isinstance(record, dict) or record.get("form") != FORM or isinstance(record.get("form"), bool):
+        raise CertificateError(f"the certificate is not of form {FORM}; optimize the model again")
+    try:
+        return _certificate(record)
+    except CertificateError:
+        raise
+    except (
+        SuperoptError,
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise CertificateError(f"the certificate cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _certificate(record: dict[str, Any]) -> Certificate:
+    mode = _text(record["arithmetic"]["mode"])
+    if mode not in MODES:
+        raise CertificateError(f"the certificate names the floating-point mode {mode!r}, which is none of {', '.join(MODES)}")
+    opset = record.get("opset")
+    return Certificate(
+        original=_text(record["original"]),
+        optimized=_text(record["optimized"]),
+        rewritten=_boolean(record["rewritten"]),
+        opset=None if opset is None else _integer(opset),
+        rules={_text(name): _text(value) for name, value in record["rules"].items()},
+        sizes=tuple({_text(name): _integer(n) for name, n in numbers.items()} for numbers in record["sizes"]),
+        stored=tuple(map(_text, record["stored"])),
+        passes=tuple(map(_pass, record["passes"])),
+        mode=mode,
+        ordinary=tuple(map(_text, record["arithmetic"].get("assumptions", ()))),
+        assumptions=tuple(map(_text, record.get("assumptions", ()))),
+    )
+
+
+def _pass(record: Any) -> Pass:
+    weights = record["weights"]
+    terms = _terms(weights["nodes"])
+    made = {_text(name): terms[_index(place)] for name, place in weights["terms"].items()}
+    return Pass(tuple(map(_rewrite, record["rewrites"])), made)
+
+
+def _rewrite(record: Any) -> Rewrite:
+    terms = _terms(record["nodes"])
+
+    def state(places: Sequence[Any]) -> State:
+        return tuple(terms[_index(place)] for place in places)
+
+    steps = tuple(Step(_text(rule), state(roots), state(new)) for rule, roots, new in record["steps"])
+    return Rewrite(tuple(map(_place, record["places"])), state(record["before"]), steps, state(record["after"]))
+
+
+def _place(record: Any) -> Place:
+    scope = tuple((_text(node), _text(attribute)) for node, attribute in record["scope"])
+    inputs = {_text(name): _text(value) for name, value in record["inputs"].items()}
+    return Place(scope, tuple(map(_text, record["nodes"])), inputs, tuple(map(_text, record["outputs"])))
+
+
+def _terms(nodes: Sequence[Any]) -> list[Term]:
+    """The terms of a table, in which operands stand before those that use them."""
+    terms: list[Term] = []
+    for op, operands, attributes in nodes:
+        values = {_text(name): _value(value) for name, value in attributes.items()}
+        args = [terms[_index(place)] for place in operands]
+        terms.append(apply(op, *args, **values) if op else _variable(**values))
+    return terms
+
+
+def _variable(name: Any, shape: Any, constant: Any, condition: Any, position: Any) -> Term:
+    if not isinstance(shape, tuple):
+        raise CertificateError("a variable has no shape")
+    return variable(_text(name), shape, constant=_boolean(constant), condition=_boolean(condition), position=_integer(position))
+
+
+def _value(value: Any, depth: int = 0) -> Any:
+    """An attribute: a number, a text, an extent, or a tuple of these."""
+    if depth > DEPTH:
+        raise CertificateError("a value of the certificate nests too deep")
+    match value:
+        case bool() | int() | float() | str():
+            return value
+        case {"fraction": [numerator, denominator]}:
+            return Fraction(_integer(numerator), _integer(denominator))
+        case {"sum": terms}:
+            parts = [(coefficient, atoms) for coefficient, *atoms in terms]
+            made = [
+                math.prod((_atom(a, depth) for a in atoms), start=_value(coefficient, depth + 1))
+                for coefficient, atoms in parts
+            ]
+            return sum(made)
+        case {"compare": [str() as relation, left]} if relation in RELATIONS:
+            return Compare(relation, _value(left, depth + 1))
+        case {"all": list() as parts}:
+            return AllOf(tuple(_value(part, depth + 1) for part in parts))
+        case {"any": list() as parts}:
+            return AnyOf(tuple(_value(part, depth + 1) for part in parts))
+        case list():
+            return tuple(_value(one, depth + 1) for one in value)
+        case _:
+            raise CertificateError(f"{value!r} is no value of an attribute")
+
+
+def _atom(atom: Any, depth: int) -> Any:
+    match atom:
+        case ["Floor", numerator, denominator]:
+            return floor_divide(_value(numerator, depth + 1), _value(denominator, depth + 1))
+        case ["Inverse", of]:
+            return inverse(_value(of, depth + 1))
+        case [str() as kind, *parts] if kind in ATOMS:
+            return size(ATOMS[kind](*(_value(part, depth + 1) for part in parts)))
+        case _:
+            raise CertificateError(f"{atom!r} is no part of an extent")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise CertificateError(f"the certificate has {value!r} where a text is due")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise CertificateError(f"the certificate has {value!r} where an integer is due")
+    return value
+
+
+def _index(value: Any) -> int:
+    if _integer(value) < 0:
+        raise CertificateError("the certificate has a negative place")
+    return int(value)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise CertificateError(f"the certificate has {value!r} where true or false is due")
+    return value
+
+
+def named_variables(terms: Sequence[Term]) -> list[Term]:
+    """The variables in the terms."""
+    return [term for term in subterms(*terms) if term.is_variable]

@@ -1,0 +1,51 @@
+"""What a model holds, wherever its tensors lie: its digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+from onnx import NodeProto
+
+from superopt.model.maps import with_maps, without_maps
+
+
+def content_digest(model: ir.Model) -> str:
+    """The SHA-256 of all that the model holds, its tensors included; whether these lie in other files does not matter."""
+    return hashlib.sha256(_hollow(model)).hexdigest()
+
+
+def _tensor_digest(tensor: ir.TensorProtocol) -> bytes:
+    """The SHA-256 of a tensor's bytes."""
+    return hashlib.sha256(tensor.tobytes()).digest()
+
+
+def _hollow(model: ir.Model) -> bytes:
+    """The model as a message with a mark in place of what each initializer holds, as it is when it was read from a file."""
+    copy = model.clone()
+    for graph in copy.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if tensor is not None:
+                text = f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode()
+                array = np.frombuffer(text + _tensor_digest(tensor), dtype=np.uint8)
+                value.const_value = ir.tensor(array, name=value.name)
+                value.shape, value.type = ir.Shape(array.shape), ir.TensorType(ir.DataType.UINT8)
+    proto = with_maps(ir.to_proto(ir.from_proto(without_maps(with_maps(ir.to_proto(copy))))))
+    _forget_names(proto.graph.node)
+    for function in proto.functions:
+        _forget_names(function.node)
+    content: bytes = proto.SerializeToString(deterministic=True)
+    return content
+
+
+def _forget_names(nodes: Iterable[NodeProto]) -> None:
+    """Takes the names of tensors out of attributes, graphs in these included: they name nothing, and reading adds them."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for tensor in (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors:
+                tensor.ClearField("name")
+            for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                _forget_names(graph.node)

@@ -1,0 +1,423 @@
+"""A certificate against both models: what is outside the segments is the same, weights are what their terms say, and the nodes
+of segments compute their terms.
+
+Nothing is lifted or lowered. Nodes are compared as they stand in the files; new weights are computed from the original's, and
+compared within the rounding of that computation; the terms of a segment before its steps are evaluated on values that the
+original has in a run, those after them on values of the optimized model.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from superopt.errors import CertificateError, InvalidModelError, ShapeError
+from superopt.graph import Term, subterms
+from superopt.op import apply
+from superopt.verification.arrays import Array, TooLargeError, evaluated
+from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, State, named_variables
+from superopt.verification.inputs import Feeds
+from superopt.verification.models import Source, bodies
+from superopt.verification.runs import Runner
+
+SMALL = 4096
+"""Elements up to which a new weight may have no term: numbers that nodes ask for beside operands, such as an algorithm's
+matrices. They are compared by running the segment."""
+NEAR = 2e-3
+"""By what share of the largest magnitude of an output a segment's nodes in the model's precision may differ from its terms in
+float64."""
+SINGLE = 2.0**-22
+"""The share of the magnitudes added up by which a weight may be off that was summed in float32."""
+SUMMED_IN_SINGLE = frozenset({"conv", "conv_transpose", "max_pool", "avg_pool", "gram_kernel", "merge_groups"})
+"""Operators for which ONNX Runtime has no float64 kernel."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How many weights of the optimized model are as they were, were computed anew from terms, and have no term."""
+
+    kept: int
+    computed: int
+    small: int
+
+
+# ---------------------------------------------------------------- tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """The initializers of a model's top graph, read when they are asked for."""
+
+    source: Source
+
+    @functools.cached_property
+    def protos(self) -> Mapping[str, TensorProto]:
+        """The messages by name."""
+        return {tensor.name: tensor for tensor in self.source.proto.graph.initializer}
+
+    def array(self, name: str) -> Array:
+        """What an initializer holds.
+
+        Raises:
+            InvalidModelError: it cannot be read.
+        """
+        try:
+            return numpy_helper.to_array(self.protos[name], base_dir=str(self.source.path.parent))
+        except Exception as error:
+            raise InvalidModelError(f"{self.source.path}: weight {name!r} cannot be read ({type(error).__name__})") from error
+
+
+def check_weights(original: Source, optimized: Source, certificate: Certificate) -> Weights:
+    """Every weight of the optimized model is one of the original, or what the certificate's terms make of these.
+
+    Raises:
+        CertificateError: a weight is neither.
+    """
+    before, after = Tensors(original), Tensors(optimized)
+    known = _constants(original.proto.graph)
+    made = _Made(before, certificate.passes, known)
+    counts = {"kept": 0, "computed": 0, "small": 0}
+    for name in after.protos:
+        array = after.array(name)
+        if name in made.latest:
+            made.require(name, array)
+            counts["computed"] += 1
+        elif name in before.protos:
+            if not _identical(before.array(name), array):
+                raise CertificateError(f"weight {name!r} of the optimized model is not the original's")
+            counts["kept"] += 1
+        elif name in known and _identical(known[name], array):
+            counts["kept"] += 1
+        elif name in certificate.stored:
+            counts["kept"] += 1  # compared with what the original computes under that name, see `check_stored`
+        elif array.dtype.kind in "iub" or array.size <= SMALL:
+            counts["small"] += 1
+        else:
+            raise CertificateError(f"weight {name!r} of the optimized model follows from no term of the certificate")
+    return Weights(**counts)
+
+
+def _identical(one: Array, other: Array) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def _constants(graph: GraphProto) -> dict[str, Array]:
+    """What the Constant nodes of a graph hold, by the names of their outputs."""
+    found: dict[str, Array] = {}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.output and len(node.attribute) == 1 and node.attribute[0].HasField("t"):
+            found[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return found
+
+
+class _Made:
+    """The weights that the passes of a certificate make, computed in float64 when they are asked for."""
+
+    def __init__(self, tensors: Tensors, passes: Sequence[Pass], constants: Mapping[str, Array]) -> None:
+        self.tensors, self.passes, self.constants = tensors, passes, constants
+        self.latest = {name: number for number, one in enumerate(passes) for name in one.weights}
+        self.done: dict[tuple[int, str], tuple[Array, Array, bool]] = {}
+
+    def require(self, name: str, array: Array) -> None:
+        """Raises CertificateError where the array is not what the weight's term says, rounded to its type."""
+        exact, magnitude, single = self._value(self.latest[name], name)
+        if exact.shape != array.shape:
+            raise CertificateError(f"weight {name!r} has shape {list(array.shape)}, and its term {list(exact.shape)}")
+        if array.dtype.kind in "iub":
+            same = np.array_equal(exact, array.astype(np.float64))
+        else:
+            given = array.astype(np.float64)
+            with np.errstate(over="ignore", invalid="ignore"):
+                rounded = exact.astype(array.dtype).astype(np.float64)
+                allowed = 1.01 * _ulp(rounded, array.dtype) + magnitude * (SINGLE if single else 2.0**-46)
+                same = bool(
+                    np.all((rounded == given) | (np.abs(rounded - given) <= allowed) | (np.isnan(rounded) & np.isnan(given)))
+                )
+        if not same:
+            raise CertificateError(f"weight {name!r} of the optimized model is not what its term says")
+
+    def value(self, name: str) -> Array:
+        """A weight of the original, or what the certificate's terms make, in float64."""
+        return self._value(self.latest.get(name, -1), name)[0]
+
+    def _value(self, number: int, name: str) -> tuple[Array, Array, bool]:
+        """A weight after a pass in float64, the magnitudes that were added up to it, and whether in float32."""
+        while number >= 0 and name not in self.passes[number].weights:
+            number -= 1
+        if (number, name) not in self.done:
+            if number < 0:
+                array = self._given(name)
+                self.done[number, name] = array, np.abs(array), False
+            else:
+                self.done[number, name] = self._computed(number, self.passes[number].weights[name])
+        return self.done[number, name]
+
+    def _given(self, name: str) -> Array:
+        if name in self.tensors.protos:
+            return self.tensors.array(name).astype(np.float64)
+        if name in self.constants:
+            return self.constants[name].astype(np.float64)
+        raise CertificateError(f"a term of the certificate reads {name!r}, which is no weight of the original")
+
+    def _computed(self, number: int, term: Term) -> tuple[Array, Array, bool]:
+        names = [x.name for x in named_variables([term])]
+        inside = {name: self._value(number - 1, name) for name in names}
+        single = any(one[2] for one in inside.values()) or any(t.op in SUMMED_IN_SINGLE for t in subterms(term))
+        try:
+            (exact,) = evaluated([term], {name: one[0] for name, one in inside.items()})
+            (magnitude,) = evaluated([_of_magnitudes(term)], {name: one[1] for name, one in inside.items()})
+        except ShapeError as error:
+            raise CertificateError(f"a weight of the certificate cannot be computed ({error})") from error
+        return exact, np.abs(magnitude), single
+
+
+def _of_magnitudes(term: Term) -> Term:
+    """The term with sums in place of differences, and magnitudes in place of numbers: no less than what was added up."""
+    done: dict[Term, Term] = {}
+    for part in subterms(term):
+        args = tuple(done[a] for a in part.args)
+        if part.is_variable:
+            done[part] = part
+        elif part.op == "sub":
+            done[part] = apply("add", *args)
+        elif part.op == "scale":
+            factor = part["factor"]
+            done[part] = apply("scale", *args, factor=abs(factor) if isinstance(factor, int | float) else factor)
+        else:
+            done[part] = part if args == part.args else apply(part.op, *args, **dict(part.attributes))
+    return done[term]
+
+
+def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
+    """A unit in the last place of each number, in its type."""
+    try:
+        info = np.finfo(dtype)
+        eps, tiny = float(info.eps), float(info.smallest_subnormal)
+    except ValueError:  # bfloat16 and the like
+        eps, tiny = 2.0**-7, 2.0**-133
+    with np.errstate(divide="ignore"):
+        exponent = np.floor(np.log2(np.maximum(np.abs(array), tiny)))
+    return np.asarray(np.maximum(eps * np.exp2(exponent), tiny))
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def check_nodes(original: Source, optimized: Source, certificate: Certificate) -> None:
+    """Every node of the optimized model is one of the original, or only segments' outputs and new values come out of it.
+
+    Raises:
+        CertificateError: a node outside the segments is another one.
+    """
+    if original.proto.functions or certificate.opset is not None:
+        return  # functions were put in their places, or the opset converted: both models are compared by running them
+    places = [place for one in certificate.passes for rewrite in one.rewrites for place in rewrite.places]
+    allowed = {name for place in places for name in (*place.outputs, *(scope[0] for scope in place.scope[:1]))}
+    aliases = dict(_aliases(certificate))
+    known = {tuple(node.output): node for node in original.proto.graph.node}
+    names = {name for outputs in known for name in outputs} | {value.name for value in original.proto.graph.input}
+    for node in optimized.proto.graph.node:
+        old = known.get(tuple(node.output))
+        if old is not None and (_plain(old, aliases) == _plain(node, aliases)):
+            continue
+        wrong = [name for name in node.output if name in names and name not in allowed]
+        if wrong:
+            raise CertificateError(f"the node that computes {wrong[0]!r} is another one, and no segment of the certificate")
+    if _messages(original) != _messages(optimized):
+        raise CertificateError("inputs or outputs of the two models have other types or shapes")
+
+
+def _messages(source: Source) -> list[bytes]:
+    stored = {tensor.name for tensor in source.proto.graph.initializer}
+    given = [value for value in source.proto.graph.input if value.name not in stored]
+    return [value.type.SerializeToString(deterministic=True) for value in (*given, *source.proto.graph.output)]
+
+
+def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
+    """Values that a segment only passes on, each with the value that it is."""
+    for one in certificate.passes:
+        for rewrite in one.rewrites:
+            for place in rewrite.places:
+                for name, term in zip(place.outputs, rewrite.after, strict=False):
+                    if term.is_variable and term.name in place.inputs:
+                        yield name, place.inputs[term.name]
+
+
+def _plain(node: NodeProto, aliases: Mapping[str, str]) -> bytes:
+    """The node without names and remarks, its inputs the values that they are."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    for field in ("name", "doc_string", "metadata_props"):
+        copy.ClearField(field)
+    del copy.input[:]
+    copy.input.extend(_followed(name, aliases) for name in node.input)
+    while copy.input and not copy.input[-1]:
+        copy.input.pop()
+    attributes = sorted(copy.attribute, key=lambda a: a.name)
+    del copy.attribute[:]
+    copy.attribute.extend(attributes)
+    for attribute in copy.attribute:
+        attribute.ClearField("doc_string")
+        if attribute.HasField("t"):
+            attribute.t.CopyFrom(_raw(attribute.t))
+        for body in bodies(attribute):
+            _strip(body, aliases)
+    return bytes(copy.SerializeToString(deterministic=True))
+
+
+def _raw(tensor: TensorProto) -> TensorProto:
+    """The tensor without a name, its elements as bytes."""
+    found = numpy_helper.from_array(numpy_helper.to_array(tensor)) if tensor.data_type != TensorProto.STRING else tensor
+    copy = TensorProto()
+    copy.CopyFrom(found)
+    copy.ClearField("name")
+    copy.ClearField("doc_string")
+    return copy
+
+
+def _strip(graph: GraphProto, aliases: Mapping[str, str]) -> None:
+    graph.ClearField("value_info")
+    graph.ClearField("doc_string")
+    graph.ClearField("name")
+    for node in graph.node:
+        plain = NodeProto()
+        plain.ParseFromString(_plain(node, aliases))
+        node.CopyFrom(plain)
+
+
+def _followed(name: str, aliases: Mapping[str, str]) -> str:
+    seen = {name}
+    while name in aliases and aliases[name] not in seen:
+        name = aliases[name]
+        seen.add(name)
+    return name
+
+
+# ---------------------------------------------------------------- segments in a run
+
+
+@dataclass
+class Linked:
+    """How many segments' terms were compared with the values of which model, and how many were too large or have no values."""
+
+    before: int = 0
+    after: int = 0
+    left_out: int = 0
+
+
+def exposed(source: Source, names: Sequence[str]) -> ModelProto:
+    """The model, without its weights in other files, with more of its values as outputs."""
+    copy = ModelProto()
+    copy.CopyFrom(source.proto)
+    there = {value.name for value in copy.graph.output}
+    copy.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names if name not in there)
+    return copy
+
+
+def values_of(source: Source, names: Sequence[str], feeds: Feeds) -> dict[str, Array]:
+    """The named values of a model in a run: inputs, weights, and what nodes compute.
+
+    Raises:
+        InvalidModelError: ONNX Runtime does not run the model with these as outputs.
+    """
+    tensors = Tensors(source)
+    found: dict[str, Array] = {name: feeds[name] for name in names if name in feeds}
+    found.update({name: tensors.array(name) for name in names if name in tensors.protos})
+    computed = {name for node in source.proto.graph.node for name in node.output}
+    asked = [name for name in names if name in computed and name not in found]
+    if asked:
+        runner = Runner(source, proto=exposed(source, asked), names=asked)
+        results = runner.run(feeds)
+        if isinstance(results, str):
+            raise InvalidModelError(results)
+        found.update({name: value for name, value in zip(asked, results, strict=True) if isinstance(value, np.ndarray)})
+    return found
+
+
+def check_stored(original: Source, optimized: Source, certificate: Certificate, feeds: Feeds) -> None:
+    """Values that are stored as weights are what the original computes under their names.
+
+    Raises:
+        CertificateError: one is something else.
+    """
+    tensors = Tensors(optimized)
+    names = [name for name in certificate.stored if name in tensors.protos]
+    values = values_of(original, names, feeds) if names else {}
+    for name in names:
+        array = tensors.array(name)
+        known = name in values or (certificate.opset is None and not original.proto.functions) or array.size > SMALL
+        if known and not (name in values and _identical(np.asarray(values[name]), array)):
+            raise CertificateError(f"weight {name!r} of the optimized model is not what the original computes under that name")
+
+
+def check_segments(original: Source, optimized: Source, certificate: Certificate, feeds: Feeds, linked: Linked) -> None:
+    """The terms of segments give the values that the models have in a run on these inputs.
+
+    Raises:
+        CertificateError: a segment computes something else than its terms say.
+    """
+    rewrites = [rewrite for one in certificate.passes for rewrite in one.rewrites]
+    places = [place for rewrite in rewrites for place in rewrite.places if not place.scope]
+    wanted = list(dict.fromkeys(name for place in places for name in (*place.inputs.values(), *place.outputs)))
+    made = _Made(Tensors(original), certificate.passes, _constants(original.proto.graph))
+    read = {value for rewrite in rewrites for place in rewrite.places for value in _weights_read(rewrite, place)}
+    weights = {name: made.value(name) for name in read}
+    try:
+        runs = [{**weights, **values_of(source, wanted, feeds)} for source in (original, optimized)]
+    except InvalidModelError:
+        linked.left_out += len(places)
+        return
+    for rewrite in rewrites:
+        for place in rewrite.places:
+            if place.scope:
+                linked.left_out += 1
+                continue
+            for terms, values, which in ((rewrite.before, runs[0], "before"), (rewrite.after, runs[1], "after")):
+                if _compared(place, terms, values, which):
+                    setattr(linked, which, getattr(linked, which) + 1)
+                else:
+                    linked.left_out += 1
+
+
+def _weights_read(rewrite: Rewrite, place: Place) -> list[str]:
+    """The values that the constant variables of a segment's terms stand for."""
+    constant = (x.name for x in named_variables([*rewrite.before, *rewrite.after]) if x.constant)
+    return [place.inputs[name] for name in constant if name in place.inputs]
+
+
+def _compared(place: Place, terms: State, values: Mapping[str, Array], which: str) -> bool:
+    """Whether all values that a segment reads and computes are there, and terms are not too large; then they agree."""
+    if len(terms) != len(place.outputs):
+        raise CertificateError(f"a segment has {len(place.outputs)} outputs, and {len(terms)} terms")
+    names = {x.name: place.inputs.get(x.name) for x in named_variables(terms)}
+    if None in names.values():
+        raise CertificateError("a term of a segment reads a variable that stands for no value")
+    if not {*names.values(), *place.outputs} <= values.keys():
+        return False
+    arrays = {name: np.asarray(values[value or ""]) for name, value in names.items()}
+    try:
+        found = evaluated(terms, arrays)
+    except TooLargeError:
+        return False
+    except ShapeError as error:
+        raise CertificateError(
+            f"the terms {which} the steps do not fit the segment of {place.outputs[0]!r} ({error})"
+        ) from error
+    for name, array in zip(place.outputs, found, strict=True):
+        value = np.asarray(values[name], dtype=np.float64)
+        if value.shape != array.shape:
+            raise CertificateError(
+                f"{name!r} has shape {list(value.shape)}, and its term {which} the steps {list(array.shape)}"
+            )
+        finite = np.isfinite(value) & np.isfinite(array)
+        scale = float(np.max(np.abs(np.where(finite, value, 0)), initial=0.0))
+        off = np.abs(np.where(finite, value, 0) - np.where(finite, array, 0))
+        if (math.isfinite(scale) and np.any(off > NEAR * scale + 1e-30)) or np.any(np.isfinite(value) & ~np.isfinite(array)):
+            raise CertificateError(f"{name!r} is not what its term {which} the steps says")
+    return True

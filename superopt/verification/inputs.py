@@ -1,0 +1,189 @@
+"""Sizes and values at which `verify` runs two models.
+
+Sizes have mixed residues, are small and large, stand on both sides of the constants that the model is written with, and are
+unequal wherever nothing but the model itself says that they are equal. Values are what real models are fed: masks, infinities,
+NaN, magnitudes far apart in one tensor, zeros, constant rows, denormals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.verification.models import Port, Source, extent_of
+
+Array = npt.NDArray[Any]
+Feeds = Mapping[str, Array]
+PLAIN = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 20, 24, 27, 31, 32, 33, 40, 48, 49, 63, 64, 65, 96, 97, 128)
+COARSE = (32, 64, 96, 128, 160, 192, 224)
+"""Sizes that networks which halve an image five times accept."""
+BOUNDS = (1000, 100, 30, 10, 4, 2, 1)
+"""Numbers below which integers are drawn: the first at which the original runs."""
+MOST_ELEMENTS, MOST_DRAWS = 1 << 22, 1000
+
+
+def sizes(source: Source, given: Sequence[Mapping[str, int]], seed: int) -> Iterator[dict[str, int]]:
+    """Sizes of the dynamic dimensions to try, those `given` first; just one where there are none."""
+    names = source.dimensions
+    if not names:
+        yield {}
+        return
+    rng = np.random.default_rng(seed)
+    seen: set[tuple[int, ...]] = set()
+    for found in _candidates(source, given, rng):
+        key = tuple(found[name] for name in names)
+        elements = sum(math.prod(extent_of(axis, found) for axis in port.axes) for port in source.inputs)
+        if key not in seen and elements <= MOST_ELEMENTS:
+            seen.add(key)
+            yield found
+
+
+def _candidates(source: Source, given: Sequence[Mapping[str, int]], rng: np.random.Generator) -> Iterator[dict[str, int]]:
+    names = source.dimensions
+    usual = dict.fromkeys(names, 8)
+    for numbers in given:
+        yield {**usual, **{name: n for name, n in numbers.items() if name in names}}
+    around = [n + d for n in source.constants for d in (-1, 0, 1)]
+    near = sorted({n for n in around if 0 < n <= 300} | {*PLAIN})
+    far = sorted({n for n in around if n > 300})
+    for n in (33, 64, 7, 4, 2, 1, 3, 12, 50):
+        yield dict.fromkeys(names, n)
+    for n in far:  # the long ones once each, with all other dimensions small
+        for name in names:
+            yield {**dict.fromkeys(names, 2), name: n}
+    for n in range(6):  # unequal, each dimension at another residue
+        yield {name: 5 + n + 3 * place + (place * n) % 4 for place, name in enumerate(names)}
+    yield {name: 32 * (1 + place % 3) for place, name in enumerate(names)}
+    yield dict.fromkeys(names, 0)
+    for _ in range(MOST_DRAWS):
+        match rng.integers(4):
+            case 0:
+                yield {name: int(rng.choice(near)) for name in names}
+            case 1:
+                pool = rng.choice(near, 2)
+                yield {name: int(rng.choice(pool)) for name in names}
+            case 2:
+                pool = rng.choice(COARSE, 2)
+                yield {name: int(rng.choice(pool)) for name in names}
+            case _:
+                pool = rng.choice(near, 2)
+                yield {name: int(pool[0] if place else rng.integers(1, 4)) for place, name in enumerate(names)}
+
+
+# ---------------------------------------------------------------- values
+
+
+def _half(rng: np.random.Generator, shape: tuple[int, ...], value: float) -> Array:
+    return np.where(rng.random(shape) < 0.5, value, rng.standard_normal(shape))
+
+
+def _one(rng: np.random.Generator, shape: tuple[int, ...], value: float) -> Array:
+    array = rng.standard_normal(shape)
+    if array.size:
+        array.flat[int(rng.integers(array.size))] = value
+    return array
+
+
+def _rows(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(rng.standard_normal((*shape[:-1], 1)), shape)
+
+
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+ORDINARY: dict[str, Draw] = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "uniform": lambda rng, shape: rng.random(shape),
+    "of magnitude 4": lambda rng, shape: 4 * rng.standard_normal(shape),
+}
+ADVERSARIAL: dict[str, Draw] = {
+    "half -1e9": lambda rng, shape: _half(rng, shape, -1e9),
+    "half minus infinity": lambda rng, shape: _half(rng, shape, -np.inf),
+    "half the least float32": lambda rng, shape: _half(rng, shape, float(np.finfo(np.float32).min)),
+    "one infinity": lambda rng, shape: _one(rng, shape, np.inf),
+    "one NaN": lambda rng, shape: _one(rng, shape, np.nan),
+    "one 1e30": lambda rng, shape: _one(rng, shape, 1e30),
+    "all 1e25": lambda _, shape: np.full(shape, 1e25),
+    "all 1e-25": lambda _, shape: np.full(shape, 1e-25),
+    "magnitudes from 1e-12 to 1e12": lambda rng, shape: rng.standard_normal(shape) * 10.0 ** rng.integers(-12, 13, shape),
+    "half zeros": lambda rng, shape: _half(rng, shape, 0.0),
+    "zeros": lambda _, shape: np.zeros(shape),
+    "constant rows": _rows,
+    "denormal": lambda rng, shape: rng.standard_normal(shape) * 1e-40,
+    "of magnitude 100": lambda rng, shape: 100 * rng.standard_normal(shape),
+}
+MODEST = frozenset({"all 1e-25", "half zeros", "zeros", "constant rows", "denormal", "of magnitude 100"})
+"""Those of the kinds that stay within ordinary magnitudes."""
+
+
+def ordinary(source: Source, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
+    """Named inputs of ordinary magnitudes at these sizes; integers are below the `bound`."""
+    for turn, (name, draw) in enumerate(ORDINARY.items()):
+        rng = np.random.default_rng((seed, turn))
+        yield name, {port.name: _array(port, at, draw, bound, turn, rng) for port in source.inputs}
+
+
+def adversarial(
+    source: Source, at: Mapping[str, int], bound: int, seed: int, *, masks: bool = False
+) -> Iterator[tuple[str, Feeds]]:
+    """Named inputs of which all, and each of several alone, have values that make arithmetic fail.
+
+    With `masks`, values that are extraordinary are fed only to inputs that may be masks.
+    """
+    every = [port for port in source.inputs if np.dtype(port.dtype).kind == "f"]
+    booleans = [port for port in source.inputs if np.dtype(port.dtype).kind == "b"]
+    normal = ORDINARY["normal"]
+    for turn, (name, draw) in enumerate(ADVERSARIAL.items()):
+        floating = [port for port in every if not masks or name in MODEST or port.name in source.masks]
+        chosen: list[list[Port]] = [floating] if floating else []
+        if len(floating) > 1:
+            chosen.append([floating[turn % len(floating)]])
+        if len(floating) > 2:
+            chosen.append([port for port in floating if port is not floating[turn % len(floating)]])
+        for some in chosen:
+            rng = np.random.default_rng((seed, 100 + turn))
+            where = "" if len(some) == len(every) else f" in {', '.join(port.name for port in some[:3])}"
+            draws = {port.name: draw if port in some else normal for port in source.inputs}
+            yield name + where, {p.name: _array(p, at, draws[p.name], bound, turn, rng) for p in source.inputs}
+    for value in (False, True) if booleans else ():
+        rng = np.random.default_rng((seed, 200 + value))
+        feeds = {port.name: _array(port, at, normal, bound, 0, rng) for port in source.inputs}
+        feeds.update({port.name: np.full(feeds[port.name].shape, value) for port in booleans})
+        yield f"conditions all {value}", feeds
+    if booleans:
+        rng = np.random.default_rng((seed, 300))
+        feeds = {port.name: _array(port, at, normal, bound, 0, rng) for port in source.inputs}
+        for port in booleans:
+            rows = rng.random(feeds[port.name].shape[:1] or ()) < 0.5
+            feeds[port.name] = feeds[port.name] & rows.reshape(rows.shape + (1,) * (feeds[port.name].ndim - rows.ndim))
+        yield "rows of conditions that are False", feeds
+
+
+def _array(port: Port, at: Mapping[str, int], draw: Draw, bound: int, turn: int, rng: np.random.Generator) -> Array:
+    shape = tuple(extent_of(axis, at) for axis in port.axes)
+    dtype = np.dtype(port.dtype)
+    match dtype.kind:
+        case "b":
+            return rng.random(shape) < 0.5
+        case "i" | "u":
+            high = min(bound, int(np.iinfo(dtype).max))
+            return rng.integers(0, high, shape).astype(dtype) if turn % 3 != 1 else np.full(shape, high - 1, dtype)
+        case _:
+            with np.errstate(over="ignore", under="ignore"):
+                return np.asarray(draw(rng, shape)).astype(dtype)
+
+
+def nudged(feeds: Feeds, seed: int) -> Feeds:
+    """The inputs, each floating-point number changed in its last places."""
+    rng = np.random.default_rng(seed)
+
+    def near(array: Array) -> Array:
+        if array.dtype.kind != "f":
+            return array
+        ulp = np.finfo(array.dtype).eps
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            return np.asarray(array * (1 + ulp * rng.integers(-2, 3, array.shape)).astype(array.dtype))
+
+    return {name: near(array) for name, array in feeds.items()}

@@ -1,0 +1,335 @@
+"""Whether a step is an instance of a stored rule: the rule's text matched against the terms of the step.
+
+The matcher is written to be read, not for speed: it tries every assignment of operands and has no index. A condition on sizes
+has to hold at many sizes that are drawn, where the search shows it for all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from superopt.errors import ShapeError
+from superopt.graph import (
+    Atom,
+    Attribute,
+    Cond,
+    Dim,
+    Extent,
+    Size,
+    Sym,
+    Term,
+    atoms,
+    size,
+    substitute,
+    substitute_attribute,
+    substitute_cond,
+    subterms,
+)
+from superopt.op import apply, operator, rebuild
+from superopt.rule import Rule
+from superopt.text import Equation
+
+DRAWS = 60
+"""How many sizes a condition on dynamic dimensions is evaluated at."""
+MOST_TRIES = 20_000
+"""Assignments of operands that are tried for one root."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What a rule's variables stand for, tensors and numbers in attributes, and attributes that are still to be equal."""
+
+    tensors: Mapping[str, Term]
+    numbers: Mapping[str, Extent]
+    open: tuple[tuple[Extent, Extent], ...] = ()
+
+    def value(self, atom: Atom) -> Extent | None:
+        """What an atom of the rule is, where that is known."""
+        if isinstance(atom, Dim):
+            tensor = self.tensors.get(atom.tensor)
+            return None if tensor is None else tensor.shape[atom.axis]
+        return self.numbers.get(atom.name) if isinstance(atom, Sym) else None
+
+
+def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term], state: Sequence[Term]) -> bool:
+    """Whether the rule says of each root that it equals its replacement, all replaced together, inside each other too.
+
+    Further outputs of the rule may stand at any term of the state.
+    """
+    wanted = dict(zip(roots, replacements, strict=True))
+    shown: dict[Term, Term] = {}
+    for equation in rule.equations:
+        for root in roots:
+            if root in shown:
+                continue
+            for several in _results(equation, root, state):
+                for one, new in several:
+                    if one in wanted and one not in shown and _is(new, wanted[one], wanted):
+                        shown[one] = new
+                if root in shown:
+                    break
+        if len(shown) == len(wanted):
+            return all(shown[root] is wanted[root] for root in wanted) or _together(shown, wanted)
+    return False
+
+
+def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
+    """Whether the rule's result is the replacement, as it stands or with the step's other roots replaced inside it."""
+    if new is replacement:
+        return True
+    try:
+        return rebuild(new, dict(wanted)) is replacement
+    except ShapeError:
+        return False
+
+
+def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
+    """Whether the replacements are the rule's results with one another put in, in no circle."""
+    done: dict[Term, Term] = {}
+    under_way: set[Term] = set()
+
+    def made(term: Term) -> Term | None:
+        if term in done:
+            return done[term]
+        if term in under_way:
+            return None
+        under_way.add(term)
+        inner = shown.get(term)
+        if inner is not None:
+            found = made(inner) if inner is not term else term
+        elif term.is_variable:
+            found = term
+        else:
+            args = [made(a) for a in term.args]
+            try:
+                found = None if None in args else apply(term.op, *(a for a in args if a is not None), **dict(term.attributes))
+            except ShapeError:
+                found = None
+        under_way.discard(term)
+        if found is not None:
+            done[term] = found
+        return found
+
+    return all(made(root) is wanted[root] for root in wanted)
+
+
+def _results(equation: Equation, root: Term, state: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
+    """For each way in which the first output of the left side stands at the root: what each output is to be replaced by."""
+    tries = itertools.count()
+    for binding, rest in _outputs(equation.left[0], root, Binding({}, {})):
+        for full, roots, rests in _further(equation, 1, binding, (root,), (rest,), state):
+            if next(tries) > MOST_TRIES:
+                return
+            solved = _solved(full)
+            if solved is None or not _holds(substitute_cond(equation.where, solved.value)):
+                continue
+            try:
+                left = [_with_rest(_instance(t, solved), rest) for t, rest in zip(equation.left, rests, strict=True)]
+                right = [
+                    _with_rest(_instance(t, solved), rest, like=one.op)
+                    for t, rest, one in zip(equation.right, rests, equation.left, strict=True)
+                ]
+            except (ShapeError, ZeroDivisionError, KeyError):
+                continue
+            same_shapes = all(new.shape == old.shape for new, old in zip(right, roots, strict=True))
+            if all(a is b for a, b in zip(left, roots, strict=True)) and same_shapes and _typed(right, roots):
+                yield list(zip(roots, right, strict=True))
+
+
+def _further(
+    equation: Equation,
+    place: int,
+    binding: Binding,
+    roots: tuple[Term, ...],
+    rests: tuple[tuple[Term, ...], ...],
+    state: Sequence[Term],
+) -> Iterator[tuple[Binding, tuple[Term, ...], tuple[tuple[Term, ...], ...]]]:
+    """The matches of the rule's outputs from this place on, at any terms of the state."""
+    if place == len(equation.left):
+        yield binding, roots, rests
+        return
+    pattern = equation.left[place]
+    for term in state:
+        if term.op == pattern.op and term not in roots:
+            for found, rest in _outputs(pattern, term, binding):
+                yield from _further(equation, place + 1, found, (*roots, term), (*rests, rest), state)
+
+
+def _outputs(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
+    """Matches of a whole output; of a sum or a product, the pattern may be a part, and the rest is given beside it."""
+    if not pattern.is_variable and pattern.op == term.op and operator(pattern.op).commutative:
+        yield from _some(list(pattern.args), list(term.args), binding)
+    else:
+        yield from ((found, ()) for found in _matches(pattern, term, binding))
+
+
+def _matches(pattern: Term, term: Term, binding: Binding) -> Iterator[Binding]:
+    if pattern.is_variable:
+        known = binding.tensors.get(pattern.name)
+        if known is None and pattern.rank == term.rank:
+            yield Binding({**binding.tensors, pattern.name: term}, binding.numbers, binding.open)
+        elif known is term:
+            yield binding
+        return
+    if pattern.op != term.op:
+        return
+    bound = _attributes(pattern, term, binding)
+    if bound is None:
+        return
+    if operator(pattern.op).commutative:
+        yield from _whole(pattern.op, list(pattern.args), list(term.args), bound)
+    else:
+        yield from _in_turn(pattern.args, term.args, bound)
+
+
+def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: Binding) -> Iterator[Binding]:
+    if len(patterns) != len(terms):
+        return
+    if not patterns:
+        yield binding
+        return
+    for found in _matches(patterns[0], terms[0], binding):
+        yield from _in_turn(patterns[1:], terms[1:], found)
+
+
+def _some(patterns: list[Term], terms: list[Term], binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
+    """Every way to give each pattern an operand of its own, with the operands that are left."""
+    if not patterns:
+        yield binding, tuple(terms)
+        return
+    patterns = sorted(patterns, key=lambda p: p.is_variable)
+    for place, term in enumerate(terms):
+        if term in terms[:place]:
+            continue
+        for found in _matches(patterns[0], term, binding):
+            yield from _some(patterns[1:], terms[:place] + terms[place + 1 :], found)
+
+
+def _whole(op: str, patterns: list[Term], terms: list[Term], binding: Binding) -> Iterator[Binding]:
+    """Every way to give the patterns all operands: one variable may stand for several of them."""
+    for found, rest in _some(patterns, terms, binding):
+        if not rest:
+            yield found
+    if len(terms) <= len(patterns):
+        return
+    for place, one in enumerate(patterns):
+        if one.is_variable:
+            for found, rest in _some(patterns[:place] + patterns[place + 1 :], terms, binding):
+                yield from _matches(one, apply(op, *rest), found)
+
+
+def _attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
+    numbers, pairs = dict(binding.numbers), list(binding.open)
+    have = dict(term.attributes)
+    for name, want in pattern.attributes:
+        value = have.get(name)
+        if isinstance(want, tuple) != isinstance(value, tuple) or value is None:
+            return None
+        several = zip(want, value, strict=False) if isinstance(want, tuple) and isinstance(value, tuple) else [(want, value)]
+        if isinstance(want, tuple) and isinstance(value, tuple) and len(want) != len(value):
+            return None
+        for one, other in several:
+            if not isinstance(one, Size):
+                if one != other or isinstance(one, bool) != isinstance(other, bool):
+                    return None
+            elif isinstance(other, str | tuple):
+                return None
+            else:
+                symbol = _symbol(one)
+                if symbol is None:
+                    pairs.append((one, other))
+                elif numbers.setdefault(symbol, other) != other:
+                    return None
+    return Binding(binding.tensors, numbers, tuple(pairs))
+
+
+def _symbol(extent: Size) -> str | None:
+    """The attribute variable that the extent is, if it is nothing else."""
+    found = [a for a in extent.atoms() if isinstance(a, Sym)]
+    return found[0].name if len(found) == 1 and size(found[0]) == extent else None
+
+
+def _solved(binding: Binding) -> Binding | None:
+    """The binding with the equations between attributes solved, where each is linear in one unknown; None if one fails."""
+    numbers, pairs = dict(binding.numbers), list(binding.open)
+    known = Binding(binding.tensors, numbers)
+    while pairs:
+        left: list[tuple[Extent, Extent]] = []
+        for want, have in pairs:
+            reduced = substitute(want, known.value)
+            unknown = [a for a in (atoms(reduced) if isinstance(reduced, Size) else ()) if isinstance(a, Sym)]
+            if not unknown:
+                if reduced != have:
+                    return None
+            elif len(set(unknown)) == 1 and (value := _linear(reduced, unknown[0], have)) is not None:
+                numbers[unknown[0].name] = value
+            else:
+                left.append((want, have))
+        if len(left) == len(pairs):
+            return None
+        pairs = left
+    return known
+
+
+def _linear(extent: Extent, unknown: Sym, value: Extent) -> Extent | None:
+    """The number for the unknown at which the extent is the value, if the extent is linear in it."""
+
+    def filled(number: int) -> Extent:
+        return substitute(extent, lambda a: number if a == unknown else None)
+
+    at = [filled(number) for number in (0, 1, 2)]
+    slope = at[1] - at[0]
+    if at[2] - at[1] != slope or isinstance(slope, Size) or not slope:
+        return None
+    difference = value - at[0]
+    if unknown.real:
+        return difference * (1 / Fraction(slope)) if not isinstance(slope, float) else difference * (1 / slope)
+    if isinstance(difference, Size):
+        return difference * slope if abs(slope) == 1 else None
+    quotient, remainder = divmod(difference, slope)
+    return int(quotient) if not remainder else None
+
+
+def _instance(term: Term, binding: Binding) -> Term:
+    done: dict[Term, Term] = {}
+    for part in subterms(term):
+        if part.is_variable:
+            done[part] = binding.tensors[part.name]
+        else:
+            attributes: dict[str, Attribute] = {k: substitute_attribute(v, binding.value) for k, v in part.attributes}
+            done[part] = apply(part.op, *(done[a] for a in part.args), **attributes)
+    return done[term]
+
+
+def _with_rest(term: Term, rest: tuple[Term, ...], like: str = "") -> Term:
+    return apply(like or term.op, term, *rest) if rest else term
+
+
+def _holds(condition: Cond) -> bool:
+    """Whether a condition is true; one on dynamic dimensions at all sizes that are drawn."""
+    if isinstance(condition, bool):
+        return condition
+    rng = np.random.default_rng(0)
+    for turn in range(DRAWS):
+        known: dict[Atom, int] = {}
+
+        def value(atom: Atom, known: dict[Atom, int] = known, turn: int = turn) -> Extent | None:
+            if not isinstance(atom, Dim | Sym):
+                return None
+            return known.setdefault(atom, 1 + turn % 5 if turn < 5 else int(rng.integers(1, 200)))
+
+        if substitute_cond(condition, value) is not True:
+            return False
+    return True
+
+
+def _typed(results: Sequence[Term], roots: Sequence[Term]) -> bool:
+    """Whether the new terms are well typed wherever the old ones are, at sizes that are drawn."""
+    old = {*subterms(*roots)}
+    given = {c for t in old for c in t.requires}
+    return all(c in given or _holds(c) for t in subterms(*results) if t not in old for c in t.requires)

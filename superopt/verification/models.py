@@ -1,0 +1,289 @@
+"""A model as `verify` reads it: its interface, and the integers it is written with.
+
+Only the `onnx` package is used. Nothing is inferred: sizes are known where an input's type says so, and all others are drawn.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from superopt.errors import InvalidModelError
+from superopt.model.maps import without_maps
+from superopt.verification.contents import content_digest
+
+UNNAMED = re.compile(r"\?|-1|none|null|unk.*|", re.IGNORECASE)
+"""Names that exporters give to dimensions of which they know nothing: every such dimension is one of its own."""
+PASSED_ON = frozenset(
+    [
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Neg",
+        "Sum",
+        "Mean",
+        "Identity",
+        "Cast",
+        "Reshape",
+        "Transpose",
+        "Slice",
+        "Split",
+        "Concat",
+        "Expand",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Gather",
+        "Pad",
+        "Tile",
+        "Where",
+        "Clip",
+        "Abs",
+        "Min",
+        "Max",
+        "Relu",
+        "LeakyRelu",
+        "Dropout",
+        "MatMul",
+        "Gemm",
+        "ReduceSum",
+        "ReduceMean",
+        "CumSum",
+        "If",
+        "Loop",
+        "Scan",
+    ]
+)
+"""Operators whose results may be of any magnitude because an operand is."""
+TAKEN_IN = frozenset(
+    [
+        "Softmax",
+        "LogSoftmax",
+        "Hardmax",
+        "Min",
+        "Max",
+        "Where",
+        "Clip",
+        "Relu",
+        "LeakyRelu",
+        "PRelu",
+        "Elu",
+        "Celu",
+        "MaxPool",
+        "GlobalMaxPool",
+        "ReduceMax",
+        "ReduceMin",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Equal",
+        "Log",
+        "Div",
+        "Pow",
+        "Reciprocal",
+        "Attention",
+        "Sigmoid",
+        "Tanh",
+        "Erf",
+        "Exp",
+        "ReduceLogSumExp",
+        "ArgMax",
+        "ArgMin",
+        "TopK",
+        "IsInf",
+        "IsNaN",
+        "If",
+        "Loop",
+        "Scan",
+    ]
+)
+"""Operators whose results may be finite and ordinary although an operand is not."""
+SMALL = 64
+"""Elements up to which a tensor of integers counts as constants that sizes may be compared with."""
+MOST = 1 << 24
+"""The largest constant that sizes are drawn around."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input: its name, its type, and each axis as a number or the name of a dynamic dimension."""
+
+    name: str
+    dtype: npt.DTypeLike
+    axes: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A model file, parsed without the tensors that lie in other files."""
+
+    path: Path
+    proto: ModelProto
+
+    @staticmethod
+    def read(path: Path) -> Source:
+        """The model in a file.
+
+        Raises:
+            InvalidModelError: it cannot be parsed.
+        """
+        try:
+            return Source(path, onnx.load(path, load_external_data=False))
+        except Exception as error:
+            raise InvalidModelError(f"{path}: not an ONNX model ({type(error).__name__})") from error
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs that a caller gives: those without an initializer."""
+        stored = {t.name for t in self.proto.graph.initializer} | {t.values.name for t in self.proto.graph.sparse_initializer}
+        return tuple(_port(value) for value in self.proto.graph.input if value.name not in stored)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return tuple(value.name for value in self.proto.graph.output)
+
+    @cached_property
+    def dimensions(self) -> tuple[str, ...]:
+        """The dynamic dimensions of the inputs, without those whose name is a sum or product of other names."""
+        found = dict.fromkeys(axis for port in self.inputs for axis in port.axes if isinstance(axis, str))
+        return tuple(name for name in found if not expression_names(name) or not expression_names(name) <= found.keys())
+
+    @cached_property
+    def constants(self) -> tuple[int, ...]:
+        """The positive integers that the model is written with, and the extents of its weights."""
+        found: set[int] = set()
+        for tensor in tensors(self.proto.graph):
+            found.update(n for n in tensor.dims if n)
+            integral = tensor.data_type in (TensorProto.INT64, TensorProto.INT32)
+            local = tensor.data_location != TensorProto.EXTERNAL
+            if integral and local and int(np.prod(tensor.dims, dtype=np.int64)) <= SMALL:
+                found.update(abs(int(n)) for n in numpy_helper.to_array(tensor).ravel())
+        for node in nodes(self.proto.graph):
+            found.update(abs(n) for a in node.attribute for n in (a.i, *a.ints))
+        return tuple(sorted(n for n in found if 1 < n <= MOST))
+
+    @cached_property
+    def masks(self) -> frozenset[str]:
+        """The inputs whose elements may reach an operator that takes in infinities, through operators that pass values on."""
+        found: set[str] = set()
+        for node in reversed([*nodes(self.proto.graph)]):
+            passed = node.op_type in PASSED_ON and any(name in found for name in node.output)
+            if passed or node.op_type in TAKEN_IN or node.domain not in ("", "ai.onnx"):
+                found.update(node.input)
+        return frozenset(port.name for port in self.inputs if port.name in found)
+
+    def digest(self, *, metadata: bool = True) -> str:
+        """The digest of what the model holds, tensors in other files included.
+
+        Raises:
+            InvalidModelError: they cannot be read.
+        """
+        try:
+            model = ir.from_proto(without_maps(self.proto))
+            ir.external_data.set_base_dir(model.graph, self.path.parent)
+            if not self._ordered:
+                model.graph.sort()
+            if not metadata:
+                model.metadata_props.clear()
+            return content_digest(model)
+        except Exception as error:
+            raise InvalidModelError(f"{self.path}: the model cannot be read ({type(error).__name__})") from error
+
+    @property
+    def _ordered(self) -> bool:
+        """Whether every node of the top graph stands behind those whose results it reads."""
+        made = {name for node in self.proto.graph.node for name in node.output}
+        seen: set[str] = set()
+        for node in self.proto.graph.node:
+            if any(name in made and name not in seen for name in reads(node)):
+                return False
+            seen.update(node.output)
+        return True
+
+
+def expression_names(name: str) -> frozenset[str]:
+    """The names in a dimension's name that is an expression such as "past + length"; none where it is a plain name."""
+    try:
+        tree = ast.parse(name, mode="eval").body
+    except (SyntaxError, ValueError):
+        return frozenset()
+    inside = [*ast.walk(tree)]
+    known = (ast.BinOp, ast.Name, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Load)
+    if not isinstance(tree, ast.BinOp) or not all(isinstance(node, known) for node in inside):
+        return frozenset()
+    return frozenset(node.id for node in inside if isinstance(node, ast.Name))
+
+
+def extent_of(axis: int | str, sizes: Mapping[str, int]) -> int:
+    """The number that an axis has at these sizes of the dynamic dimensions."""
+    if isinstance(axis, int):
+        return axis
+    if axis in sizes:
+        return sizes[axis]
+    value = eval(compile(ast.parse(axis, mode="eval"), "<dimension>", "eval"), {"__builtins__": {}}, dict(sizes))
+    return max(int(value), 0)
+
+
+def reads(node: NodeProto) -> Iterator[str]:
+    """The values that a node or the bodies in it read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in bodies(attribute):
+            for inner in body.node:
+                yield from reads(inner)
+
+
+def nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Every node of the graph and of the bodies in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for body in bodies(attribute):
+                yield from nodes(body)
+
+
+def bodies(attribute: AttributeProto) -> list[GraphProto]:
+    """The graphs that an attribute holds."""
+    if attribute.type == AttributeProto.GRAPH:
+        return [attribute.g]
+    return [*attribute.graphs] if attribute.type == AttributeProto.GRAPHS else []
+
+
+def tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """Every initializer, and every tensor in an attribute, of the graph and of the bodies in it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            for body in bodies(attribute):
+                yield from tensors(body)
+
+
+def _port(value: onnx.ValueInfoProto) -> Port:
+    kind = value.type.tensor_type
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    except KeyError:
+        raise InvalidModelError(f"input {value.name!r} is no tensor") from None
+    axes: list[int | str] = []
+    for place, axis in enumerate(kind.shape.dim):
+        if axis.HasField("dim_value") and axis.dim_value >= 0:
+            axes.append(int(axis.dim_value))
+        else:
+            plain = "" if UNNAMED.fullmatch(axis.dim_param) else axis.dim_param
+            axes.append(plain or f"{value.name}[{place}]")
+    return Port(value.name, dtype, tuple(axes))

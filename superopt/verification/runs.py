@@ -1,0 +1,272 @@
+"""Two models run on the same inputs, and compared element by element.
+
+An element that is finite in the original has to be finite in the result, and as near to it as the original's own rounding
+allows: by how much the original's element changes when its inputs change in their last places, measured, and by what is lost
+in sums of the magnitudes beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from superopt.errors import CheckFailedError, InvalidModelError, RuntimeMissingError
+from superopt.verification.inputs import BOUNDS, Array, Feeds, adversarial, nudged, ordinary, sizes
+from superopt.verification.models import Source
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+FOLDER = "session.model_external_initializers_file_folder_path"
+"""Where ONNX Runtime looks for tensors of a model that is given as bytes."""
+LOCAL, OWN, COMMON = 2e-4, 16.0, 256.0
+"""What an element may be off by: this share of the largest magnitude of its row, so many times what it changed by when inputs
+changed in their last places, and so many times what most elements of its row did. Reordered sums and merged weights of the zoo
+stay below a tenth of that."""
+NEARLY_INFINITE = 2.0**-6
+"""The share of its type's largest number beyond which an element of the original may overflow."""
+NUDGES = 3
+FEWEST_SIZES, MOST_SIZES, MOST_TRIES = 4, 40, 300
+SECONDS_OF_SIZES, SECONDS_OF_VALUES = 12.0, 12.0
+LOOKED_INSIDE = 3
+SHORT_ROW = 4
+"""Elements up to which a row says little about magnitudes, so that the whole output is looked at."""
+
+
+@dataclass
+class Runner:
+    """A model loaded in ONNX Runtime without its optimizations; another `proto` beside the same file, with outputs of these
+    `names`, where there is one.
+    """
+
+    source: Source
+    provider: str = "cpu"
+    threads: int = 1
+    proto: ModelProto | None = None
+    names: Sequence[str] = ()
+    session: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        try:
+            import onnxruntime as ort
+        except ImportError:
+            raise RuntimeMissingError("verify needs onnxruntime or onnxruntime-gpu") from None
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = self.threads
+        options.log_severity_level = 4
+        wanted = [PROVIDERS.get(self.provider, PROVIDERS["cpu"]), PROVIDERS["cpu"]]
+        options.add_session_config_entry(FOLDER, str(self.source.path.resolve().parent))
+        model = str(self.source.path) if self.proto is None else self.proto.SerializeToString()
+        try:
+            self.session = ort.InferenceSession(model, options, providers=list(dict.fromkeys(wanted)))
+        except Exception as error:
+            raise InvalidModelError(f"{self.source.path}: ONNX Runtime cannot load it ({_line(error)})") from error
+
+    def run(self, feeds: Feeds) -> list[Any] | str:
+        """The outputs, or in a line why there are none."""
+        try:
+            found: list[Any] = self.session.run(list(self.names or self.source.outputs), dict(feeds))
+        except Exception as error:  # noqa: BLE001
+            return _line(error)
+        return found
+
+
+@dataclass(frozen=True)
+class Compared:
+    """At how many sizes, and on how many inputs, a result was as near to the original as it has to be."""
+
+    sizes: int
+    inputs: int
+    values: int
+    names: tuple[str, ...]
+
+
+def compare(
+    original: Source,
+    optimized: Source,
+    *,
+    given: Sequence[Mapping[str, int]] = (),
+    special: bool = True,
+    masks: bool = False,
+    provider: str = "cpu",
+    threads: int = 1,
+    seed: int = 0,
+    inside: Callable[[Feeds], None] = lambda _: None,
+) -> Compared:
+    """Runs both models at sizes and on values that are drawn; `special` ones are masks, infinities and the like,
+    fed only to inputs that may be `masks` where the result assumes that all others are ordinary.
+
+    `inside` is called with the first inputs at a few of the sizes.
+
+    Raises:
+        CheckFailedError: the interfaces differ, or an output does, with the sizes, the input and the element.
+        InvalidModelError: ONNX Runtime cannot load the original, or it runs at none of the sizes.
+    """
+    _require_interface(original, optimized)
+    before = Runner(original, provider, threads)
+    try:
+        after = Runner(optimized, provider, threads)
+    except InvalidModelError as error:
+        raise CheckFailedError(str(error)) from error
+    pair = _Pair(before, after, seed)
+    done = _at_sizes(pair, given, inside)
+    if not done:
+        raise InvalidModelError(f"{original.path}: the original runs at none of the sizes that were tried ({pair.reason})")
+    if special:
+        deadline = time.monotonic() + SECONDS_OF_VALUES
+        for at, bound in (done[0], done[len(done) // 2]) if len(done) > 1 else done:
+            for name, feeds in adversarial(original, at, bound, seed, masks=masks):
+                if time.monotonic() < deadline:
+                    pair.compare(_named(name, at), feeds)
+    return Compared(len(done), pair.inputs, pair.values, tuple(dict.fromkeys(pair.names)))
+
+
+def _at_sizes(
+    pair: _Pair, given: Sequence[Mapping[str, int]], inside: Callable[[Feeds], None]
+) -> list[tuple[dict[str, int], int]]:
+    """The sizes at which both were run on ordinary inputs, each with what integers are below there."""
+    done: list[tuple[dict[str, int], int]] = []
+    integral = any(np.dtype(port.dtype).kind in "iu" for port in pair.before.source.inputs)
+    started, bound = time.monotonic(), 0 if integral else 1
+    for tries, at in enumerate(sizes(pair.before.source, given, pair.seed)):
+        spent = time.monotonic() - started
+        enough = len(done) >= MOST_SIZES or (spent > SECONDS_OF_SIZES and len(done) >= FEWEST_SIZES)
+        if enough or tries >= MOST_TRIES or spent > 3 * SECONDS_OF_SIZES:
+            break
+        for limit in (bound,) if bound else BOUNDS:
+            inputs = list(ordinary(pair.before.source, at, limit, pair.seed))
+            if pair.compare(_named(inputs[0][0], at), inputs[0][1]):
+                for name, feeds in inputs[1:] if len(done) < FEWEST_SIZES else inputs[1:2]:
+                    pair.compare(_named(name, at), feeds)
+                if len(done) < LOOKED_INSIDE:
+                    inside(inputs[0][1])
+                done.append((at, limit))
+                bound = limit
+                break
+    return done
+
+
+def _named(name: str, at: Mapping[str, int]) -> str:
+    return f"{name} inputs" + (f" at {', '.join(f'{key}={n}' for key, n in at.items())}" if at else "")
+
+
+@dataclass
+class _Pair:
+    """Both models, and what was compared so far."""
+
+    before: Runner
+    after: Runner
+    seed: int
+    inputs: int = 0
+    values: int = 0
+    reason: str = ""
+    names: list[str] = field(default_factory=list)
+
+    def compare(self, name: str, feeds: Feeds) -> bool:
+        """Whether the original runs on the inputs.
+
+        Raises:
+            CheckFailedError: and the result does not, or it gives something else.
+        """
+        wanted = self.before.run(feeds)
+        if isinstance(wanted, str):
+            self.reason = wanted
+            return False
+        found = self.after.run(feeds)
+        if isinstance(found, str):
+            raise CheckFailedError(f"on {name} the original runs, and the optimized model does not ({found})")
+        near = [self.before.run(nudged(feeds, self.seed + turn)) for turn in range(1, NUDGES + 1)]
+        others = [run for run in near if not isinstance(run, str)]
+        for place, output in enumerate(self.before.source.outputs):
+            what = difference(wanted[place], found[place], [run[place] for run in others])
+            if what:
+                raise CheckFailedError(f"output {output!r} differs on {name}: {what}")
+            self.values += getattr(wanted[place], "size", 1)
+        self.inputs += 1
+        self.names.append(name.partition(" at ")[0])
+        return True
+
+
+def difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
+    """How one output differs from the original's by more than rounding, in words; empty where it does not."""
+    if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
+        return "" if _alike(wanted, found, list(near)) else "other values"
+    if wanted.shape != found.shape or wanted.dtype != found.dtype:
+        return f"the original gives {_type(wanted)}, the result {_type(found)}"
+    if not wanted.size:
+        return ""
+    others = [other for other in near if isinstance(other, np.ndarray) and other.shape == wanted.shape]
+    if wanted.dtype.kind in "biu":
+        return _counted(wanted, found, others)
+    if wanted.dtype.kind != "f":
+        return "" if np.array_equal(wanted, found) else "other values"
+    a, b = wanted.astype(np.float64), found.astype(np.float64)
+    finite = np.isfinite(a)
+    lost = finite & ~np.isfinite(b) & (np.abs(a) < NEARLY_INFINITE * float(np.finfo(wanted.dtype).max))
+    for other in others:  # what the original itself does not always keep finite
+        lost &= np.isfinite(other)
+    if lost.any():
+        return _at(lost, a, b)
+    far = np.abs(np.where(finite, a, 0) - np.where(finite & np.isfinite(b), b, 0)) > _allowed(a, finite, others, wanted.dtype)
+    far &= finite & np.isfinite(b)
+    return _at(far, a, b) if far.any() else ""
+
+
+def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+    """By how much each element may be off."""
+    magnitude = np.abs(np.where(finite, a, 0))
+    changes = [np.abs(np.where(np.isfinite(o) & finite, o.astype(np.float64) - np.where(finite, a, 0), 0)) for o in others]
+    change = np.max(changes, axis=0) if changes else np.zeros_like(magnitude)
+    share = LOCAL * max(1.0, float(np.finfo(dtype).eps) / float(np.finfo(np.float32).eps) / 8)
+    axis = -1 if a.ndim and a.shape[-1] > SHORT_ROW else None
+    with np.errstate(over="ignore"):
+        local = share * np.max(magnitude, axis=axis, keepdims=True)
+        common = COMMON * np.quantile(change, 0.6, axis=axis, keepdims=True)
+        return np.asarray(OWN * change + local + common + float(np.finfo(dtype).tiny))
+
+
+def _counted(wanted: Array, found: Array, others: Sequence[Any]) -> str:
+    """As `difference` of integers and booleans; where nearly the same inputs give others, so may the result."""
+    off = wanted != found
+    for other in others:
+        off &= other == wanted
+    return _at(off, wanted, found) if off.any() else ""
+
+
+def _at(off: Array, wanted: Array, found: Array) -> str:
+    place = tuple(int(n) for n in np.argwhere(off)[0]) if off.ndim else ()
+    return f"{wanted[place]:g} became {found[place]:g} at {list(place)} ({int(off.sum())} such of {off.size})"
+
+
+def _alike(wanted: Any, found: Any, near: Sequence[Any]) -> bool:
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(_alike(one, other, []) for one, other in zip(wanted, found, strict=True))
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return wanted.keys() == found.keys() and all(_alike(wanted[key], found[key], []) for key in wanted)
+    if isinstance(wanted, np.ndarray) and isinstance(found, np.ndarray):
+        return not difference(wanted, found, [other for other in near if isinstance(other, np.ndarray)])
+    if isinstance(wanted, float) and isinstance(found, float):
+        return bool(np.isclose(wanted, found, rtol=1e-3, atol=1e-6, equal_nan=True))
+    return bool(wanted == found)
+
+
+def _type(array: Array) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def _require_interface(original: Source, optimized: Source) -> None:
+    def interface(source: Source) -> Iterator[object]:
+        yield from ((port.name, np.dtype(port.dtype), len(port.axes)) for port in source.inputs)
+        yield source.outputs
+        yield [value.type.tensor_type.elem_type for value in source.proto.graph.output]
+
+    if list(interface(original)) != list(interface(optimized)):
+        raise CheckFailedError("the two models have other inputs or outputs")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,185 @@
+"""The steps of a certificate: each is an instance of a stored rule, or its two sides have the same values on drawn inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from superopt.errors import CertificateError, ShapeError
+from superopt.fusion import fusions
+from superopt.graph import Atom, Extent, Term, substitute_attribute, subterms, variable
+from superopt.op import rebuild
+from superopt.recurrence import recurrences
+from superopt.rule import Rule, digest
+from superopt.verification.arrays import Array, TooLargeError, evaluated
+from superopt.verification.certificates import Rewrite, State, Step, named_variables
+from superopt.verification.instances import is_instance
+
+PARTLY = "~>"
+"""What the name of a step begins with that exchanges an operator for a corrected mutant: no rule says that they are equal."""
+DRAWS, LEAST_DRAWS = 12, 2
+"""Sizes and values that a step without a rule is evaluated at, and how many of them have to work."""
+ACCURACY = 1e-7
+"""By what share of a row's largest magnitude values in float64 may differ."""
+
+
+class Means(Enum):
+    """How a step was shown to be right."""
+
+    PROVED = "proved"
+    TESTED = "tested"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """By what means a step was shown to be right, and for how many roots."""
+
+    rule: str
+    means: Means
+    roots: int
+
+
+@dataclass
+class Steps:
+    """Checks steps against the stored `rules`; `digests` are those of the rules that a certificate names."""
+
+    rules: Mapping[str, Rule]
+    digests: Mapping[str, str]
+    seed: int = 0
+    _known: dict[tuple[str, State, State], Means] = field(default_factory=dict)
+
+    def follow(self, rewrite: Rewrite) -> list[Shown]:
+        """How each step of a rewrite was shown to be right; together they lead from the terms before to those after.
+
+        Raises:
+            CertificateError: a step replaces what is not there, names no stored rule, or is not shown to be right.
+        """
+        state, shown = rewrite.before, list[Shown]()
+        for step in rewrite.steps:
+            self._require_known(step.rule)
+            if not step.roots and not step.replacements:
+                continue
+            _require_there(step, state)
+            shown.append(Shown(step.rule, self._means(step, state), len(step.roots)))
+            wanted, cache = dict(zip(step.roots, step.replacements, strict=True)), dict[Term, Term]()
+            try:
+                state = tuple(rebuild(root, wanted, cache) for root in state)
+            except ShapeError as error:
+                raise CertificateError(f"step {step.rule!r} leads to no well-typed terms") from error
+        if state != rewrite.after:
+            raise CertificateError("the steps do not lead to the terms that the certificate names")
+        return shown
+
+    def _require_known(self, name: str) -> None:
+        if name.startswith(PARTLY) or name in fusions() or any(name == r.name for r in recurrences()):
+            return
+        rule = self.rules.get(name)
+        if rule is None:
+            raise CertificateError(f"no stored rule is called {name!r}")
+        if self.digests.get(name) != digest(rule):
+            raise CertificateError(f"the stored rule {name!r} is not the one of the certificate")
+
+    def _means(self, step: Step, state: State) -> Means:
+        key = step.rule, step.roots, step.replacements
+        if key not in self._known:
+            rule = self.rules.get(step.rule)
+            live = [term for term in subterms(*state) if not term.is_variable]
+            proved = rule is not None and is_instance(rule, step.roots, step.replacements, live)
+            if not proved:
+                self._test(step)
+            self._known[key] = Means.PROVED if proved else Means.TESTED
+        return self._known[key]
+
+    def _test(self, step: Step) -> None:
+        """Evaluates both sides at sizes and on values that are drawn; what is in both is any tensor first, then what it is."""
+        try:
+            self._evaluate(step, *cut(step.roots, step.replacements))
+        except CertificateError:
+            self._evaluate(step, [*step.roots], [*step.replacements])
+
+    def _evaluate(self, step: Step, roots: list[Term], replacements: list[Term]) -> None:
+        variables = named_variables([*roots, *replacements])
+        worked, why = 0, ""
+        for turn in range(DRAWS):
+            rng = np.random.default_rng((self.seed, turn))
+            arrays = drawn(variables, rng, turn)
+            try:
+                left, right = evaluated(roots, arrays), evaluated(replacements, arrays)
+            except TooLargeError as error:
+                raise CertificateError(f"step {step.rule!r} matches no rule and cannot be tested: {error}") from error
+            except ShapeError as error:
+                why = str(error)
+                continue
+            worked += 1
+            if not all(map(near, left, right)):
+                raise CertificateError(f"step {step.rule!r} is not right: values differ")
+            if worked >= DRAWS // 2 or (worked >= LEAST_DRAWS and all(isinstance(n, int) for v in variables for n in v.shape)):
+                return
+        if worked < LEAST_DRAWS:
+            raise CertificateError(f"step {step.rule!r} matches no rule and cannot be tested ({why})")
+
+
+def near(one: Array, other: Array) -> bool:
+    """Whether arrays in float64 are the same up to rounding; what is no number on the left side may be anything."""
+    if one.shape != other.shape:
+        return False
+    finite = np.isfinite(one)
+    scale = np.max(np.abs(np.where(finite, one, 0)), axis=-1, keepdims=True, initial=0.0) if one.ndim else np.abs(one)
+    with np.errstate(invalid="ignore"):
+        return bool(np.all(~finite | (np.abs(one - other) <= ACCURACY * (scale + 1e-3))))
+
+
+def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> dict[str, Array]:
+    """An array for each variable, dynamic dimensions drawn small: conditions of 0 and 1, positions, and numbers near 1."""
+    sizes: dict[Atom, int] = {}
+
+    def at(atom: Atom) -> Extent | None:
+        return sizes.setdefault(atom, int(rng.integers(1, 9)) if turn else 4)
+
+    found: dict[str, Array] = {}
+    for term in variables:
+        extents = [substitute_attribute(extent, at) for extent in term.shape]
+        shape = tuple(extent if isinstance(extent, int) and extent > 0 else 1 for extent in extents)
+        if term.condition:
+            found[term.name] = (rng.random(shape) < 0.5).astype(np.float64)
+        elif term.position:
+            found[term.name] = rng.integers(0, 4, shape).astype(np.float64)
+        else:
+            found[term.name] = np.abs(rng.standard_normal(shape)) + 0.1 if turn % 2 else rng.standard_normal(shape)
+    return found
+
+
+def cut(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
+    """Both sides of a step with a variable for each large term that stands in both, so that less is evaluated."""
+    if len(roots) > 1:
+        return [*roots], [*replacements]
+    inside = {*subterms(*roots)} - {*roots}
+    names: dict[Term, Term] = {}
+    stack = [*replacements]
+    while stack:
+        term = stack.pop()
+        if term in inside:
+            names.setdefault(
+                term, term if term.is_variable else variable(f"part {len(names)}", term.shape, constant=term.constant)
+            )
+        else:
+            stack += term.args
+    return [rebuild(r, dict(names)) for r in roots], [rebuild(r, dict(names)) for r in replacements]
+
+
+def _require_there(step: Step, state: State) -> None:
+    there = {*subterms(*state)}
+    if len(step.roots) != len(step.replacements) or len({*step.roots}) < len(step.roots):
+        raise CertificateError(f"step {step.rule!r} has not one replacement for each of its roots")
+    for root, new in zip(step.roots, step.replacements, strict=True):
+        if root not in there:
+            raise CertificateError(f"step {step.rule!r} replaces {root.op}, which is not there")
+        if root.shape != new.shape:
+            raise CertificateError(f"step {step.rule!r} replaces {root.op} by a term of another shape")
+        if root.constant:
+            raise CertificateError(f"step {step.rule!r} replaces a weight")
+    if not there.issuperset(named_variables(step.replacements)):
+        raise CertificateError(f"step {step.rule!r} reads what is not there")

@@ -1,0 +1,136 @@
+"""Models that were rewritten without regard to time, with their certificates, in files."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from superopt.certificate import Evidence
+from superopt.model.islands import Chart
+from superopt.model.known import with_known_stored
+from superopt.model.load import load
+from superopt.model.save import save
+from superopt.report.verification import Verification
+from superopt.rewrite.apply import State, Step, successors
+from superopt.rewrite.ruleset import RuleSet
+from superopt.rewrite.search import Found
+from superopt.rule import Rule
+from superopt.segments import Gain, Segment, whole
+from superopt.selection import spliced
+from superopt.verify import verify
+from tests.models import model, weight
+
+Find = Callable[[State], Found | None]
+
+
+class Certified:
+    """A model, what a search made of its islands in some passes, and the certificate, in files."""
+
+    def __init__(self, proto: onnx.ModelProto, passes: Sequence[Find], rules: Sequence[Rule], folder: Path) -> None:
+        self.original, self.optimized, self.file = (folder / name for name in ("in.onnx", "out.onnx", "certificate.json"))
+        onnx.save(proto, self.original)
+        given = load(self.original).model
+        here = with_known_stored(given)
+        taken: list[tuple[Gain, ...]] = []
+        for find in passes:
+            copies: dict[State, list[Segment]] = {}
+            for segment in whole(Chart(here), {}):
+                copies.setdefault(segment.state, []).append(segment)
+            found = {state: find(state) for state in copies}
+            gains = tuple(Gain(tuple(copies[s]), f, ()) for s, f in found.items() if f is not None and f.steps)
+            if gains:
+                taken.append(gains)
+                here = spliced(here, (gains,))
+        self.steps = sum(len(gain.found.steps) for gains in taken for gain in gains)
+        save(here, self.optimized)
+        self.file.write_text(Evidence(given, bool(taken), tuple(taken), rules).certificate(here), encoding="utf-8")
+
+    @property
+    def record(self) -> Any:
+        """The certificate as JSON values."""
+        return json.loads(self.file.read_text(encoding="utf-8"))
+
+    def verified(self, record: Any = None) -> Verification:
+        """What `verify` says, of another record in place of the certificate if there is one."""
+        text = self.file.read_text(encoding="utf-8") if record is None else json.dumps(record)
+        return verify(self.original, self.optimized, text)
+
+
+def at_random(rules: RuleSet, seed: int, steps: int = 4) -> Find:
+    """So many rewrites at random, as if every one paid."""
+
+    def find(state: State) -> Found | None:
+        rng, here, taken = random.Random(seed), state, list[Step]()
+        for _ in range(steps):
+            ways = [way for way, _ in zip(successors(here, rules), range(200), strict=False)]
+            if not ways:
+                break
+            name = rng.choice(sorted({step.rule for _, step in ways}))
+            here, step = rng.choice([way for way in ways if way[1].rule == name])
+            taken.append(step)
+        return Found(here, tuple(taken), 1.0, 0.0, 0, "") if taken else None
+
+    return find
+
+
+# ---------------------------------------------------------------- models
+
+
+def branches(batch: int | str = 4) -> onnx.ModelProto:
+    """Two products of one tensor, added, normalized by a softmax."""
+    nodes = [helper.make_node("MatMul", ["x", name], [f"{name}x"]) for name in "wv"]
+    nodes += [helper.make_node("Add", ["wx", "vx"], ["s"]), helper.make_node("Relu", ["s"], ["r"])]
+    nodes += [helper.make_node("MatMul", ["r", "u"], ["t"]), helper.make_node("Add", ["t", "b"], ["z"])]
+    nodes += [helper.make_node("Softmax", ["z"], ["y"], axis=-1)]
+    weights = [weight("w", 16, 16), weight("v", 16, 16), weight("u", 16, 8), weight("b", 8)]
+    return model(nodes, {"x": [batch, 16]}, {"y": [batch, 8]}, weights)
+
+
+def images() -> onnx.ModelProto:
+    """Convolutions side by side, and a pool."""
+    one: dict[str, Any] = {"kernel_shape": [1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+    ]
+    nodes += [helper.make_node("Conv", ["r", "a"], ["p"], **one), helper.make_node("Conv", ["r", "d"], ["q"], **one)]
+    nodes += [
+        helper.make_node("Add", ["p", "q"], ["s"]),
+        helper.make_node("MaxPool", ["s"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    nodes += [helper.make_node("Concat", ["m", "m"], ["y"], axis=1)]
+    weights = [weight("k", 6, 3, 3, 3), weight("a", 4, 6, 1, 1), weight("d", 4, 6, 1, 1)]
+    return model(nodes, {"x": [1, 3, 8, 8]}, {"y": [1, 8, 4, 4]}, weights)
+
+
+def reshaped(batch: int | str = "batch") -> onnx.ModelProto:
+    """Heads of an attention over a dynamic batch, in shapes that are computed."""
+    nodes = [helper.make_node("MatMul", ["x", name], [f"{name}x"]) for name in "qk"]
+    nodes += [helper.make_node("Reshape", [f"{name}x", "shape"], [f"{name}h"]) for name in "qk"]
+    nodes += [helper.make_node("Transpose", [f"{name}h"], [f"{name}t"], perm=[0, 2, 1, 3]) for name in "qk"]
+    nodes += [
+        helper.make_node("Transpose", ["kt"], ["kT"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["qt", "kT"], ["scores"]),
+    ]
+    nodes += [helper.make_node("Mul", ["scores", "half"], ["scaled"]), helper.make_node("Softmax", ["scaled"], ["y"], axis=-1)]
+    stored = [
+        numpy_helper.from_array(np.array([0, 4, 2, 3]), "shape"),
+        numpy_helper.from_array(np.array(0.5, np.float32), "half"),
+    ]
+    return model(nodes, {"x": [batch, 4, 6]}, {"y": [batch, 2, 4, 4]}, [weight("q", 6, 6), weight("k", 6, 6), *stored])
+
+
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "branches": branches,
+    "dynamic branches": lambda: branches("batch"),
+    "images": images,
+    "heads": lambda: reshaped(3),
+    "dynamic heads": reshaped,
+}
