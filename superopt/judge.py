@@ -31,7 +31,8 @@ PATIENCE = 18.0
 @dataclass
 class Judge:
     """Checks candidates against one original on one device, and compares them with it, at the `sizings` that matter; the check
-    is at other sizes too, its `tolerance` as in `check`. With a `forecaster`, times are predicted by it.
+    is at other sizes too, its `tolerance`, and whether values are `adversarial`, as in `check`. With a `forecaster`, times are
+    predicted by it.
 
     `checking` and `comparing` are the seconds that these took so far, glances aside. What was found before of models of the
     same bytes is taken from the `cache`, and counts as if it were found now: nothing that time decides is then decided
@@ -45,6 +46,7 @@ class Judge:
     cache: Path
     seed: int
     tolerance: float
+    adversarial: bool
     forecaster: ForecastClock | None
     phase: Callable[[str], AbstractContextManager[None]]
     told: Callable[[float], None]
@@ -78,6 +80,7 @@ class Judge:
             CheckFailedError, InvalidModelError: see `check`.
         """
         how: dict[str, Any] = {"cache": self.cache, "factor": self.tolerance, "seed": self.seed}
+        how["adversarial"] = self.adversarial
         with self.phase("check"):
             checked, seconds = check_once(self.original, candidate, self.device, self.sizings, **how)
         self.checking += seconds

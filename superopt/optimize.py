@@ -293,7 +293,8 @@ class _Run:
             self.listener(Progress("measure", round(100 * done), 100))
 
         how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster}
-        return Judge(original, self.device, self.sizings, self.cache, **how, phase=self.phase, told=told)
+        how |= {"adversarial": self.mode is not FpMode.FAST, "phase": self.phase, "told": told}
+        return Judge(original, self.device, self.sizings, self.cache, **how)
 
     def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, scratch: Scratch) -> tuple[Gain, ...]:
         """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an

@@ -209,6 +209,25 @@ def test_what_overflows_on_the_way_is_refused() -> None:
     check(binary(*bounded, *logs, weights=small, inputs="xy"), binary(*bounded, *product, weights=small, inputs="xy"), CPU)
 
 
+def test_nothing_is_asked_of_what_overflows_in_the_original() -> None:
+    """Where a square overflows, `1 / (1 + 1 / q)` is 1 and `q / (1 + q)` NaN; by the float64 run, or without one."""
+
+    def share(*nodes: NodeProto, end: NodeProto) -> ModelProto:
+        odd = [node("Mul", ["x", "nought"], ["w"]), node("Add", ["v", "w"], ["n"])]  # NaN at infinities
+        weights = {"one": 1.0, "nought": 0.0}
+        proto = binary(node("Mul", ["x", "x"], ["q"]), *nodes, *odd, end, weights=weights, inputs="x")
+        proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+        return proto
+
+    inverse = [node("Div", ["one", "q"], ["i"]), node("Add", ["i", "one"], ["d"]), node("Div", ["one", "d"], ["v"])]
+    direct = [node("Add", ["q", "one"], ["d"]), node("Div", ["q", "d"], ["v"])]
+    for end in (node("Identity", ["n"], ["o"]), node("QuickGelu", ["n"], ["o"], domain="com.microsoft")):
+        check(share(*inverse, end=end), share(*direct, end=end), CPU)
+        wrong = [*direct[:1], node("Div", ["one", "d"], ["v"])]
+        with pytest.raises(CheckFailedError, match="random inputs"):
+            check(share(*inverse, end=end), share(*wrong, end=end), CPU)
+
+
 def test_one_infinity_is_not_a_row_of_nan() -> None:
     v = weight(32)
     scaled = model([node("Mul", ["x", "v"], ["y"])], {"x": [4, 16, 32]}, weights={"v": v})
@@ -277,6 +296,21 @@ def test_a_tile_may_hold_an_infinity_of_its_image_but_not_another() -> None:
     odd = [np.argwhere(~np.isfinite(y[0, 0])) for y in (plain, tiled)]
     assert [(at.min(), at.max()) for at in odd] == [(11, 13), (6, 18)]
     np.testing.assert_array_equal(plain[np.isfinite(tiled)], tiled[np.isfinite(tiled)])
+
+
+def test_branches_merged_by_identity_kernels_and_enlarged_ones_pass() -> None:
+    """One infinite pixel makes the pixels around it NaN on the right side alone."""
+    image: dict[str, Shape] = {"x": [1, 4, "H", "W"]}
+    wide, narrow = weight(4, 4, 3, 3), weight(4, 4, 1, 1)
+    identity = np.zeros_like(wide)
+    identity[range(4), range(4), 1, 1] = 1
+    enlarged = np.pad(narrow, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    branches = [node("Conv", ["x", "a"], ["p"], pads=[1] * 4), node("Conv", ["x", "b"], ["q"])]
+    merged = node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
+    residual = model([*branches, node("Sum", ["p", "q", "x"], ["y"])], image, weights={"a": wide, "b": narrow})
+    check(residual, model([merged], image, weights={"w": wide + enlarged + identity}), CPU, sizes={"H": 24, "W": 24})
+    beside = model([*branches, node("Concat", ["p", "q"], ["y"], axis=1)], image, weights={"a": wide, "b": narrow})
+    check(beside, model([merged], image, weights={"w": np.concatenate([wide, enlarged])}), CPU, sizes={"H": 24, "W": 24})
 
 
 def test_values_are_a_function_of_the_seed_and_hold_what_they_say() -> None:

@@ -198,6 +198,7 @@ _TOGETHER: dict[str, _Change] = {
 """Changes to all inputs at once, the most telling first."""
 _ALONE: dict[str, _Change] = {
     "one infinity": _one(np.inf),
+    "one -inf": _one(-np.inf),
     "-inf": _masked(lambda of: -np.inf),  # noqa: ARG005
     "masked": _masked(lambda of: of.mask),
     "one NaN": _one(np.nan),

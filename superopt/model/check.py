@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from superopt.active import active_time
 from superopt.errors import CheckFailedError, InvalidModelError
@@ -20,6 +20,7 @@ from superopt.model.adversarial import adversarial_values, images
 from superopt.model.bounds import index_bounds
 from superopt.model.device import begins_with
 from superopt.model.feasible import feasible_bounds
+from superopt.model.placed import Placed
 from superopt.model.reference import NoReferenceError, Reference
 from superopt.model.rounding import Errors, Output, largest_of, ulp_of
 from superopt.model.save import folder_of, parsed
@@ -30,9 +31,11 @@ FACTOR = 4.0
 LEAST_INPUTS = 2
 """How many ordinary inputs are run at least, and how many adversarial ones, whatever time they take."""
 NEIGHBOURS, LOOKING = 6, 5.0
-"""How many inputs beside one are run where a candidate seems to stray there, and the seconds after which none is begun."""
+"""How many inputs beside one are run where a candidate seems to stray, and the seconds after which no adversarial input is
+looked at closer.
+"""
 SIZING_SECONDS = 2.5
-"""Seconds after which no further size is begun."""
+"""Seconds of the thread's own time after which no further size is begun; on a busy machine four times as many may pass."""
 _MOST_BYTES = 1 << 28
 _MOST_INPUT_BYTES = 1 << 26
 _LONGEST, _SHORTEST = 0.5, 0.02
@@ -148,10 +151,13 @@ def _checked(
     runs, left_out, why, interface = bench.runs, bench.left_out, bench.why, (bench.session.inputs, bench.session.outputs)
     del bench
     errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact)
+    undecided: set[str] = set()
     if doubtful:
-        errors += _looked_closer(_Bench(original, device, seed, exact=exact), doubtful, factor)
+        more, undecided = _looked_closer(_Bench(original, device, seed, exact=exact), doubtful, factor)
+        errors += more
     before, after = _together(errors, factor)
-    return Check(before, after, f"original ({why})" if why else "float64", tuple(run.name for run in runs), tuple(left_out))
+    names = tuple(run.name for run in runs if run.name not in undecided)
+    return Check(before, after, f"original ({why})" if why else "float64", names, (*left_out, *sorted(undecided)))
 
 
 @dataclass(frozen=True)
@@ -161,6 +167,7 @@ class _Run:
     Attributes:
         nudged: its results on inputs that differ from these in their last places.
         exact: its results in float64, where they are known.
+        peak: the largest magnitude on the way in float64, where that is known.
         spread: for each output, the elements that a tile of a convolution makes infinite or NaN, where that is known.
         pointless: values on the way leave the range of their type, so that nothing is asked of other arithmetic.
     """
@@ -171,6 +178,7 @@ class _Run:
     nudged: Sequence[Sequence[Any]]
     exact: Sequence[Any] | None
     ordinary: bool
+    peak: float = 0.0
     spread: Sequence[Any] | None = None
     pointless: bool = False
 
@@ -179,6 +187,11 @@ class _Run:
         """How much memory the inputs and outputs take, lists not counted."""
         held = itertools.chain(self.feeds.values(), self.values, *self.nudged, self.exact or ())
         return sum(value.nbytes for value in held if isinstance(value, np.ndarray))
+
+    @property
+    def input_bytes(self) -> int:
+        """How much memory the inputs take."""
+        return sum(value.nbytes for value in self.feeds.values())
 
     def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, Output]]:
         """Each output beside the candidate's.
@@ -215,6 +228,7 @@ class _Bench:
         self.windowed = images(self._hollow)
         self.session = Session(original, device, exact=exact)
         self.seed = seed
+        self._now = time.thread_time if device.provider == "cpu" else time.perf_counter
         self.runs: list[_Run] = []
         self.left_out: list[str] = []
 
@@ -244,13 +258,13 @@ class _Bench:
                 self.left_out.append(called)
 
     def run_sizes(self, start: Mapping[str, int], *, adversarial: bool) -> None:
-        """Run at other sizes. Dimensions that are left out stay as at the smallest sizes at which the original ran so far. Sizes
-        at which a run may take long wait until smaller ones show how long.
+        """Run at other sizes. Dimensions that are left out stay as at the smallest sizes at which the original ran so far.
+        Sizes at which a run may take long wait until smaller ones show how long.
         """
         names = dynamic_dimensions(self._hollow)
         start = {name: _known(start, name) for name in names}
         anchor, past, failed = dict(start), list[tuple[float, float]](), 0
-        deadline = active_time() + SIZING_SECONDS
+        own, passed = self._now() + SIZING_SECONDS, active_time() + 4 * SIZING_SECONDS
         waiting: list[tuple[float, int, dict[str, int]]] = []
         drawn = sizes_to_check(self._hollow, start)
 
@@ -264,7 +278,7 @@ class _Bench:
                 anchor = sizes if 0 < amount == min(some for some, _ in past if some) else anchor
 
         def is_over() -> bool:
-            return active_time() > deadline or self._full
+            return self._now() > own or active_time() > passed or self._full
 
         for turn, changed in enumerate(itertools.islice(drawn, _TRIED)):
             sizes = {**anchor, **changed}
@@ -289,9 +303,9 @@ class _Bench:
         """
         called = ", ".join(f"{name}={size}" for name, size in sizes.items())
         feeds = random_inputs(self.session.inputs, self.seed + turn, sizes=sizes, high=self.high)
-        began = time.perf_counter()
+        began = self._now()
         run = self._ran(f"random ({called})", feeds, ordinary=True, exactly=False)
-        seconds = (time.perf_counter() - began) / 2
+        seconds = (self._now() - began) / 2
         self.runs.append(run)
         if adversarial and seconds < _SHORTEST:
             hard = adversarial_values(self.session.inputs, self.seed, sizes, self.high, self.windowed)
@@ -307,38 +321,64 @@ class _Bench:
             InvalidModelError: the original does not run.
         """
         values = self.session.run(feeds)
-        exact = self._exact(feeds, values) if ordinary and exactly else None
-        return _Run(name, feeds, values, [_beside(self.session, values, _nudged(feeds, self.seed))], exact, ordinary)
+        exact, peak = self._exact(feeds, values) if ordinary and exactly else (None, 0.0)
+        nudged = [_beside(self.session, values, _nudged(feeds, self.seed))]
+        return _Run(name, feeds, values, nudged, exact, ordinary, peak=peak)
 
-    def _exact(self, feeds: Mapping[str, Array], values: Sequence[Any]) -> Sequence[Any] | None:
+    def _exact(self, feeds: Mapping[str, Array], values: Sequence[Any]) -> tuple[Sequence[Any] | None, float]:
+        """The results in float64, where they can be computed, and the largest magnitude on the way."""
         if self.reference is None:
-            return None
+            return None, 0.0
         try:
             exact = self.reference.run(feeds)
         except NoReferenceError as error:
             self.reference, self.why = None, str(error)
-            return None
+            return None, 0.0
         if not _alike(values, exact):
             self.reference, self.why = None, "the evaluator gives results of other shapes"
-            return None
-        return exact
+            return None, 0.0
+        return exact, self.reference.peak
 
-    def look_closer(self, run: _Run, deadline: float) -> _Run:
-        """The run with all that can be known of it within the time."""
+    def look_closer(self, run: _Run) -> _Run:
+        """The run with all that can be known of it: how its results move, and what they are in float64."""
         nudged = (_nudged(run.feeds, self.seed + number) for number in range(1, NEIGHBOURS + 1))
-        beside = [_beside(self.session, run.values, feeds) for feeds in nudged if active_time() < deadline]
-        run = replace(run, nudged=[*run.nudged, *beside])
-        if run.exact is not None or active_time() > deadline:
-            return run
-        run = replace(run, exact=self._exact(run.feeds, run.values))
-        if run.ordinary or run.exact is None or self.reference is None:
-            return run
-        floats = [value for value in (*run.feeds.values(), *run.values) if isinstance(value, np.ndarray)]
-        limits = [largest_of(value.dtype) for value in floats if is_floating(value.dtype)]
-        infinite = any(is_floating(v.dtype) and not np.isfinite(v.astype(np.float64)).all() for v in run.feeds.values())
-        if infinite and self.windowed:
-            return replace(run, spread=self._spread(run))
-        return replace(run, pointless=not infinite and self.reference.peak > min(limits, default=np.inf))
+        run = replace(run, nudged=[*run.nudged, *(_beside(self.session, run.values, feeds) for feeds in nudged)])
+        if run.exact is None:
+            exact, peak = self._exact(run.feeds, run.values)
+            run = replace(run, exact=exact, peak=peak)
+        if all(np.isfinite(v.astype(np.float64)).all() for v in run.feeds.values() if is_floating(v.dtype)):
+            return replace(run, pointless=self._overflows(run))
+        return replace(run, spread=self._spread(run)) if self.windowed else run
+
+    def _overflows(self, run: _Run) -> bool:
+        """Whether values on the way leave the range of their type, by the float64 run or, without one, by ONNX Runtime."""
+        if run.exact is not None:
+            kinds = [np.asarray(value).dtype for value in (*run.feeds.values(), *run.values)]
+            return run.peak > min(map(largest_of, filter(is_floating, kinds)), default=math.inf)
+        if run.ordinary:
+            return False
+        sizes = {f"{name}[{axis}]": size for name, value in run.feeds.items() for axis, size in enumerate(value.shape)}
+        usual = random_inputs(self.session.inputs, self.seed, sizes=sizes, high=self.high)
+        return bool(self._infinite(run.feeds) - self._infinite(usual))
+
+    def _infinite(self, feeds: Mapping[str, Array]) -> set[str]:
+        """The values of the graph that have an element which is infinite or NaN."""
+        try:
+            values = self._revealed.run(feeds)
+        except InvalidModelError:
+            return set()
+        floats = ((n, v) for n, v in zip(self._revealed.outputs, map(np.asarray, values), strict=True) if is_floating(v.dtype))
+        return {name for name, value in floats if not np.isfinite(value.astype(np.float64)).all()}
+
+    @functools.cached_property
+    def _revealed(self) -> Session:
+        """The original with all values of its graph as outputs."""
+        model = ModelProto()
+        model.CopyFrom(self._hollow)
+        own = {port.name for port in model.graph.output}
+        names = (name for node in model.graph.node for name in node.output if name and name not in own)
+        model.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
+        return Session(Placed(model.SerializeToString(), self._folder.resolve()), self.session.device, optimize=False)
 
     def _spread(self, run: _Run) -> Sequence[Any] | None:
         try:
@@ -394,24 +434,29 @@ def _compared(
     return errors, doubtful
 
 
-def _looked_closer(bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float) -> list[tuple[str, Errors]]:
-    """The errors by output, at runs where the candidate seemed to stray.
+def _looked_closer(
+    bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float
+) -> tuple[list[tuple[str, Errors]], set[str]]:
+    """The errors by output, at runs where the candidate seemed to stray, and the names of adversarial runs for which there was
+    no time. Runs of small sizes come first.
 
     Raises:
-        CheckFailedError: it does.
+        CheckFailedError: the candidate strays.
     """
     errors: list[tuple[str, Errors]] = []
+    undecided: set[str] = set()
     deadline = active_time() + LOOKING
-    for doubted, others in doubtful:
-        run = bench.look_closer(doubted, deadline)
-        if run.pointless:
+    for number, (doubted, others) in enumerate(sorted(doubtful, key=lambda entry: entry[0].input_bytes)):
+        if number >= LEAST_INPUTS and not doubted.ordinary and active_time() > deadline:
+            undecided.add(doubted.name)
             continue
-        for name, output in run.outputs(bench.session.outputs, others, direct=bool(bench.why)):
+        run = bench.look_closer(doubted)
+        for name, output in [] if run.pointless else run.outputs(bench.session.outputs, others, direct=bool(bench.why)):
             if fault := output.fault(factor):
                 raise CheckFailedError(f"output {name!r} on {run.name} inputs: {fault}")
             if doubted.exact is not None or (bench.why and run.ordinary):
                 errors.append((name, output.errors()))
-    return errors
+    return errors, undecided
 
 
 def _together(errors: Sequence[tuple[str, Errors]], factor: float) -> tuple[float, float]:

@@ -23,6 +23,8 @@ from superopt.model.session import Array, is_floating
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _DEQUANTIZES = 19
 """The opset from which the evaluator knows DequantizeLinear."""
+_EXPONENTIALS = frozenset({"Exp", "Sinh", "Cosh"})
+"""Operators that overflow in float64 too."""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
@@ -85,7 +87,9 @@ class Reference:
 
     @property
     def peak(self) -> float:
-        """The largest finite magnitude of a value in the last run, bodies of control flow left out."""
+        """The largest magnitude of a value in the last run, bodies of control flow left out: of those that are finite, or are
+        exponentials of finite ones.
+        """
         return float(self._evaluator.peak)
 
 
@@ -126,7 +130,8 @@ class _Evaluator(ReferenceEvaluator):
             known.update(zip(node.output, found, strict=False))
             for value in found:
                 if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
-                    self.peak = max(self.peak, float(np.max(np.abs(value), where=np.isfinite(value), initial=0.0)))
+                    counted = np.isfinite(known[node.input[0]]) if node.op_type in _EXPONENTIALS else np.isfinite(value)
+                    self.peak = max(self.peak, float(np.max(np.abs(value), where=counted, initial=0.0)))
             for name in dead:
                 known.pop(name, None)
         return [known[name] for name in wanted]
@@ -241,7 +246,7 @@ _TILE = 5
 
 class Conv(OpRun):
     """Convolution (ONNX Conv), one matrix product for each kernel tap and group. With `tiles`, an output that shares a tile
-    with an infinity or NaN is NaN, as it is by Winograd's algorithm.
+    with an infinity or NaN is NaN: so it is by Winograd's algorithm, and where kernels are enlarged by zeros.
     """
 
     op_domain = ""
@@ -249,7 +254,7 @@ class Conv(OpRun):
 
     def _run(self, x: Array, w: Array, b: Array | None = None, **attributes: Any) -> tuple[Array]:
         result = self._convolved(x, w, b, **attributes)
-        if not self.tiles or np.prod(w.shape[2:]) == 1 or np.isfinite(x).all():
+        if not self.tiles or np.isfinite(x).all():
             return (result,)
         odd = np.any(~np.isfinite(x), axis=1, keepdims=True).astype(np.float64)
         for axis in range(2, x.ndim):
