@@ -25,8 +25,8 @@ from superopt.op import apply
 
 Numbers = Mapping[str, int]
 """What open dimensions are, by their names."""
-COARSE = 32
-"""What the height and width of an image are multiples of where they are tried, so that layers that halve them fit together."""
+IMAGE, SHORT = 64, 8
+"""Where the sizes begin at which the side of an image, and any other dimension, are tried."""
 TRIED = 3
 """Sizes at which what holds at all sizes is tested too."""
 UNNAMED = re.compile(r"\??|-1|None|unk__.*")
@@ -134,13 +134,10 @@ def trust_assumptions(model: Model) -> list[str]:
 
 def sample_sizings(model: Model) -> tuple[Sizing, ...]:
     """Sizes at which what holds at all sizes is tested too: different ones for all dimensions, of mixed residues."""
-    found = open_dimensions(model)
-
-    def number(place: int, turn: int, *, image: bool) -> int:
-        return COARSE * (2 + place + turn) if image else 3 + turn + TRIED * place
-
+    starts = [IMAGE if image else SHORT for image in open_dimensions(model).values()]
+    names = [*open_dimensions(model)]
     return tuple(
-        Sizing({name: number(place, turn, image=image) for place, (name, image) in enumerate(found.items())})
+        Sizing({name: start + turn + 5 * place for place, (name, start) in enumerate(zip(names, starts, strict=True))})
         for turn in range(TRIED)
     )
 
