@@ -287,3 +287,25 @@ def test_a_mask_of_units_is_dropped_without_knowing_its_sizes() -> None:
     assert [t.op for t in islands_of(proto).values()] == ["add"]
     again = relowered(proto)
     require_alike(proto, again, [{"x": (2, 4, s, t), "m": (1, 1, s, t)} for s, t in ((3, 5), (1, 1), (8, 2))])
+
+
+def test_a_flattened_tensor_may_be_empty() -> None:
+    """A Reshape to 0 and -1 would fail at a batch of 0, where the original runs."""
+    proto = model([node("Flatten", ["x"], ["f"]), node("Relu", ["f"], ["y"])], {"x": ["n", "m", 4]}, ["y"], [])
+    (term,) = islands_of(proto).values()
+    assert [t.op for t in subterms(term) if t.args] == ["reshape", "relu"]
+    require_alike(proto, relowered(proto), [{"x": (n, m, 4)} for n, m in ((0, 3), (0, 0), (2, 3), (1, 1))])
+
+
+def test_a_condition_on_a_size_is_exact_at_no_elements() -> None:
+    """The mean of no rows is the number that the model gives for it."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "axis"], ["n"]),
+        node("Greater", ["n", "axis"], ["some"]),
+        node("ReduceSum", ["x", "zero"], ["sum"], keepdims=0),
+        node("Where", ["some", "sum", "seven"], ["y"]),
+    ]
+    seven = numpy_helper.from_array(np.array(7, np.float32), "seven")
+    proto = model(nodes, {"x": ["n", 4]}, ["y"], [*CONSTANTS, seven])
+    require_alike(proto, relowered(proto), [{"x": (n, 4)} for n in (0, 1, 3)])

@@ -7,6 +7,7 @@ the end or beyond it in a Slice, `auto_pad` for the pads of a window.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -94,6 +95,20 @@ def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Sha
     if node.op_type != "Reshape" or shape is None or [n for n in shape if n != 1] != [n for n in wanted if n != 1]:
         return None
     return [a for a, n in enumerate(shape) if n == 1], [a for a, n in enumerate(wanted) if n == 1]
+
+
+def flattened_axis(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> int | None:
+    """The axis of a Flatten that does what a Reshape to two extents does; None where no Flatten does, or -1 alone will do.
+
+    A Reshape to 0 and -1 fails where the extent that is copied is 0.
+    """
+    shape = shapes.get(node.inputs[0])
+    if node.op_type != "Reshape" or shape is None or len(wanted) != 2 or any(isinstance(n, int) for n in wanted):
+        return None
+    for axis in range(len(shape) + 1):
+        if math.prod(shape[:axis]) == wanted[0] and math.prod(shape[axis:]) == wanted[1]:
+            return axis
+    return None
 
 
 Form = Callable[[NodeText, Sequence[Extent], Mapping[str, Sequence[Extent]], Mapping[str, Shape]], list[int]]

@@ -27,7 +27,7 @@ from superopt.errors import ShapeError
 from superopt.evaluate import Floats, evaluate
 from superopt.graph import Extent, Shape, Term, subterms, variables
 from superopt.model.booleans import MOVERS, resolved
-from superopt.model.generic import is_symbolic, numeric, unit_axes
+from superopt.model.generic import flattened_axis, is_symbolic, numeric, unit_axes
 from superopt.model.hosts import ROLES, row, taken, written
 from superopt.model.nodes import AttributeValue, Deferred, Lowered, NodeText, direct, input_position, needed, renamed, schema_of
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
@@ -175,6 +175,10 @@ class _Lowering:
             units = unit_axes(node, given.get(node.inputs[1], ()), shapes) if node.inputs[1:] else None
             if units is not None and node.inputs[1] in self.symbolic:
                 found += self._with_units(node, *units)
+                continue
+            axis = flattened_axis(node, given.get(node.inputs[1], ()), shapes) if node.inputs[1:] else None
+            if axis is not None:
+                found.append(NodeText("Flatten", node.inputs[:1], node.outputs, (("axis", axis),)))
                 continue
             written, operands = numeric(node, given, shapes)
             inputs = list(written.inputs)
