@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import superopt
 from superopt.fp_flags import FpMode
@@ -18,12 +20,20 @@ from superopt.store import CORE, SEARCH
 MOST_SIZES = 256
 """Combinations of sizes at which a model is optimized at most: it is checked and measured at each."""
 WHERE = "cpu (default), cuda or tensorrt"
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that does not keep it to itself if its help cannot be printed."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        with contextlib.suppress(*(() if file is sys.stdout else (OSError,))):
+            (file or sys.stderr).write(message)
 
 
 def parser() -> argparse.ArgumentParser:
     """The grammar of the command line."""
-    top = argparse.ArgumentParser(prog="superopt", description="A superoptimizer for ONNX models.")
+    top = Parser(prog="superopt", description="A superoptimizer for ONNX models.")
     top.add_argument("--version", action="version", version=f"superopt {superopt.__version__}")
     top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
     commands = top.add_subparsers(title="commands", required=True, metavar="command")

@@ -55,13 +55,13 @@ class Output(Console):
     """
 
     def print(self, *objects: Any, **how: Any) -> None:
-        with self._written():
+        with self.written():
             super().print(*objects, **how)
             self.file.flush()
 
     def flush(self) -> None:
         """What others printed, as `argparse` does, is written."""
-        with self._written():
+        with self.written():
             self.file.flush()
 
     def on_broken_pipe(self) -> None:
@@ -69,7 +69,8 @@ class Output(Console):
         raise  # noqa: PLE0704
 
     @contextmanager
-    def _written(self) -> Iterator[None]:
+    def written(self) -> Iterator[None]:
+        """Failures to write mean what `print` says meanwhile."""
         try:
             yield
         except OSError as error:
@@ -145,7 +146,8 @@ def understood(arguments: Sequence[str] | None) -> argparse.Namespace:
         SystemExit: the arguments are not understood (2), or nothing but help or the version is asked for (0).
     """
     try:
-        return parsed(arguments)
+        with out.written():
+            return parsed(arguments)
     except SystemExit:
         out.flush()
         raise

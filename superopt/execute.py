@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from superopt.errors import SchedulerError, TargetError
-from superopt.files import cause, save_bytes
+from superopt.files import cache_folder, cause, save_bytes
 
 ATTEMPTS = 6
 CHECKSUM = 32
@@ -104,8 +104,7 @@ class Finished:
 
 def default_folder() -> Path:
     """Where finished tasks are kept unless said otherwise: the user's cache folder, as the XDG base directories name it."""
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache") / "superopt" / "generate"
+    return cache_folder() / "generate"
 
 
 def cores() -> int:

@@ -287,7 +287,18 @@ def cause(error: BaseException) -> str:
     return line if len(line) <= 160 else f"{line[:159]}…"
 
 
-# ---------------------------------------------------------------- temporary folders
+# ---------------------------------------------------------------- folders
+
+
+def cache_folder() -> Path:
+    """The folder of superopt in the user's cache folder, as the XDG base directories name it; for a user without a home, one
+    that cannot be made.
+    """
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(named) if Path(named).is_absolute() else Path.home() / ".cache") / "superopt"
+    except RuntimeError:
+        return Path(os.devnull) / "superopt"
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -153,9 +154,10 @@ def optimize(
         OpsetError: the model cannot be brought to the opset.
         StoreError: the stored rules are not proved as they stand.
         CheckFailedError: what was found cannot be put into the model, for it would have a cycle.
-        ValueError: there is no such move or mode, sessions are to be tuned for a device that is not here, or `ort_config` is
-            given alone.
+        ValueError: a number is too small or NaN, there is no such move or mode, sessions are to be tuned for a device that is
+            not here, or `ort_config` is given alone.
     """
+    _require_numbers(seed=(seed, 0), threads=(threads, 1), tolerance=(tolerance, 1), budget=(budget, 0), growth=(growth, 0))
     if unknown := set(moves) - {*MOVES}:
         raise ValueError(f"no move {min(unknown)!r}: they are {' and '.join(MOVES)}")
     if fp not in {*FpMode}:
@@ -201,6 +203,13 @@ def optimize(
         if kept is not None and run.stopped == WHOLE and not report.accepted:
             kept.remember(report)
     return result(model, loaded, candidate, report, run.evidence(loaded.model, rules, report, opset), embed=ort_config)
+
+
+def _require_numbers(**given: tuple[float | None, int]) -> None:
+    """Refuse numbers below the least that each may be, and what is no number."""
+    for name, (number, least) in given.items():
+        if number is not None and not least <= number < math.inf:
+            raise ValueError(f"{name}={number!r} is not a number from {least} on")
 
 
 @dataclass

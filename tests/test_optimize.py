@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import math
 import subprocess
 import sys
 import time
@@ -600,3 +601,11 @@ def test_a_search_that_nests_too_deep_leaves_its_segment_as_it_is(monkeypatch: p
     assert report.accepted
     assert report.windows_left == {"RecursionError:": 1}
     assert report.segments[0].rules == ()
+
+
+@pytest.mark.parametrize("name", ["seed", "threads", "tolerance", "budget", "growth"])
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf])
+def test_numbers_that_are_none_are_refused(name: str, value: float) -> None:
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=f"{name}="):
+        superopt.optimize(branches(), **options)

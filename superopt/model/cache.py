@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
+import math
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from superopt.active import stopping
+from superopt.files import cache_folder
 
 Json: TypeAlias = "Any"
+WAITING, PATIENCE = 10.0, 120.0
+"""Seconds for which a file that another process has locked is waited for, and after which it is tried once more."""
+_locked: dict[Path, float] = {}
+"""When each file was last waited for in vain."""
 
 
 def default_path() -> Path:
     """Where times are kept unless said otherwise: the user's cache folder, as the XDG base directories name it."""
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache") / "superopt" / "times.sqlite"
+    return cache_folder() / "times.sqlite"
 
 
 class Cache:
@@ -38,7 +43,7 @@ class Cache:
         self.error = ""
         if path is not None:
             try:
-                self._file = _opened(path)
+                self._file = _connected(path)
             except (OSError, sqlite3.Error) as error:
                 self.error = f"{path}: {error}"
 
@@ -121,9 +126,21 @@ def digest_of(key: Json) -> str:
     return hashlib.blake2b(text_of(key).encode(), digest_size=16).hexdigest()
 
 
+def _connected(path: Path) -> sqlite3.Connection:
+    """Open the file, unless it was waited for in vain just before."""
+    if time.monotonic() < _locked.get(path, -math.inf) + PATIENCE:
+        raise sqlite3.OperationalError("database is locked")
+    try:
+        return _opened(path)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            _locked[path] = time.monotonic()
+        raise
+
+
 def _opened(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=10, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=WAITING, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
