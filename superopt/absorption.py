@@ -39,7 +39,7 @@ def absorption(rule: Rule) -> Absorption:
     rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
     equations = rule.equations
     names = frozenset(name for equation in equations for name, _ in equation.ranks)
-    exposed, different, partial, evaluated = set[str](), set[str](), False, 0
+    exposed, different, partial, repairs, evaluated = set[str](), set[str](), False, False, 0
     step = max(1, len(equations) // MOST_EQUATIONS)
     for equation in equations[::step][:MOST_EQUATIONS]:
         try:
@@ -48,12 +48,13 @@ def absorption(rule: Rule) -> Absorption:
                 exposed |= one.exposed
                 different |= one.different
                 partial |= one.partial
+                repairs |= one.repairs
                 evaluated += 1
         except (InstantiationError, ShapeError):
             continue
     if not evaluated:
-        return Absorption(names, names, partial=True)
-    return Absorption(frozenset(exposed), frozenset(different), partial)
+        return Absorption(names, names, partial=True, repairs=True)
+    return Absorption(frozenset(exposed), frozenset(different), partial, repairs)
 
 
 def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
@@ -73,7 +74,8 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
     exposed, different = (
         frozenset(name for (name, _), found in zip(cases, mask, strict=True) if found and name) for mask in (worse, differs)
     )
-    return Absorption(exposed, different, partial=bool(worse[:DRAWS].any()))
+    repairs = differs & ~worse
+    return Absorption(exposed, different, partial=bool(worse[:DRAWS].any()), repairs=bool(repairs[:DRAWS].any()))
 
 
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:

@@ -131,7 +131,7 @@ def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmeti
     for step in (step for taken in passes for gain in taken for step in gain.found.steps):
         flags |= ALL_FLAGS if step.rule.startswith(PARTLY) else known.get(step.rule, REGROUPED)
     assumed = mode is FpMode.RELAXED and not flags <= {*REGROUPED, FpFlag.ARCP, FpFlag.NSZ}
-    return Arithmetic(str(mode), tuple(flag for flag in FpFlag if flag in flags), ASSUMPTIONS if assumed else ())
+    return Arithmetic(str(mode), tuple(str(flag) for flag in FpFlag if flag in flags), ASSUMPTIONS if assumed else ())
 
 
 def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:

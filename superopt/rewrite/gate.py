@@ -8,13 +8,12 @@ The modes add what the rule's flags ask for (`fp_flags`).
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from superopt.fp_flags import FpFlag, FpMode
-from superopt.graph import Term, subterms
+from superopt.graph import Term, subterms, variables
 from superopt.match import Match
 from superopt.op import operator
 from superopt.rule import Rule
@@ -23,6 +22,7 @@ from superopt.value_facts import ORDINARY, UNKNOWN, Facts, computed_facts, raw_f
 State: TypeAlias = "tuple[Term, ...]"
 EXACT = frozenset({FpFlag.NSZ})
 """The flags that the precise mode admits."""
+SUMS = frozenset({"add", "sub"})
 SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
 
 
@@ -32,12 +32,14 @@ class Absorption:
 
     `exposed` names the variables of which an element that is not finite reaches a finite element of the left side's result on
     the right side alone; `different` those of which it reaches the results of one side alone. `partial` says whether the right
-    side has an element that is not finite where the left side's is finite, on finite values.
+    side has an element that is not finite where the left side's is finite, on finite values, and `repairs` whether it is the
+    other way round.
     """
 
     exposed: frozenset[str]
     different: frozenset[str]
     partial: bool
+    repairs: bool
 
 
 class Gate:
@@ -120,6 +122,8 @@ class Gate:
         unsure = {name for name, known in bound.items() if not (known.finite and (known.sure or not self.strict))}
         if unsure and unsure & self._absorption(rule).exposed:
             return False
+        if self._absorption(rule).repairs and not all(self.facts(term).finite for term in _inside(match)):
+            return False
         doubtful = {name for name in unsure if not bound[name].finite}
         if not doubtful and all(known.finite for known in self._new(match).values()):
             return True
@@ -133,7 +137,10 @@ class Gate:
         ordinary = all(known.ordinary for known in read)
         cancels = FpFlag.CANCEL in rule.flags
         regroups = match.roots[0].op == "add" and any(match.rests)
-        return (ordinary or not (cancels or regroups)) and not ((cancels or regroups) and _drops_summand(rule))
+        if not (cancels or regroups):
+            return True
+        rounded = (match.binding.tensors[name] for name in _cancelled(rule))
+        return ordinary and all(term.constant for term in rounded)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
         """The terms that the match adds, with the facts that those of their operands imply."""
@@ -159,14 +166,26 @@ def loses_rounding(term: Term, operands: Sequence[Facts]) -> bool:
 
 
 @functools.cache
-def _drops_summand(rule: Rule) -> bool:
-    """Whether the left side adds and subtracts a variable that the right side does not have."""
-    left, right = rule.equations[0].left, rule.equations[0].right
-    inside = subterms(*left)
-    dropped = {term.name for term in inside if term.is_variable} - {term.name for term in subterms(*right) if term.is_variable}
-    sums = any(term.op in ("add", "sub") for term in inside)
-    uses = Counter(arg.name for term in inside for arg in term.args if arg.is_variable)
-    return sums and any(uses[name] > 1 for name in dropped)
+def _cancelled(rule: Rule) -> frozenset[str]:
+    """The variables of terms that a sum on the left side adds and subtracts, as y in `(x + y) - y`, which rounds x."""
+    found: set[str] = set()
+    for term in subterms(*rule.equations[0].left):
+        if term.op in SUMS:
+            signs: dict[Term, list[int]] = {}
+            stack = [(term, 1)]
+            while stack:
+                one, sign = stack.pop()
+                if one.op == "add":
+                    stack += [(arg, sign) for arg in one.args]
+                elif one.op == "sub":
+                    stack += [(one.args[0], sign), (one.args[1], -sign)]
+                elif one.op == "scale" and one["factor"] == -1:
+                    stack.append((one.args[0], -sign))
+                else:
+                    signs.setdefault(one, []).append(sign)
+            met = (one for one, known in signs.items() if len(known) > 1 and not sum(known))
+            found |= {x.name for one in met for x in variables(one)}
+    return frozenset(found)
 
 
 def _inside(match: Match) -> list[Term]:
