@@ -1,13 +1,19 @@
-"""The time that a search has: the clock of this process without its waits for others, and requests to stop early."""
+"""What a search may take: time, by the clock of this process without its waits for others, memory, and requests to stop."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import threading
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
 
+LOOKING_SECONDS = 0.1
+"""Seconds between two looks at the resident memory."""
 _waited = 0.0
 _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
@@ -18,8 +24,8 @@ def active_time() -> float:
 
 
 def expired(deadline: float) -> bool:
-    """Return whether a search has to end: its deadline, an active time, has passed, or it was asked to stop."""
-    return active_time() >= deadline or stopping()
+    """Return whether a search has to end: its deadline, an active time, is over, it was asked to stop, or memory is short."""
+    return active_time() >= deadline or stopping() or short_of_memory()
 
 
 def stopping() -> bool:
@@ -36,6 +42,48 @@ def stoppable(stop: threading.Event | None) -> Iterator[None]:
         yield
     finally:
         _stop.reset(before)
+
+
+@dataclass
+class _Allowance:
+    """The resident bytes that the process may have, when that was last looked at, and whether it has had more."""
+
+    most: float
+    looked: float = -math.inf
+    spent: bool = False
+
+
+_allowance: ContextVar[_Allowance | None] = ContextVar("allowance", default=None)
+
+
+def short_of_memory() -> bool:
+    """Return whether this process has had more resident memory than `limited_memory` allows it; asked for 10 times a second."""
+    allowance = _allowance.get()
+    if allowance is None or allowance.spent:
+        return allowance is not None
+    if time.monotonic() - allowance.looked > LOOKING_SECONDS:
+        allowance.looked = time.monotonic()
+        allowance.spent = resident_bytes() > allowance.most
+    return allowance.spent
+
+
+def resident_bytes() -> int:
+    """The memory of this process that is resident; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def limited_memory(more: float) -> Iterator[None]:
+    """Let searches end early once the process has so many bytes more of resident memory than now."""
+    before = _allowance.set(_Allowance(resident_bytes() + more))
+    try:
+        yield
+    finally:
+        _allowance.reset(before)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any, Unpack, overload
 
 from superopt.absorption import absorption
 from superopt.accuracy import admitted
-from superopt.active import stoppable, stopping
+from superopt.active import limited_memory, short_of_memory, stoppable, stopping
 from superopt.certificate import Evidence
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.execute import collecting_rarely
@@ -84,6 +84,11 @@ WHOLE, STOPPED = "every segment was searched", "it was asked to stop"
 """What a report says of a search that no budget ended, and of one that somebody ended."""
 HURRIED = 3.0
 """Seconds that a comparison takes after that."""
+OUT_OF_MEMORY = "the memory allowed is used up"
+MEMORY_FACTOR, MEMORY_BYTES = 3.0, 3 * 2**28
+"""How many times the model's bytes, and how many bytes besides, a search may take before it ends. Comparing and checking what
+it found come on top: together, four times the model's bytes and 1 GiB are allowed.
+"""
 RETRIES, RETRYING, FAILING = 3, 10.0, 18.0
 """How many smaller choices are tried where one is not faster; seconds of judging after which none is, and where one failed."""
 
@@ -196,7 +201,8 @@ def optimize(
                     start = run.charts.begun(plain if opset is None else raised(plain, opset))
                     run.assumptions = run.charts.of(start).views.assumptions
                     rules = load_rules() if run.charts.of(start).islands() else []
-                candidate = run.rewritten(start, rules, judge, scratch)
+                with limited_memory(MEMORY_FACTOR * weight_bytes(loaded.model) + MEMORY_BYTES):
+                    candidate = run.rewritten(start, rules, judge, scratch)
             except (CheckFailedError, InvalidModelError, ShapeError) as error:
                 run.failed, run.compared = f"the model cannot be searched: {error}", None
         report = run.report(loaded, candidate, rules)
@@ -365,7 +371,15 @@ class _Run:
             how["budget"] = budget if self.contrib else (1 - FORGONE) * budget
             best, *others = improvements(model, search, self.moves, **how)
             self.searched, self.too_large = best.searched, best.too_large
-            self.stopped = STOPPED if stopping() else "the budget is spent" if best.cut_short else self.stopped
+            self.stopped = (
+                STOPPED
+                if stopping()
+                else OUT_OF_MEMORY
+                if short_of_memory()
+                else "the budget is spent"
+                if best.cut_short
+                else self.stopped
+            )
             self.passes, self.others = best.passes, [other.passes for other in others]
         with self.phase("forms"):
             if self.forms is None and not stopping():

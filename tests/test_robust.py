@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
+from superopt.active import expired, limited_memory
 from superopt.errors import (
     CertificateError,
     DimensionError,
@@ -402,3 +405,27 @@ def test_a_model_that_runs_on_no_made_up_input_is_kept() -> None:
     optimized = superopt.optimize(given, budget=0.1)
     assert optimized.model is given
     assert "no made-up inputs were found" in optimized.report.reason
+
+
+def test_a_node_whose_attribute_refers_to_one_of_a_function_that_is_not_there_is_left() -> None:
+    given = model(
+        [helper.make_node("ReduceMean", ["x"], ["m"]), helper.make_node("Relu", ["m"], ["y"])],
+        [port("x", [2, 8])],
+        [port("y", [1, 1])],
+    )
+    given.graph.node[0].attribute.add(name="axes", ref_attr_name="nowhere", type=onnx.AttributeProto.INTS)
+    assert [len(island.nodes) for island in Chart(as_model(given)).islands()] == [1]
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_a_search_ends_once_it_takes_more_memory_than_it_may_and_the_report_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with limited_memory(2**40):
+        assert not expired(math.inf)
+        held = np.ones(2**22)
+        with limited_memory(-held.nbytes):
+            assert expired(math.inf)
+        assert not expired(math.inf)
+    monkeypatch.setattr(sys.modules["superopt.optimize"], "MEMORY_BYTES", -(2**40))
+    assert superopt.optimize(linear(), budget=2.0).report.stopped == "the memory allowed is used up"

@@ -22,7 +22,7 @@ from superopt.model.save import stored_bytes
 from superopt.model.session import Array, Loadable, Port, port_of
 
 PROGRAM = Path(__file__).with_name("child_main.py")
-PATIENCE_SECONDS, SECONDS_PER_BYTE = 60.0, 60 / 2**30
+PATIENCE_SECONDS, SECONDS_PER_BYTE = 20.0, 60 / 2**30
 """Seconds that a model may take to load, or to run once, and how many more for each byte that it has."""
 
 

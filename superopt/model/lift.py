@@ -116,13 +116,17 @@ CLAMPED: Mapping[str, Callable[[_Node], Term]] = {"Slice": _sliced, "Gather": _p
 """Operators whose bindings compare positions with extents in ways that no proof decides at all sizes."""
 
 
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading a node ends in that has attributes of other kinds than its operator's: ONNX Runtime ignores some of these."""
+
+
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
     """The terms of the node's outputs by the specs that bind operators of this name."""
     for spec in _bindings(name):
         assert spec.lift is not None
         try:
             found = spec.lift(lifted)
-        except (ShapeError, NotationError):
+        except (ShapeError, NotationError, *MALFORMED):
             continue
         if found is not None:
             terms = tuple(map(hoisted, found)) if isinstance(found, tuple) else (hoisted(found),)
