@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from superopt.extent import AllOf, AnyOf, Atom, Compare, Cond, Dim, Extent, Floor, Inverse, Size, size
+from superopt.integers import prove
 from superopt.substitution import substitute
 
 
 def certain(condition: Cond) -> bool:
-    """Whether the condition holds whatever the extents of tensors, at least 1, are; False where that is not plain to see."""
+    """Whether the condition holds whatever the extents of tensors, at least 1, are; False where that is not proved."""
+    return _is_plain(condition) or prove(condition)
+
+
+def _is_plain(condition: Cond) -> bool:
+    """Whether the signs of the terms show it."""
     match condition:
         case bool():
             return condition
@@ -16,9 +22,9 @@ def certain(condition: Cond) -> bool:
         case Compare("!=", left):
             return _at_least_zero(left - 1) or _at_least_zero(-left - 1)
         case AllOf(parts):
-            return all(map(certain, parts))
+            return all(map(_is_plain, parts))
         case AnyOf(parts):
-            return any(map(certain, parts))
+            return any(map(_is_plain, parts))
         case _:
             return False
 

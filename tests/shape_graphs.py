@@ -20,7 +20,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 Array = npt.NDArray[Any]
 COLUMNS, CHANNELS = 8, 4
 DEPTH = 3
-MAX_ELEMENTS = 1 << 16
+MAX_ELEMENTS = 1 << 18
 """Elements of an input; larger sizes are left out."""
 UNNAMED = ("?", "-1", "None", "unk__0", "")
 """Names that exporters give to dimensions of which they know nothing."""
@@ -607,10 +607,11 @@ def adversarial_sizes(graph: ShapeGraph, count: int, seed: int) -> list[dict[str
                 offer(*rng.sample(pool, len(keys)))
             case 2:
                 spread = {key: rng.choice(pool) for key in keys}
-                spread[rng.choice(keys)] = rng.choice((*large, rng.randint(41, 400)))
+                for key in rng.sample(keys, rng.choice((1, 1, 2))):
+                    spread[key] = rng.choice((*large, rng.randint(41, 400)))
                 offer(*spread.values())
             case 3:
-                shared = rng.choice(pool)
+                shared = rng.choice((*pool, *large))
                 offer(*(shared if rng.random() < 0.7 else rng.choice((1, shared + 1)) for _ in keys))
             case _:
                 offer(*(rng.choice(pool) for _ in keys))

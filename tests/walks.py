@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+from superopt.errors import ShapeError
 from superopt.graph import subterms
 from superopt.model.dimensions import FIXED, Sizing
 from superopt.rewrite.apply import State, successors
@@ -22,7 +23,7 @@ def walk(
     for _ in range(rng.randint(1, steps)):
         by_rule: dict[str, list[State]] = {}
         for after, step in successors(state, rules):
-            if after not in seen and sum(math.prod(t.sizes) for t in subterms(*map(sizing.at, after))) <= largest:
+            if after not in seen and elements(after, sizing) <= largest:
                 by_rule.setdefault(step.rule, []).append(after)
         if not by_rule:
             break
@@ -31,3 +32,11 @@ def walk(
         seen.add(state)
         taken.append(rule)
     return state, taken
+
+
+def elements(state: State, sizing: Sizing) -> float:
+    """How many elements the tensors of a state have together; infinity where it is not defined at these sizes."""
+    try:
+        return sum(math.prod(t.sizes) for t in subterms(*map(sizing.at, state)))
+    except ShapeError:
+        return math.inf

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from superopt.errors import NotationError, ShapeError
 from superopt.graph import Extent, Term, at_least, variable
-from superopt.integers import maximum, minimum, normal, prove, prove_equal
+from superopt.integers import indicator, maximum, minimum, normal, prove, prove_equal
 from superopt.model.positions import admitted
 from superopt.model.units import hoisted
 from superopt.op import Operator, apply, fraction_of, registry
@@ -25,6 +25,8 @@ Array = npt.NDArray[Any]
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT64: 64}
 SMALLEST_OPSET = 7
+UNBOUNDED = 2**31 - 1
+"""The bound of a Slice from which on it means the end of an axis, however long that is (ONNX, Slice): INT_MAX."""
 STANDARD = ("", "ai.onnx")
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 UNIFORM = {"zeros": 0.0, "ones": 1.0}
@@ -76,12 +78,22 @@ def _sliced(node: _Node) -> Term:
         n = x.shape[axis]
         if not isinstance(step, int):
             raise ShapeError(f"{node.op_type}: the step depends on the dynamic dimensions")
-        begin, end = (v + n if v < 0 else v for v in (first, last))
+        begin, end = (slice_bound(v, n, step) for v in (first, last))
         start, stop = (_clamped(v, n) for v in ((begin, end) if step > 0 else (end + 1, begin + 1)))
         x = apply("slice", x, axis=axis, start=start, stop=stop) if (start, stop) != (0, n) else x
         x = apply("reverse", x, axis=axis) if step < 0 else x
         x = apply("stride", x, axis=axis, step=abs(step)) if abs(step) > 1 else x
     return x
+
+
+def slice_bound(bound: Any, extent: Extent, step: int) -> Any:
+    """Return the position that a bound of a Slice means, counted from the start.
+
+    By the standard, INT_MAX is the end of an axis of any size, and INT_MIN lies before its beginning.
+    """
+    if isinstance(bound, int) and abs(bound) >= UNBOUNDED:
+        return extent if bound > 0 else 0 if step > 0 else -1
+    return bound + extent * indicator(at_least(-1, bound))
 
 
 def _clamped(bound: Extent, extent: Extent) -> Extent:

@@ -68,7 +68,7 @@ from superopt.integers import (
     unknown_integer,
     unknown_size,
 )
-from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_standard, leaf_of, lift_node
+from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_standard, leaf_of, lift_node, slice_bound
 from superopt.model.propagate import FOLDED, SHOWN, constant_value, inferred
 from superopt.substitution import negation
 
@@ -899,14 +899,10 @@ def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Ext
     assert first is not None
     assert last is not None
     low, high = (0, n) if step > 0 else (-1, n - 1)
-    begin = minimum(maximum(_from_start(first, n), 0), high if step > 0 else n - 1)
-    end = minimum(maximum(_from_start(last, n), low), high)
+    begin = minimum(maximum(slice_bound(first, n, step), 0), high if step > 0 else n - 1)
+    end = minimum(maximum(slice_bound(last, n, step), low), high)
     span = end - begin if step > 0 else begin - end
     return maximum(-floor_quotient(-span, abs(step)), 0)
-
-
-def _from_start(bound: Extent, n: Extent) -> Extent:
-    return bound + n * indicator(at_least(-1, bound))
 
 
 def _is_exact(extent: Extent) -> bool:

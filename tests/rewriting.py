@@ -1,0 +1,153 @@
+"""Models rewritten as if every rewrite paid, and their outputs compared: correctness without measurements."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.errors import InvalidModelError, ShapeError
+from superopt.graph import subterms
+from superopt.model.dimensions import Sizing
+from superopt.model.islands import Charts
+from superopt.model.load import Model, ModelProto, as_model, as_proto
+from superopt.model.session import Device, Session
+from superopt.model.splice import Replacement, require_valid, splice
+from superopt.rewrite.apply import State, successors
+from superopt.rewrite.ruleset import RuleSet
+from superopt.rule import Rule
+from superopt.segments import Segment, segments, whole, written
+from tests.walks import walk
+
+Array = npt.NDArray[Any]
+Feeds = Mapping[str, Array]
+TOLERANCE = 2e-3
+"""How far, as a share of an output's largest element, rounding may move an element."""
+STEPS = 4
+LARGEST = 1e6
+"""Elements that a rewritten segment may have, for a walk to go on."""
+PRODUCTS = frozenset({"matmul", "conv"})
+
+
+@dataclass
+class Rewriter:
+    """Rewrites models by rules, cost aside; `applied` are the rules taken, `refused` counts windows that cannot be lowered."""
+
+    rules: Sequence[Rule]
+    rule_set: RuleSet
+    charts: Charts = field(default_factory=Charts)
+    applied: list[str] = field(default_factory=list)
+    refused: int = 0
+
+    def walked(self, model: Model, rng: random.Random) -> Model:
+        """The model with every segment some random steps away, then every island lowered anew."""
+
+        def chosen(part: Segment, sizing: Sizing) -> State:
+            state, steps = walk(part.state, self.rule_set, rng, steps=STEPS, largest=LARGEST, sizing=sizing)
+            self.applied += steps
+            return state
+
+        return self.lowered(self.replaced(model, chosen))
+
+    def cheapest(self, model: Model) -> Model:
+        """The model with every segment rewritten as long as products or operators go, then every island lowered anew."""
+
+        def chosen(part: Segment, sizing: Sizing) -> State:
+            return self.descended(part.state, sizing)
+
+        return self.lowered(self.replaced(model, chosen))
+
+    def descended(self, state: State, sizing: Sizing) -> State:
+        """The state at the end of the steepest path of rewrites that each lower the cost."""
+        while True:
+            options = [
+                (cost(after, sizing), number, after, step)
+                for number, (after, step) in enumerate(successors(state, self.rule_set))
+            ]
+            if not options or min(options)[0] >= cost(state, sizing):
+                return state
+            _, _, state, step = min(options)
+            self.applied.append(step.rule)
+
+    def replaced(self, model: Model, chosen: Callable[[Segment, Sizing], State]) -> Model:
+        """The model with every segment computed by the state that is chosen for it."""
+        replacements: list[Replacement] = []
+        for part in segments(self.charts.of(model), {}):
+            island = part.island
+            sizing = next((one for one in island.sizings if is_defined(part.state, one)), None)
+            if sizing is None:
+                continue
+            outputs = dict(zip(island.outputs, part.form.restored(chosen(part, sizing)), strict=True))
+            replacements.append(Replacement(outputs, island.dtype, island.conditions, island.sizings, island.scope))
+        return self.placed(model, replacements)
+
+    def lowered(self, model: Model) -> Model:
+        """The model with every island lowered anew."""
+        gains = written(whole(self.charts.of(model), {}), list(self.rules))
+        return self.placed(model, [replacement for gain in gains for replacement in gain.replacements()])
+
+    def placed(self, model: Model, replacements: Sequence[Replacement]) -> Model:
+        """The model with the replacements that can be lowered."""
+        try:
+            return splice(model, replacements)
+        except ShapeError:
+            for one in replacements:
+                try:
+                    model = splice(model, [one])
+                except ShapeError:
+                    self.refused += 1
+            return model
+
+    def result(self, proto: ModelProto, rewritten: Callable[[Model], Model]) -> ModelProto:
+        """The model as `optimize` prepares it, rewritten, and valid."""
+        model = as_model(proto)
+        found = rewritten(self.charts.begun(model))
+        require_valid(found, model)
+        return as_proto(found)
+
+
+def cost(state: State, sizing: Sizing) -> tuple[int, int]:
+    """How many products a state computes, and how many elements."""
+    live = [t for t in subterms(*map(sizing.at, state), constants=False) if not t.is_variable]
+    return sum(t.op in PRODUCTS for t in live), sum(1 + math.prod(t.sizes) for t in live)
+
+
+def is_defined(state: State, sizing: Sizing) -> bool:
+    """Whether the terms are defined at these sizes."""
+    try:
+        return all(map(sizing.at, state))
+    except ShapeError:
+        return False
+
+
+def plain_session(proto: ModelProto) -> Session:
+    """A session without ONNX Runtime's optimizations."""
+    return Session(proto, Device(), optimize=False)
+
+
+def outputs_of(session: Session, feeds: Feeds) -> list[Array] | None:
+    """The outputs; None where the model does not run on these inputs."""
+    try:
+        return session.run(feeds)
+    except InvalidModelError:
+        return None
+
+
+def difference(expected: Sequence[Array], session: Session, feeds: Feeds) -> str:
+    """What is different about the session's outputs; empty if nothing is."""
+    try:
+        found = session.run(feeds)
+    except InvalidModelError as error:
+        return f"it does not run ({str(error)[-120:]})"
+    for one, other in zip(expected, found, strict=True):
+        if one.shape != other.shape:
+            return f"shape {other.shape} instead of {one.shape}"
+        allowed = 1e-6 + TOLERANCE * np.abs(one).max(initial=0) if one.dtype.kind == "f" else 0
+        if not (np.abs(one - other) <= allowed).all():
+            return f"values differ by {np.abs(one - other).max():.3g}, the largest is {np.abs(one).max():.3g}"
+    return ""
