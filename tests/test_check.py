@@ -194,16 +194,13 @@ def cancelled(seed: int, parts: int, scale: float = 1.0) -> ModelProto:
     return model(nodes, {"x": (1, 2)}, ["y"], weights)
 
 
-def test_where_chance_lets_the_original_be_nearly_exact_inputs_beside_it_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    lucky, accepted = 0, 0
+def test_sums_that_vanish_but_for_rounding_pass_in_another_order() -> None:
+    """Chance may let the original be nearly exact; inputs beside show how far its result moves."""
+    accepted = 0
     for seed in range(20):
         whole, halves = cancelled(seed, 1), cancelled(seed, 4)
-        with monkeypatch.context() as alone:
-            alone.setattr("superopt.model.check.NEIGHBOURS", 0)
-            lucky += not passes(whole, halves)
         accepted += passes(whole, halves)
         assert not passes(whole, cancelled(seed, 1, scale=1e3))
-    assert lucky >= 4
     assert accepted >= 18
 
 

@@ -22,6 +22,8 @@ _QUIET, _LARGEST = 0.1, 5.0
 """The share of a row's elements that are its quieter ones, and the standard deviations that the largest of many errors has."""
 _FEW, _MANY = 16, 256
 """Elements that a row has at least for its noise to be known, and at most that are looked at."""
+_ISOLATED, _RARE = 4.0, 1e-3
+"""By how much more a rare element may be off, all samples of whose noise are small by chance; and the share that is rare."""
 _ON_PURPOSE, _MUCH = 0.01, 16.0
 """Where as many elements of an original are off by a large part of their size, it may round on purpose; a candidate that is
 off by so much less does not round as it does.
@@ -188,7 +190,8 @@ class Output:
             where &= self.ordinary | ~np.isnan(exact)  # such a NaN is a number by chance: kernels for LSTM and Relu drop it
         excess = np.where(where, excess, 0.0)
         worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
-        if excess[worst] <= 1:
+        most = _ISOLATED if np.count_nonzero(excess > 1) <= max(1.0, _RARE * excess.size) else 1.0
+        if excess[worst] <= most:
             return ""
         at = [int(i) for i in worst]
         than = "" if self.exact is None else f" and {self.exact[worst]:.8g} in float64"
