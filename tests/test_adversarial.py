@@ -175,7 +175,7 @@ def test_rounding_on_purpose_stays() -> None:
         node("Add", ["x", "magic"], ["t"]), node("Sub", ["t", "magic"], ["o"]), weights={"magic": 12582912.0}, inputs="x"
     )
     plain, rounded = (binary(node(kind, ["x"], ["o"]), inputs="x") for kind in ("Identity", "Round"))
-    refuses(magic, plain, "off by")
+    refuses(magic, plain, "rounds on purpose")
     with pytest.raises(CheckFailedError, match="rounds on purpose"):
         check(magic, plain, CPU, adversarial=False)
     check(magic, rounded, CPU, adversarial=False)

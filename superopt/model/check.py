@@ -31,8 +31,8 @@ FACTOR = 4.0
 LEAST_INPUTS = 2
 """How many ordinary inputs are run at least, and how many adversarial ones, whatever time they take."""
 NEIGHBOURS, LOOKING = 6, 5.0
-"""How many inputs beside one are run where a candidate seems to stray, and the seconds after which no adversarial input is
-looked at closer.
+"""How many float64 runs that round at random (without a float64 run, how many inputs beside one) show the original's noise
+where a candidate seems to stray; and the seconds after which no adversarial input is looked at closer.
 """
 SIZING_SECONDS = 2.5
 """Seconds of the thread's own time after which no further size is begun; on a busy machine four times as many may pass."""
@@ -341,14 +341,27 @@ class _Bench:
 
     def look_closer(self, run: _Run) -> _Run:
         """The run with all that can be known of it: how its results move, and what they are in float64."""
-        nudged = (_nudged(run.feeds, self.seed + number) for number in range(1, NEIGHBOURS + 1))
-        run = replace(run, nudged=[*run.nudged, *(_beside(self.session, run.values, feeds) for feeds in nudged)])
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values)
             run = replace(run, exact=exact, peak=peak)
+        run = replace(run, nudged=[*run.nudged, *(self._rounded(run) or self._beside(run))])
         if all(np.isfinite(v.astype(np.float64)).all() for v in run.feeds.values() if is_floating(v.dtype)):
             return replace(run, pointless=self._overflows(run))
         return replace(run, spread=self._spread(run)) if self.windowed else run
+
+    def _beside(self, run: _Run) -> list[Sequence[Any]]:
+        """The results on inputs that differ in their last places."""
+        nudged = (_nudged(run.feeds, self.seed + number) for number in range(1, NEIGHBOURS + 1))
+        return [_beside(self.session, run.values, feeds) for feeds in nudged]
+
+    def _rounded(self, run: _Run) -> list[Sequence[Any]]:
+        """The results in float64 with every value on the way rounded at random; none where there is no float64 run."""
+        if self.reference is None or run.exact is None:
+            return []
+        try:
+            return [self.reference.run_rounded(run.feeds, self.seed + number) for number in range(NEIGHBOURS)]
+        except NoReferenceError:
+            return []
 
     def _overflows(self, run: _Run) -> bool:
         """Whether values on the way leave the range of their type, by the float64 run or, without one, by ONNX Runtime."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ from superopt.model.load import first_line
 from superopt.model.session import Array, is_floating
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_ULPS = {
+    TensorProto.DOUBLE: 2.0**-52,
+    TensorProto.FLOAT: 2.0**-23,
+    TensorProto.FLOAT16: 2.0**-10,
+    TensorProto.BFLOAT16: 2.0**-7,
+}
+"""The relative distance of neighbouring numbers, by element type."""
 _DEQUANTIZES = 19
 """The opset from which the evaluator knows DequantizeLinear."""
 _EXPONENTIALS = frozenset({"Exp", "Sinh", "Cosh"})
@@ -67,8 +75,27 @@ class Reference:
                 *([DequantizeLinear] if opset < _DEQUANTIZES else []),
             ]
             self._evaluator = evaluator(wide, new_ops=own_ops)
+            kinds = [value.type.tensor_type.elem_type for value in (*own.input, *own.output)]
+            kinds += [tensor.data_type for tensor in own.initializer]
+            self._ulp = max((_ULPS[kind] for kind in kinds if kind in _ULPS), default=_ULPS[TensorProto.FLOAT])
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
+
+    def run_rounded(self, feeds: Mapping[str, Array], seed: int) -> list[Any]:
+        """Return the outputs with every value on the way changed at random by up to a unit in the last place of its type.
+
+        Inputs, weights and the result of every node change. So the outputs spread as rounding makes them spread, also where
+        terms cancel that depend on the same input (Monte Carlo arithmetic, Parker 1997).
+
+        Raises:
+            NoReferenceError: the evaluator fails in an operator.
+        """
+        evaluator = type(self._evaluator)  # the bodies of control flow have evaluators of the same class
+        evaluator.rounded = _Rounding(self._ulp, np.random.default_rng(seed))
+        try:
+            return self.run(feeds)
+        finally:
+            evaluator.rounded = None
 
     def run(self, feeds: Mapping[str, Array]) -> list[Any]:
         """The outputs, floats as float64; a sequence is a list.
@@ -93,21 +120,36 @@ class Reference:
         return float(self._evaluator.peak)
 
 
+@dataclass(frozen=True)
+class _Rounding:
+    """Changes floats at random by up to `ulp` of their magnitude."""
+
+    ulp: float
+    rng: np.random.Generator
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            return value * (1 + self.ulp * self.rng.uniform(-1, 1, value.shape))
+        return value
+
+
 class _Values(dict[str, Any]):
     """The values that are known while a graph runs; a weight is made anew whenever it is asked for, and not kept."""
 
-    def __init__(self, weights: Mapping[str, Callable[[], Array]]) -> None:
+    def __init__(self, weights: Mapping[str, Callable[[], Array]], rounded: _Rounding | None) -> None:
         super().__init__({"": None})
-        self.weights = weights
+        self.weights, self.rounded = weights, rounded
 
     def __missing__(self, name: str) -> Array:
-        return self.weights[name]()
+        weight = self.weights[name]()
+        return weight if self.rounded is None else np.asarray(self.rounded(weight))
 
 
 class _Evaluator(ReferenceEvaluator):
     """An evaluator that keeps a value no longer than a node needs it; `weights` are those of the whole model, by name."""
 
     weights: Mapping[str, Callable[[], Array]] = {}
+    rounded: _Rounding | None = None
     peak = 0.0
 
     def run(  # type: ignore[override]
@@ -119,14 +161,16 @@ class _Evaluator(ReferenceEvaluator):
     ) -> list[Any]:
         """The values of these outputs, or of all."""
         wanted = self.output_names if output_names is None else output_names
-        known = _Values(self.weights)
+        known = _Values(self.weights, self.rounded)
         known.update(self.rt_inits_)
-        known.update(feed_inputs)
+        known.update(feed_inputs if self.rounded is None else {name: self.rounded(v) for name, v in feed_inputs.items()})
         for node, dead in zip(self.rt_nodes_, self._last_uses, strict=True):
             given: dict[str, Any] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
             if node.need_context():
                 given["context"] = known
             found = node.run(*(known[name] for name in node.input), **given)
+            if self.rounded is not None:
+                found = tuple(map(self.rounded, found))
             known.update(zip(node.output, found, strict=False))
             for value in found:
                 if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
