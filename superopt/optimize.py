@@ -165,8 +165,6 @@ def optimize(
     _require_numbers(seed=(seed, 0), threads=(threads, 1), tolerance=(tolerance, 1), budget=(budget, 0), growth=(growth, 0))
     if unknown := set(moves) - {*MOVES}:
         raise ValueError(f"no move {min(unknown)!r}: they are {' and '.join(MOVES)}")
-    if fp not in {*FpMode}:
-        raise ValueError(f"no floating-point mode {fp!r}: it is one of {', '.join(FpMode)}")
     if tune and device_profile is not None:
         raise ValueError("tuning measures sessions, and the device of a profile is not here")
     if ort_config and not tune:
@@ -175,7 +173,7 @@ def optimize(
     prices = target(device_profile, provider) if device_profile is not None else None
     device = Device(provider if prices is None else "cpu", threads, cuda_graph)
     most = LEAST if budget is None else budget
-    run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib, FpMode(fp))
+    run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib, mode_of(fp))
     with stoppable(stop), temporary() as scratch:
         with run.phase("load"):
             loaded = load(model)
@@ -216,6 +214,17 @@ def _require_numbers(**given: tuple[float | None, int]) -> None:
     for name, (number, least) in given.items():
         if number is not None and not least <= number < math.inf:
             raise ValueError(f"{name}={number!r} is not a number from {least} on")
+
+
+def mode_of(name: str) -> FpMode:
+    """The floating-point mode of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in {*FpMode}:
+        raise ValueError(f"no floating-point mode {name!r}: it is one of {', '.join(FpMode)}")
+    return FpMode(name)
 
 
 @dataclass

@@ -153,7 +153,11 @@ def test_what_is_added_and_subtracted_to_round_stays() -> None:
     turned = apply("transpose", apply("sub", apply("sub", X, z), X), perm=(-1, -2))
     term = apply("matmul", apply("sub", X, Y), turned)
     assert not admitted(flagged(inner, FpFlag.CANCEL), term, FpMode.RELAXED)
-    assert admitted(flagged(inner, FpFlag.REASSOC), term, FpMode.RELAXED)
+    assert not admitted(flagged(inner, FpFlag.REASSOC), term, FpMode.RELAXED)
+    other = apply("matmul", apply("sub", X, Y), apply("transpose", apply("sub", apply("sub", C, z), X), perm=(-1, -2)))
+    regrouped = parse_rule("regrouped: (x - y) - z => x - (y + z) for x[1, 2], y[1, 2], z[1, 2]")
+    assert admitted(flagged(regrouped, FpFlag.REASSOC), other.args[1].args[0], FpMode.RELAXED)
+    assert not admitted(flagged(regrouped, FpFlag.REASSOC), turned.args[0], FpMode.RELAXED)
 
 
 def test_a_quotient_that_may_be_nan_is_not_made_a_number() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from superopt.fp_flags import FpFlag, FpMode
-from superopt.graph import Term, subterms, variables
+from superopt.graph import Term, subterms
 from superopt.match import Match
 from superopt.op import operator
 from superopt.rule import Rule
@@ -137,10 +137,12 @@ class Gate:
         ordinary = all(known.ordinary for known in read)
         cancels = FpFlag.CANCEL in rule.flags
         regroups = match.roots[0].op == "add" and any(match.rests)
-        if not (cancels or regroups):
+        if (cancels or regroups) and not ordinary:
+            return False
+        if not (cancels or regroups or FpFlag.REASSOC in rule.flags):
             return True
-        rounded = (match.binding.tensors[name] for name in _cancelled(rule))
-        return ordinary and all(term.constant for term in rounded)
+        inside = set(_inside(match))
+        return not any(_rounds(term) for term in subterms(*match.roots) if term in inside and term.op in SUMS)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
         """The terms that the match adds, with the facts that those of their operands imply."""
@@ -165,27 +167,22 @@ def loses_rounding(term: Term, operands: Sequence[Facts]) -> bool:
     return any(arg.op == "scale" and arg["factor"] == -1 and arg.args[0] in term.args for arg in term.args)
 
 
-@functools.cache
-def _cancelled(rule: Rule) -> frozenset[str]:
-    """The variables of terms that a sum on the left side adds and subtracts, as y in `(x + y) - y`, which rounds x."""
-    found: set[str] = set()
-    for term in subterms(*rule.equations[0].left):
-        if term.op in SUMS:
-            signs: dict[Term, list[int]] = {}
-            stack = [(term, 1)]
-            while stack:
-                one, sign = stack.pop()
-                if one.op == "add":
-                    stack += [(arg, sign) for arg in one.args]
-                elif one.op == "sub":
-                    stack += [(one.args[0], sign), (one.args[1], -sign)]
-                elif one.op == "scale" and one["factor"] == -1:
-                    stack.append((one.args[0], -sign))
-                else:
-                    signs.setdefault(one, []).append(sign)
-            met = (one for one, known in signs.items() if len(known) > 1 and not sum(known))
-            found |= {x.name for one in met for x in variables(one)}
-    return frozenset(found)
+@functools.lru_cache(maxsize=1 << 12)
+def _rounds(term: Term) -> bool:
+    """Whether a sum adds and subtracts the same value, which is no constant, as `(x + y) - y` does to round x."""
+    signs: dict[Term, list[int]] = {}
+    stack = [(term, 1)]
+    while stack:
+        one, sign = stack.pop()
+        if one.op == "add":
+            stack += [(arg, sign) for arg in one.args]
+        elif one.op == "sub":
+            stack += [(one.args[0], sign), (one.args[1], -sign)]
+        elif one.op == "scale" and one["factor"] == -1:
+            stack.append((one.args[0], -sign))
+        elif not one.constant:
+            signs.setdefault(one, []).append(sign)
+    return any(len(known) > 1 and not sum(known) for known in signs.values())
 
 
 def _inside(match: Match) -> list[Term]:
