@@ -183,6 +183,11 @@ def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, Ent
     Raises:
         StoreError: a file cannot be read.
     """
+    return _with_ledger(family, folder)[0]
+
+
+def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Entry | None]], Mapping[str, Entry]]:
+    """As `read_family`, and the family's ledger by key."""
     where = substitutions_folder() if folder is None else folder
     path = where / f"{family}.rules"
     ledger = {entry.key: entry for entry in read_ledger(family, where)}
@@ -194,7 +199,7 @@ def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, Ent
                 _ = rule.equations
     except (NotationError, ShapeError, UnicodeDecodeError, OSError) as error:
         raise StoreError(f"{path.name}: {error}") from None
-    return found
+    return found, ledger
 
 
 def read_ledger(family: str, folder: Path | None = None) -> list[Entry]:
@@ -216,7 +221,11 @@ def load(folder: Path | None = None) -> list[Stored]:
     found: list[Stored] = []
     refused: list[str] = []
     for family in families(folder):
-        for rule, entry in read_family(family, folder):
+        rules, ledger = _with_ledger(family, folder)
+        names = {rule.name for rule, _ in rules}
+        gone = [entry.name for entry in ledger.values() if entry.name not in names]
+        refused += [f"{family}.rules: {name}: the ledger has a proof of it, and the rule is gone" for name in gone]
+        for rule, entry in rules:
             why = objection(rule, entry)
             if why is not None:
                 refused.append(f"{family}.rules: {rule.name}: {why}")

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from superopt.errors import CertificateError, InvalidModelError, ModelNotFoundError
 from superopt.report.progress import Listener, Progress, silent
 from superopt.report.verification import Kind, Verification
+from superopt.rule import Rule
 from superopt.store import load_rules
-from superopt.verification.certificates import read
+from superopt.verification.certificates import Certificate, read
 from superopt.verification.derivation import Linked, check_nodes, check_segments, check_stored, check_weights
 from superopt.verification.inputs import Feeds
 from superopt.verification.models import Source
@@ -40,6 +42,27 @@ def verify(
         ModelNotFoundError, InvalidModelError, ProviderError, RuntimeMissingError, StoreError: as `superopt.optimize`.
     """
     given = read(certificate)
+    rules = load_rules() if given.passes else []
+    how: dict[str, Any] = {"provider": provider, "threads": threads, "seed": seed, "progress": progress}
+    return checked(original, optimized, given, rules, **how)
+
+
+def checked(
+    original: str | os.PathLike[str],
+    optimized: str | os.PathLike[str],
+    given: Certificate,
+    rules: Sequence[Rule],
+    *,
+    provider: str = "cpu",
+    threads: int = 1,
+    seed: int = 0,
+    progress: Listener = silent,
+) -> Verification:
+    """As `verify`, of a certificate that was read, with the stored rules.
+
+    Raises:
+        CertificateError, CheckFailedError, ModelNotFoundError, InvalidModelError, RuntimeMissingError: as `verify`.
+    """
     progress(Progress("load"))
     before, after = _source(original), _source(optimized)
     _require_identity(before, given.original, "original")
@@ -53,12 +76,13 @@ def verify(
     progress(Progress("nodes and weights"))
     check_nodes(before, after, given)
     weights = check_weights(before, after, given)
-    steps = Steps({rule.name: rule for rule in load_rules()}, given.rules, seed)
+    steps = Steps({rule.name: rule for rule in rules}, given.rules, seed)
     shown: list[Shown] = []
     for number, one in enumerate(given.passes, 1):
         for done, rewrite in enumerate(one.rewrites):
             progress(Progress(f"steps, pass {number}", done, len(one.rewrites)))
             shown += steps.follow(rewrite)
+    steps.require_flags(shown, given)
     progress(Progress("run"))
     linked = Linked()
 

@@ -13,10 +13,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from superopt.certificate import Evidence
+from superopt.fp_flags import ALL_FLAGS
 from superopt.model.islands import Chart
 from superopt.model.known import with_known_stored
 from superopt.model.load import load
 from superopt.model.save import save
+from superopt.report.optimization import Arithmetic
 from superopt.report.verification import Verification
 from superopt.rewrite.apply import State, Step, successors
 from superopt.rewrite.ruleset import RuleSet
@@ -50,7 +52,9 @@ class Certified:
                 here = spliced(here, (gains,))
         self.steps = sum(len(gain.found.steps) for gains in taken for gain in gains)
         save(here, self.optimized)
-        self.file.write_text(Evidence(given, bool(taken), tuple(taken), rules).certificate(here), encoding="utf-8")
+        flags = {flag.value for flag in ALL_FLAGS} if taken else set()
+        evidence = Evidence(given, bool(taken), tuple(taken), rules, arithmetic=Arithmetic(flags=tuple(sorted(flags))))
+        self.file.write_text(evidence.certificate(here), encoding="utf-8")
 
     @property
     def record(self) -> Any:

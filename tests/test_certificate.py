@@ -152,7 +152,7 @@ def test_wrong_results_are_refused(folder: Path) -> None:
     with pytest.raises(CertificateError, match="not of form 2"):
         verify(folder / "in.onnx", folder / "out.onnx", json.dumps(record))
     for mode in ("relaxed", "precise"):
-        bare = {**record, "form": 2, "passes": [], "stored": [], "arithmetic": {"mode": mode}}
+        bare = {**record, "form": 2, "passes": [], "stored": [], "arithmetic": {"mode": mode, "flags": []}}
         with pytest.raises(SuperoptError) as error:
             verify(folder / "in.onnx", folder / "out.onnx", json.dumps(bare))
         assert isinstance(error.value, CertificateError | CheckFailedError)

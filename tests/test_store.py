@@ -96,6 +96,14 @@ def test_a_spec_of_an_axiom_counts_though_the_rule_does_not_mention_it() -> None
     assert {"pad", "concat", "zeros"} <= set(store.entry_of(RULES[0], proof, solver="z3 4").specs)
 
 
+def test_a_rule_that_is_gone_is_missed(folder: Path) -> None:
+    path = folder / "matrix.rules"
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("factor:")]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(StoreError, match="factor: the ledger has a proof of it, and the rule is gone"):
+        store.load(folder)
+
+
 def test_an_unproved_rule_is_refused(folder: Path) -> None:
     change(folder / "matrix.proofs.jsonl", verdict="unknown")
     with pytest.raises(StoreError, match="factor: the ledger says unknown"):

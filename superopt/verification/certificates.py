@@ -75,7 +75,8 @@ class Certificate:
     `original` and `optimized` are the digests of what the models hold, `rewritten` says whether they differ. Then values that
     are `stored` as weights were known beforehand, the model was brought to the `opset`, if there is one, and each of the
     `passes` rewrote segments. `rules` has the digest of every stored rule that a step names, `sizes` are numbers for dynamic
-    dimensions at which the models were run, `mode` is the floating-point mode. `ordinary` are assumptions on values under which
+    dimensions at which the models were run, `mode` is the floating-point mode and `flags` the freedoms that
+    the steps take in it. `ordinary` are assumptions on values under which
     that mode admitted rewrites, `assumptions` those on dynamic dimensions.
     """
 
@@ -88,6 +89,7 @@ class Certificate:
     stored: tuple[str, ...] = ()
     opset: int | None = None
     mode: str = "relaxed"
+    flags: tuple[str, ...] = ()
     ordinary: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
 
@@ -150,6 +152,7 @@ def _certificate(record: dict[str, Any]) -> Certificate:
         stored=tuple(map(_text, record["stored"])),
         passes=tuple(map(_pass, record["passes"])),
         mode=mode,
+        flags=tuple(map(_text, record["arithmetic"]["flags"])),
         ordinary=tuple(map(_text, record["arithmetic"].get("assumptions", ()))),
         assumptions=tuple(map(_text, record.get("assumptions", ()))),
     )

@@ -111,8 +111,14 @@ def _constants(graph: GraphProto) -> dict[str, Array]:
     """What the Constant nodes of a graph hold, by the names of their outputs."""
     found: dict[str, Array] = {}
     for node in graph.node:
-        if node.op_type == "Constant" and node.output and len(node.attribute) == 1 and node.attribute[0].HasField("t"):
-            found[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+        if node.op_type == "Constant" and node.output and len(node.attribute) == 1:
+            value = helper.get_attribute_value(node.attribute[0])
+            if isinstance(value, TensorProto):
+                found[node.output[0]] = numpy_helper.to_array(value)
+            elif node.attribute[0].name in ("value_float", "value_floats"):
+                found[node.output[0]] = np.asarray(value, np.float32)
+            elif node.attribute[0].name in ("value_int", "value_ints"):
+                found[node.output[0]] = np.asarray(value, np.int64)
     return found
 
 
@@ -141,6 +147,19 @@ class _Made:
                 )
         if not same:
             raise CertificateError(f"weight {name!r} of the optimized model is not what its term says")
+
+    def knows(self, name: str) -> bool:
+        """Whether the value is a weight of the original, or one that the certificate makes."""
+        return name in self.tensors.protos or name in self.constants or name in self.latest
+
+    def kind(self, name: str) -> str:
+        """The kind of numbers that a weight of the original holds; empty for any other value."""
+        if name in self.latest:
+            return ""
+        if name in self.constants:
+            return self.constants[name].dtype.kind
+        tensor = self.tensors.protos.get(name)
+        return "" if tensor is None else helper.tensor_dtype_to_np_dtype(tensor.data_type).kind
 
     def value(self, name: str) -> Array:
         """A weight of the original, or what the certificate's terms make, in float64."""
@@ -221,7 +240,12 @@ def check_nodes(original: Source, optimized: Source, certificate: Certificate) -
     allowed = {name for place in places for name in (*place.outputs, *(scope[0] for scope in place.scope[:1]))}
     aliases = dict(_aliases(certificate))
     known = {tuple(node.output): node for node in original.proto.graph.node}
-    names = {name for outputs in known for name in outputs} | {value.name for value in original.proto.graph.input}
+    made = {name for outputs in known for name in outputs}
+    for rewrite in certificate.passes[0].rewrites if certificate.passes else ():
+        for place in rewrite.places:
+            if not place.scope and not {*place.nodes, *place.outputs} <= made:
+                raise CertificateError("the original has no nodes that compute the values which the certificate names")
+    names = made | {value.name for value in original.proto.graph.input}
     for node in optimized.proto.graph.node:
         old = known.get(tuple(node.output))
         if old is not None and (_plain(old, aliases) == _plain(node, aliases)):
@@ -367,7 +391,8 @@ def check_segments(original: Source, optimized: Source, certificate: Certificate
     wanted = list(dict.fromkeys(name for place in places for name in (*place.inputs.values(), *place.outputs)))
     made = _Made(Tensors(original), certificate.passes, _constants(original.proto.graph))
     read = {value for rewrite in rewrites for place in rewrite.places for value in _weights_read(rewrite, place)}
-    weights = {name: made.value(name) for name in read}
+    weights = {name: made.value(name) for name in read if made.knows(name)}
+    _require_kinds(original, rewrites, made)
     try:
         runs = [{**weights, **values_of(source, wanted, feeds)} for source in (original, optimized)]
     except InvalidModelError:
@@ -383,6 +408,20 @@ def check_segments(original: Source, optimized: Source, certificate: Certificate
                     setattr(linked, which, getattr(linked, which) + 1)
                 else:
                     linked.left_out += 1
+
+
+def _require_kinds(original: Source, rewrites: Sequence[Rewrite], made: _Made) -> None:
+    """Raises CertificateError where a variable is no weight although its value is one, or the other way round."""
+    given = {value.name for value in original.proto.graph.input}
+    for rewrite in rewrites:
+        for x in named_variables([*rewrite.before, *rewrite.after]):
+            for name in (place.inputs.get(x.name, "") for place in rewrite.places):
+                weight = made.knows(name) and name not in given
+                if (weight and not x.constant) or (x.constant and name in given and name not in made.tensors.protos):
+                    raise CertificateError(f"a variable that stands for {name!r} is {'no' if weight else 'a'} weight")
+                kind = made.kind(name)
+                if kind and ((x.condition and kind != "b") or (x.position and kind not in "iu")):
+                    raise CertificateError(f"a variable that stands for {name!r} is of another type than the weight")
 
 
 def _weights_read(rewrite: Rewrite, place: Place) -> list[str]:
@@ -401,6 +440,10 @@ def _compared(place: Place, terms: State, values: Mapping[str, Array], which: st
     if not {*names.values(), *place.outputs} <= values.keys():
         return False
     arrays = {name: np.asarray(values[value or ""]) for name, value in names.items()}
+    for x in named_variables(terms):
+        kind = arrays[x.name].dtype.kind
+        if not x.constant and (x.condition, bool(x.position)) != (kind == "b", kind in "iu"):
+            raise CertificateError(f"a variable that stands for {names[x.name]!r} is of another type than the value")
     try:
         found = evaluated(terms, arrays)
     except TooLargeError:

@@ -9,13 +9,14 @@ from enum import Enum
 import numpy as np
 
 from superopt.errors import CertificateError, ShapeError
+from superopt.fp_flags import FpFlag
 from superopt.fusion import fusions
 from superopt.graph import Atom, Extent, Term, substitute_attribute, subterms, variable
 from superopt.op import rebuild
 from superopt.recurrence import recurrences
 from superopt.rule import Rule, digest
 from superopt.verification.arrays import Array, TooLargeError, evaluated
-from superopt.verification.certificates import Rewrite, State, Step, named_variables
+from superopt.verification.certificates import Certificate, Rewrite, State, Step, named_variables
 from superopt.verification.instances import is_instance
 
 PARTLY = "~>"
@@ -72,6 +73,19 @@ class Steps:
         if state != rewrite.after:
             raise CertificateError("the steps do not lead to the terms that the certificate names")
         return shown
+
+    def require_flags(self, shown: Sequence[Shown], certificate: Certificate) -> None:
+        """Require that the certificate states the floating-point flags of all proved steps, and none that its mode refuses.
+
+        Raises:
+            CertificateError: a flag is not stated, or the precise mode does not admit one.
+        """
+        for one in shown:
+            needed = self.rules[one.rule].flags if one.means is Means.PROVED else frozenset[FpFlag]()
+            if missing := sorted(needed - {*certificate.flags}):
+                raise CertificateError(f"rule {one.rule!r} needs the floating-point flag {missing[0]}, which is not stated")
+        if certificate.mode == "precise" and {*certificate.flags} - {FpFlag.NSZ}:
+            raise CertificateError("the precise mode admits no floating-point flag but nsz")
 
     def _require_known(self, name: str) -> None:
         if name.startswith(PARTLY) or name in fusions() or any(name == r.name for r in recurrences()):
