@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
 from superopt import index
 from superopt.errors import InstantiationError
-from superopt.graph import Term, subterms, variable, variables
+from superopt.graph import Sym, Term, attribute_atoms, subterms, variable, variables
 from superopt.match import Binding, instantiate
 from superopt.prove.environments import Input
 from superopt.prove.instance import Instance, instantiations
@@ -19,12 +20,16 @@ from superopt.prove.scalars import CONDITIONS, POSITIONS, Code, Instruction, Pro
 from superopt.rule import Rule
 from superopt.text import Equation
 
-INSTANCES = 3
-"""At how many sizes and attributes a rule is tried."""
-DRAWS = 16
+INSTANCES = 6
+"""At how many sizes and attributes a rule is tried at most."""
+DRAWS = 48
 """From how many random instances each of them is chosen."""
+EXACT = 20
+"""How many elements more an instance may have for an attribute that is no power of 2."""
 ELEMENTS = 8
-"""How many elements of the outputs are tried at each."""
+"""How many elements of the outputs, of different forms, are tried at each."""
+PLACES = 80
+"""Among how many positions of an output they are looked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,24 +108,49 @@ class Pair:
 
 
 def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[Case]:
-    """The rule at small sizes, at different choices of ranks where it has several; extents are 2 where they may be."""
+    """The rule at small sizes, at different choices of ranks where it has several; extents are 2 or 3 where they may be.
+
+    Real attributes are numbers that round what they multiply at every other size, and any numbers elsewhere.
+    """
     count = len(rule.equations)
+    taken: list[Instance] = []
     for turn in range(instances):
-        choice = turn * (count - 1) // max(instances - 1, 1) if instances > 1 else int(rng.integers(count))
+        choice = turn * (count - 1) // max(instances - 1, 1)
         equation = rule.equations[choice]
+        reals = _reals(equation)
+        if turn > 2 and not reals and count == 1:
+            break
         try:
             drawn = list(itertools.islice(instantiations(equation, rng, stubborn=True), DRAWS))
         except InstantiationError:
             continue
-        best = min(drawn, key=_awkwardness)
+        new = [one for one in drawn if one not in taken] or drawn
+        best = min(new, key=lambda one: _awkwardness(one) + (EXACT * _exact(one, reals) if turn % 2 == 0 else 0))
+        taken.append(best)
         yield Case(equation, choice, best, _looked_up(equation, best, rng))
 
 
 def _awkwardness(instance: Instance) -> float:
-    """How large the instance is, and how many of its extents are 1: there sums have one term and moves move nothing."""
+    """How large the instance and its attributes are, and how many of its extents are 1, where sums have one term and moves move
+    nothing.
+    """
     extents = [n for shape in instance.shapes.values() for n in shape]
     elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
-    return elements + 12 * sum(n == 1 for n in extents) + 4 * sum(value == 0 for value in instance.attributes.values())
+    attributes = [abs(Fraction(str(value))) for value in instance.attributes.values()]
+    small = sum(4.0 if not value else 3.0 * float(value) for value in attributes)
+    return elements + 30 * sum(n == 1 for n in extents) + small
+
+
+def _reals(equation: Equation) -> frozenset[str]:
+    """The attribute variables that are real numbers."""
+    named = attribute_atoms(*equation.left, *equation.right)
+    return frozenset(a.name for a in named if isinstance(a, Sym) and a.real)
+
+
+def _exact(instance: Instance, reals: Collection[str]) -> int:
+    """How many of these attributes are 0 or a power of 2, whose products are exact."""
+    values = [Fraction(str(instance.attributes[name])) for name in reals]
+    return sum(not v or bool(np.log2(abs(float(v))) % 1 == 0) for v in values)
 
 
 def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator) -> dict[str, tuple[int, ...]]:
@@ -148,21 +178,24 @@ MOVES = frozenset(
 
 
 def pairs(case: Case, rng: np.random.Generator, *, elements: int = ELEMENTS) -> Iterator[Pair]:
-    """Some output elements as code.
+    """Some output elements as code, no two of one form.
 
     Raises:
         ProgramTooLongError: they take too many instructions.
     """
     code, left, right = compiled(case)
     conditions = frozenset(_reached(case.equation, CONDITIONS))
-    each = max(elements // len(left), 2)
     for output, (one, other) in enumerate(zip(left, right, strict=True)):
         places = list(np.ndindex(*(int(n) for n in one.shape)))  # type: ignore[arg-type]
-        if len(places) > each:
-            places = [places[i] for i in sorted({0, len(places) - 1, *rng.integers(0, len(places), each - 2).tolist()})]
+        if len(places) > PLACES:
+            places = [places[i] for i in sorted({0, len(places) - 1, *rng.integers(0, len(places), PLACES - 2).tolist()})]
+        forms: set[tuple[object, ...]] = set()
         for place in places:
             here, there = element_at(one, place).number, element_at(other, place).number
-            yield Pair(code.program, here, there, output, place, conditions)
+            pair = Pair(code.program, here, there, output, place, conditions)
+            if len(forms) < max(elements // len(left), 2) and pair.form not in forms:
+                forms.add(pair.form)
+                yield pair
 
 
 def compiled(case: Case) -> tuple[Code, list[index.Tensor], list[index.Tensor]]:

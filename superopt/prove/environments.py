@@ -20,7 +20,11 @@ SIZES = (
 """Magnitudes at which kernels and models behave differently: limits of the format, masks, magic numbers, where exp ends."""
 DYADIC = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 """Numbers whose sums and products are exact, so that what differs beside an infinity differs because of it."""
-ZEROS = np.array([0.0, -0.0, 0.0, -0.0, 1.0, -1.0])
+COMBINED = (
+    *(0.0, -0.0, 1.0, -1.0, np.inf, np.nan, -np.inf, 3.4028235e38, 1e-45, -3.4028235e38, 1e30, 1e-30, 2.0, -1e-45, -1e30, 0.1),
+    *(-3.0, 1e9, 12582912.0, -1e9, 1.1754944e-38, 1.0000001, 100.0, -100.0, 1e20, -0.3, 65504.0, 16777217.0),
+)
+"""Special values in the order in which combinations of all inputs take them in."""
 FINITE, INFINITE = 0, 1
 SHARES = (0.6, 0.2, 0.2)
 """How many rows hold finite numbers alone, infinities, and NaN."""
@@ -32,6 +36,11 @@ class Environments:
 
     values: Mapping[Input, Array]
     rows: int
+
+    def beside(self, other: Environments) -> Environments:
+        """These rows and those."""
+        joined = {one: np.concatenate([values, other.values[one]]) for one, values in self.values.items()}
+        return Environments(joined, self.rows + other.rows)
 
     def chunks(self, size: int) -> Iterator[Environments]:
         """The rows, so many at a time."""
@@ -50,11 +59,13 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
     mode = rng.integers(0, 9, rows)
     positive = rng.random(rows) < 0.35
     chosen = rng.integers(0, max(len(names), 1), rows)
+    place = np.where(rng.random(rows) < 0.6, rng.integers(0, max(len(inputs), 1), rows), -1)
+    zeros = rng.choice([0.5, 0.8, 0.95], rows)
     base = _special(rng, rows)
     near = rng.standard_normal(rows) * np.power(10.0, rng.integers(-3, 4, rows))
     own = {name: np.power(10.0, rng.uniform(-37, 37, rows)) for name in names}
     values: dict[Input, Array] = {}
-    for name, position in inputs:
+    for number, (name, position) in enumerate(inputs):
         if name in conditions:
             values[name, position] = rng.integers(0, 2, rows).astype(np.float64)
             continue
@@ -72,15 +83,16 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
                 near * (1.0 + rng.integers(-3, 4, rows) * 2.0**-23),
                 normal * own[name],
                 np.where(here, normal * own[name], normal),
-                rng.choice(ZEROS, rows),
+                np.where(rng.random(rows) < zeros, 0.0, 1.0) * rng.choice([1.0, -1.0], rows),
             ],
             default=np.where(rng.random(rows) < 0.25, special, dyadic),
         )
         finite = np.where(positive, np.abs(finite), finite)
-        infinite = np.where(here & (rng.random(rows) < 0.5), rng.choice([np.inf, -np.inf], rows), dyadic)
-        infinite = np.where(rng.random(rows) < 0.05, rng.choice([np.inf, -np.inf], rows), infinite)
-        missing = np.where(here & (rng.random(rows) < 0.5), np.nan, dyadic)
-        missing = np.where(rng.random(rows) < 0.05, rng.choice([np.inf, -np.inf, np.nan], rows), missing)
+        several = (here & (rng.random(rows) < 0.5)) | (rng.random(rows) < 0.05)
+        alone = np.where(place >= 0, place == number, several)
+        plain = np.where(positive, np.abs(dyadic), dyadic)
+        infinite = np.where(alone, rng.choice([np.inf, -np.inf], rows), plain)
+        missing = np.where(alone, np.where(rng.random(rows) < 0.8, np.nan, infinite), plain)
         values[name, position] = FLOAT32.round(np.select([kind == FINITE, kind == INFINITE], [finite, infinite], missing))
     return Environments(values, rows)
 
@@ -95,9 +107,26 @@ def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
     return Environments(values, len(rows))
 
 
+def combinations(inputs: Sequence[Input], conditions: Collection[str], rows: int) -> Environments:
+    """All combinations of as many of `COMBINED` as make no more than so many rows; infinities and NaN beside dyadic numbers
+    alone, since what overflows beside them is not their doing.
+    """
+    count = next((n for n in range(len(COMBINED), 1, -1) if n ** len(inputs) <= rows), 0)
+    if not count or not inputs:
+        return Environments({one: np.zeros(0) for one in inputs}, 0)
+    found = _product(inputs, conditions, FLOAT32.round(np.array(COMBINED[:count])).tolist())
+    stacked = np.stack([found.values[one] for one in inputs])
+    plain = ~np.isfinite(stacked) | np.isin(stacked, DYADIC)
+    kept = np.isfinite(stacked).all(axis=0) | plain.all(axis=0)
+    return Environments({one: values[kept] for one, values in found.values.items()}, int(kept.sum()))
+
+
 def every(inputs: Sequence[Input], conditions: Collection[str], form: Format) -> Environments:
     """All values of a small format for each input, in every combination; one NaN stands for all."""
-    numbers = list(numbers_of(form))
+    return _product(inputs, conditions, numbers_of(form))
+
+
+def _product(inputs: Sequence[Input], conditions: Collection[str], numbers: Sequence[float]) -> Environments:
     choices = [np.array([0.0, 1.0]) if name in conditions else np.array(numbers) for name, _ in inputs]
     grid = np.meshgrid(*choices, indexing="ij") if inputs else [np.zeros(1)]
     return Environments({one: g.ravel() for one, g in zip(inputs, grid, strict=False)}, grid[0].size)

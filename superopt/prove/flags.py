@@ -15,15 +15,13 @@ import numpy as np
 from superopt.fp_flags import ALL_FLAGS, FpFlag
 from superopt.prove.differences import FREEDOMS, differences, needs
 from superopt.prove.elements import Case, Pair, elements_of, generator_for
-from superopt.prove.environments import Environments, Input, draw, environments_of
+from superopt.prove.environments import Environments, Input, combinations, draw, environments_of
 from superopt.prove.floats import Mask
 from superopt.prove.small import Basis, basis, weakest
 from superopt.rule import Rule
 
-ROWS = 3000, 12_000
+ROWS = 4000, 24_000
 """Rows of inputs for each element that is tried, and at least for each rule."""
-CHECKED_INSTANCES = 4
-"""At how many sizes a rule is tried again by those who check its flags."""
 MAX_ROWS_TIMES_CODE = 6_000_000
 """Longer code is evaluated for fewer rows."""
 CANDIDATES = 40
@@ -72,7 +70,8 @@ def flags_of(rule: Rule, seed: int = 0) -> Flagged:
     different = [(case, pair) for case, pair in tried if not pair.identical]
     rows = max(ROWS[0], ROWS[1] // max(len(different), 1))
     for case, pair in different:
-        environments = draw_for(pair, rows, rng)
+        drawn = draw_for(pair, rows, rng)
+        environments = drawn.beside(combinations(pair.inputs, pair.conditions, drawn.rows))
         evaluations += environments.rows
         differ = differences(pair, environments)
         for flag, mask in differ.needs.items():
@@ -95,7 +94,7 @@ def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]
     A rule whose sides are the same code is evaluated for no row: there is nothing that could differ.
     """
     rng = generator_for(rule, seed)
-    different = [(case, pair) for case, pair in elements_of(rule, rng, instances=CHECKED_INSTANCES) if not pair.identical]
+    different = [(case, pair) for case, pair in elements_of(rule, rng) if not pair.identical]
     found: dict[FpFlag, Witness] = {}
     rows = 0
     for case, pair in different:

@@ -129,11 +129,6 @@ def _extreme(first: Mask, a: Array, b: Array) -> Array:
     return np.where(np.isnan(a), a, np.where(first, a, b))
 
 
-def _sigmoid(v: Array) -> Array:
-    e = np.exp(-np.abs(v))
-    return np.where(v >= 0, 1.0, e) / (1.0 + e)
-
-
 def _indicator(test: Callable[..., Any]) -> Callable[..., Array]:
     return lambda *values: test(*values).astype(np.float64)
 
@@ -147,7 +142,7 @@ OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
     "abs": (np.abs, True),
     "max": (lambda a, b: _extreme(a > b, a, b), True),
     "min": (lambda a, b: _extreme(a < b, a, b), True),
-    "relu": (lambda v: np.where(v > 0, v, np.where(np.isnan(v), v, 0.0)), True),
+    "relu": (lambda v: np.where((v >= 0) | np.isnan(v), v, 0.0), True),
     "choose": (_choose, True),
     "less": (_indicator(np.less), True),
     "less_equal": (_indicator(np.less_equal), True),
@@ -158,9 +153,9 @@ OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
     "sqrt": (np.sqrt, False),
     "exp": (np.exp, False),
     "log": (np.log, False),
+    "log1p": (np.log1p, False),
     "erf": (FUNCTIONS["erf"], False),
     "power": (np.power, False),
-    "sigmoid": (_sigmoid, False),
     "tanh": (np.tanh, False),
 }
 """What each operation computes, and whether the result needs no rounding."""
@@ -235,8 +230,8 @@ def _derivative(op: str, v: Array, a: Sequence[Array]) -> Array:
             return v * v
         case "erf":
             return (2.0 / math.sqrt(math.pi)) * np.exp(-a[0] * a[0])
-        case "sigmoid":
-            return v * (1.0 - v)
+        case "log1p":
+            return 1.0 / (1.0 + a[0])
         case "tanh":
             return 1.0 - v * v
         case "power":

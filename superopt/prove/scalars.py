@@ -1,7 +1,7 @@
 """Terms as straight-line scalar code: which IEEE operations, in which order, compute one element of a term.
 
 The code is read off the definitions in specs/, at concrete sizes. Where ONNX Runtime computes an operator by a kernel with
-another rounding than its definition (Softmax subtracts the maximum, Sigmoid has no intermediate that overflows, MatMul uses
+another rounding than its definition (Softmax subtracts the maximum, Softplus keeps the digits of a small result, MatMul uses
 fused multiply-adds), the code is that of the kernel. Equal instructions are one instruction, so two elements with the same
 number are computed alike, and no arithmetic can tell them apart.
 """
@@ -331,6 +331,23 @@ def _sloped(code: Code, x: Scalar, slope: Scalar) -> Scalar:
     return code.result("choose", code.result("less", x, code.constant(0)), x * slope, x)
 
 
+def _sigmoid(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    """1/2 + tanh(x / 2) / 2: ONNX Runtime's Sigmoid is exact to half a unit of 1, and 0 below -18."""
+    (x,), half = operands, code.constant(Fraction(1, 2))
+    return index.Tensor(x.shape, lambda *i: code.result("tanh", x[i] * half) * half + half)
+
+
+def _softplus(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    """max(x, 0) + log1p(exp(-|x|)), which keeps the digits of a small result."""
+    (x,) = operands
+
+    def at(*position: int) -> Scalar:
+        size = code.result("abs", x[position])
+        return code.result("relu", x[position]) + code.result("log1p", code.result("exp", code.result("neg", size)))
+
+    return index.Tensor(x.shape, at)
+
+
 def _softmax(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     """exp(x - m) over its sum, m the largest element; its logarithm."""
     (x,), axis = operands, term.integer("axis")
@@ -412,8 +429,9 @@ KERNELS: Mapping[str, Kernel] = {
     "prelu": _prelu,
     "reduce_min": _reduce_min,
     "scale": _scale,
-    "sigmoid": _elementwise("sigmoid"),
+    "sigmoid": _sigmoid,
     "softmax": _softmax,
+    "softplus": _softplus,
     "sub": _elementwise("sub"),
     "tanh": _elementwise("tanh"),
 }

@@ -142,7 +142,7 @@ def _indicator(condition: Any) -> Any:
 
 
 def _relu(a: Any) -> Any:
-    return z3.If(z3.Or(z3.fpIsNaN(a), z3.fpGT(a, z3.FPVal(0, SORT))), a, z3.FPVal(0, SORT))
+    return z3.If(z3.Or(z3.fpIsNaN(a), z3.fpGEQ(a, z3.FPVal(0, SORT))), a, z3.FPVal(0, SORT))
 
 
 KNOWN: Mapping[str, Any] = {
