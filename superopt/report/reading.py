@@ -98,6 +98,7 @@ def shown(explanation: Explanation) -> RenderableType:
         ("found", entry.origin),
         ("proved", f"for {'; '.join(entry.bounded) or entry.status}, from {_grounds(entry.kind, entry.axioms)}"),
         ("sampled", f"{entry.samples} random instantiations, no difference" if entry.samples else ""),
+        ("flags", "" if entry.flags is None else f"{' '.join(entry.flags) or 'none'} ({entry.flags_basis})"),
         ("ranks", f"{len(entry.ranks)}: {'; '.join(entry.ranks[:6])}{' …' if len(entry.ranks) > 6 else ''}"),
     ]
     lines = [Text.assemble((f"{name:<12}", "cyan"), text) for name, text in rows if text]
