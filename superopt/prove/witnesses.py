@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from superopt.errors import StoreError
+from superopt.errors import StoreError, SuperoptError
 from superopt.fp_flags import FpFlag
 from superopt.graph import Extent
 from superopt.op import substitutions_folder
@@ -21,6 +21,7 @@ from superopt.prove.elements import Case, Pair, pair_at
 from superopt.prove.environments import Environments, environments_of
 from superopt.prove.flags import Witness
 from superopt.prove.instance import Instance
+from superopt.prove.scalars import ProgramTooLongError
 from superopt.rule import Rule
 from superopt.store import Stored, replace_file, sealed, sealed_lines
 
@@ -66,7 +67,7 @@ def holds(rule: Rule, stored: StoredWitness) -> bool:
     try:
         pair, environments = _again(rule, stored.row)
         return bool(needs(pair, environments, stored.flag)[0])
-    except (KeyError, ValueError, IndexError, TypeError):
+    except (SuperoptError, ProgramTooLongError, KeyError, ValueError, IndexError, TypeError):
         return False
 
 
