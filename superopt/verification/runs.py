@@ -24,8 +24,7 @@ FOLDER = "session.model_external_initializers_file_folder_path"
 """Where ONNX Runtime looks for tensors of a model that is given as bytes."""
 LOCAL, OWN, COMMON = 2e-4, 16.0, 256.0
 """What an element may be off by: this share of the largest magnitude of its row, so many times what it changed by when inputs
-changed in their last places, and so many times what most elements of its row did. Reordered sums and merged weights of the zoo
-stay below a tenth of that."""
+changed in their last places, and so many times what most elements of its row did."""
 NEARLY_INFINITE = 2.0**-6
 """The share of its type's largest number beyond which an element of the original may overflow."""
 NUDGES = 3
