@@ -68,7 +68,17 @@ from superopt.integers import (
     unknown_integer,
     unknown_size,
 )
-from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_standard, leaf_of, lift_node, slice_bound
+from superopt.model.lift import (
+    BITS,
+    FLOATS,
+    STANDARD,
+    constant_tensor,
+    is_standard,
+    leaf_of,
+    lift_node,
+    results_of,
+    slice_bound,
+)
 from superopt.model.propagate import FOLDED, SHOWN, constant_value, inferred
 from superopt.substitution import negation
 
@@ -190,6 +200,8 @@ class ShapeValues:
         for value, shape in zip(node.outputs, self._shapes_of(node), strict=False):
             if value.name and shape is not None:
                 self.shapes[value] = tuple(map(self._short, shape))
+        if any(v.type is None for v in outputs) and is_standard(node, self.opset):
+            self._by_schema(node)
         if len(outputs) == 1 or node.op_type == "Split":
             self._fill(node, outputs)
 
@@ -249,10 +261,16 @@ class ShapeValues:
             found = self._by_schema(node)
         return [self._seed(v) if s is None and v.name else s for v, s in itertools.zip_longest(node.outputs, found)]
 
-    def _of_spec(self, node: ir.Node) -> Sequence[Shape] | None:
+    def _of_spec(self, node: ir.Node) -> Sequence[Shape | None] | None:
         """The shapes that a spec gives to an operator that is not the standard's."""
         lifted = lift_node(node, [None if v is None else self.leaf(v) for v in node.inputs], self.opset, self.content)
-        return None if lifted is None else [term.shape for term in lifted]
+        if lifted is None:
+            return None
+        first = next((v.type for v in node.inputs if v is not None), None)
+        for value in node.outputs:
+            value.type = value.type or first
+        shapes = dict(zip(results_of(node, self.opset), (term.shape for term in lifted), strict=False))
+        return [shapes.get(value) for value in node.outputs]
 
     def leaf(self, value: ir.Value) -> Any:
         """The variable that stands for the value, over the dynamic dimensions."""
@@ -269,7 +287,7 @@ class ShapeValues:
         return variable(value.name, extents, condition=condition, position=position)
 
     def _by_schema(self, node: ir.Node) -> Sequence[Shape | None]:
-        """Shapes by onnx's inference of a single node, the expressions told apart by names."""
+        """Shapes by onnx's inference of a single node, the expressions told apart by names; sets element types."""
         given = [v for v in node.inputs if v is not None]
         if any(v.dtype is None or not v.name or v not in self.shapes for v in given):
             return [None] * len(node.outputs)
