@@ -10,7 +10,7 @@ import numpy as np
 from superopt.fp_flags import FpFlag
 from superopt.prove.elements import Pair
 from superopt.prove.environments import Environments
-from superopt.prove.floats import EVERY, FLOAT32, PLAIN, SPARE, WIDE, Array, Contraction, Mask, evaluate, scales
+from superopt.prove.floats import EVERY, FLOAT32, SPARE, WIDE, Array, Contraction, Mask, evaluate, scales
 
 STEPS_PER_INSTRUCTION = 4
 ORDINARY = 64.0
@@ -106,19 +106,15 @@ def _roundings(pair: Pair, environments: Environments, rounding: Mask) -> dict[F
         return found
 
     contracted, divided = _contracted(pair), _divided(pair)
-    explained = {
-        (FpFlag.CONTRACT,): Contraction(rounded_products=True) if contracted else PLAIN,
-        (FpFlag.ARCP,): Contraction(by_reciprocals=True) if divided else PLAIN,
-        (FpFlag.CONTRACT, FpFlag.ARCP): EVERY if contracted and divided else PLAIN,
-    }
-    for flags, how in explained.items():
-        if how != PLAIN and not differs(how).any():
-            return dict.fromkeys(flags, rounding)
-    found = {FpFlag.REASSOC: rounding}
+    alone = rounding & ~differs(Contraction(rounded_products=True)) if contracted else nowhere
+    dividing = rounding & ~alone & ~differs(Contraction(by_reciprocals=True)) if divided else nowhere
+    both = rounding & ~alone & ~dividing & ~differs(EVERY) if contracted and divided else nowhere
+    regrouped = rounding & ~alone & ~dividing & ~both
+    found = {FpFlag.REASSOC: regrouped}
     if contracted:
-        found[FpFlag.CONTRACT] = rounding
+        found[FpFlag.CONTRACT] = alone | both | regrouped
     if divided:
-        found[FpFlag.ARCP] = rounding
+        found[FpFlag.ARCP] = dividing | both | regrouped
     return found
 
 

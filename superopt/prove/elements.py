@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping
@@ -20,12 +21,12 @@ from superopt.prove.scalars import CONDITIONS, POSITIONS, Code, Instruction, Pro
 from superopt.rule import Rule
 from superopt.text import Equation
 
-INSTANCES = 6
+INSTANCES = 10
 """At how many sizes and attributes a rule is tried at most."""
 DRAWS = 48
 """From how many random instances each of them is chosen."""
-EXACT = 20
-"""How many elements more an instance may have for an attribute that is no power of 2."""
+UNWANTED = 20
+"""How many elements more an instance may have for an attribute that is as a turn asks for."""
 ELEMENTS = 8
 """How many elements of the outputs, of different forms, are tried at each."""
 PLACES = 80
@@ -108,9 +109,11 @@ class Pair:
 
 
 def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[Case]:
-    """The rule at small sizes, at different choices of ranks where it has several; extents are 2 or 3 where they may be.
+    """The rule at small sizes, at different choices of ranks where it has several.
 
-    Real attributes are numbers that round what they multiply at every other size, and any numbers elsewhere.
+    Extents are 2 or 3 where they may be, for sums of one term and moves of one element show little. Every fifth instance is any
+    one; among the others are some whose real attributes are no powers of 2, some with an attribute that is 0, and some that are
+    larger.
     """
     count = len(rule.equations)
     taken: list[Instance] = []
@@ -118,39 +121,39 @@ def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -
         choice = turn * (count - 1) // max(instances - 1, 1)
         equation = rule.equations[choice]
         reals = _reals(equation)
-        if turn > 2 and not reals and count == 1:
-            break
         try:
             drawn = list(itertools.islice(instantiations(equation, rng, stubborn=True), DRAWS))
         except InstantiationError:
             continue
         new = [one for one in drawn if one not in taken] or drawn
-        best = min(new, key=lambda one: _awkwardness(one) + (EXACT * _exact(one, reals) if turn % 2 == 0 else 0))
+        best = min(new, key=functools.partial(_awkwardness, reals=reals, turn=turn % 5)) if turn % 5 != 4 else new[0]
         taken.append(best)
         yield Case(equation, choice, best, _looked_up(equation, best, rng))
 
 
-def _awkwardness(instance: Instance) -> float:
-    """How large the instance and its attributes are, and how many of its extents are 1, where sums have one term and moves move
-    nothing.
-    """
+def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> float:
+    """How far the instance is from what this turn asks for."""
     extents = [n for shape in instance.shapes.values() for n in shape]
     elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
-    attributes = [abs(Fraction(str(value))) for value in instance.attributes.values()]
-    small = sum(4.0 if not value else 3.0 * float(value) for value in attributes)
-    return elements + 30 * sum(n == 1 for n in extents) + small
+    integers = sum(3 * abs(Fraction(str(v))) for n, v in instance.attributes.items() if n not in reals)
+    size = elements + float(integers) + 30 * sum(n == 1 for n in extents)
+    values = [Fraction(str(instance.attributes[name])) for name in reals]
+    exact = sum(not v or bool(np.log2(abs(float(v))) % 1 == 0) for v in values)
+    match turn:
+        case 0:
+            return size + UNWANTED * exact
+        case 1:
+            return size + UNWANTED * sum(bool(v) for v in values)
+        case 2:
+            return size + 30 * sum(n == 2 for n in extents) + UNWANTED * exact
+        case _:
+            return size + UNWANTED * sum(v > 0 for v in values)
 
 
 def _reals(equation: Equation) -> frozenset[str]:
     """The attribute variables that are real numbers."""
     named = attribute_atoms(*equation.left, *equation.right)
     return frozenset(a.name for a in named if isinstance(a, Sym) and a.real)
-
-
-def _exact(instance: Instance, reals: Collection[str]) -> int:
-    """How many of these attributes are 0 or a power of 2, whose products are exact."""
-    values = [Fraction(str(instance.attributes[name])) for name in reals]
-    return sum(not v or bool(np.log2(abs(float(v))) % 1 == 0) for v in values)
 
 
 def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator) -> dict[str, tuple[int, ...]]:

@@ -124,9 +124,9 @@ def _choose(condition: Array, then: Array, other: Array) -> Array:
     return np.where(condition != 0, then, other)
 
 
-def _extreme(first: Mask, a: Array, b: Array) -> Array:
-    """The larger or smaller of two, the second where they are equal; NaN where either is."""
-    return np.where(np.isnan(a), a, np.where(first, a, b))
+def _maximum(a: Array, b: Array) -> Array:
+    """IEEE 754's maximum: NaN where either is, and +0 is larger than -0."""
+    return np.where(np.isnan(a) | (a > b) | ((a == b) & np.signbit(b)), a, b)
 
 
 def _indicator(test: Callable[..., Any]) -> Callable[..., Array]:
@@ -140,8 +140,8 @@ OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
     "div": (np.divide, False),
     "neg": (np.negative, True),
     "abs": (np.abs, True),
-    "max": (lambda a, b: _extreme(a > b, a, b), True),
-    "min": (lambda a, b: _extreme(a < b, a, b), True),
+    "max": (_maximum, True),
+    "min": (lambda a, b: -_maximum(-a, -b), True),
     "relu": (lambda v: np.where((v >= 0) | np.isnan(v), v, 0.0), True),
     "choose": (_choose, True),
     "less": (_indicator(np.less), True),

@@ -130,11 +130,12 @@ def _operation(op: str, a: list[Any]) -> Any:
 
 
 def _larger(a: Any, b: Any) -> Any:
-    return z3.If(z3.Or(z3.fpIsNaN(a), z3.fpIsNaN(b)), z3.fpNaN(SORT), z3.If(z3.fpGT(a, b), a, b))
+    first = z3.Or(z3.fpIsNaN(a), z3.fpGT(a, b), z3.And(z3.fpEQ(a, b), z3.fpIsNegative(b)))
+    return z3.If(first, a, b)
 
 
 def _smaller(a: Any, b: Any) -> Any:
-    return z3.If(z3.Or(z3.fpIsNaN(a), z3.fpIsNaN(b)), z3.fpNaN(SORT), z3.If(z3.fpLT(a, b), a, b))
+    return z3.fpNeg(_larger(z3.fpNeg(a), z3.fpNeg(b)))
 
 
 def _indicator(condition: Any) -> Any:
