@@ -199,10 +199,19 @@ def _of_weight(tensor: ir.TensorProtocol) -> Facts:
     try:
         known = _weights.get(tensor)
         if known is None:
-            known = _weights[tensor] = _of_array(tensor.numpy())
+            known = _weights[tensor] = _of_stored(tensor)
     except TypeError:  # a tensor without weak references, or without a hash
         return _of_array(tensor.numpy())
     return known
+
+
+def _of_stored(tensor: ir.TensorProtocol) -> Facts:
+    """The facts of the tensor; a file that is mapped to find them does not stay in memory."""
+    mapped = isinstance(tensor, ir.ExternalTensor) and tensor.raw is None
+    found = _of_array(tensor.numpy())
+    if mapped and isinstance(tensor, ir.ExternalTensor):
+        tensor.release()
+    return found
 
 
 def _of_array(array: Array) -> Facts:
