@@ -36,6 +36,7 @@ from superopt.model.kernel import (
 from superopt.model.nodes import with_weights
 from superopt.model.roofline import Roofline
 from superopt.model.session import Bound, Device, Loadable, Session
+from superopt.model.sizes import dimension_key
 
 Json: TypeAlias = "Any"
 
@@ -326,7 +327,7 @@ def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Ope
     kind = port.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
-    names = (d.dim_param or f"{port.name}.{axis}" for axis, d in enumerate(kind.shape.dim))
+    names = (dimension_key(port.name, axis, d.dim_param) for axis, d in enumerate(kind.shape.dim))
     extents = (
         d.dim_value if d.HasField("dim_value") else (sizes or {}).get(n) for n, d in zip(names, kind.shape.dim, strict=True)
     )
