@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from superopt.blocks import blocked
 from superopt.graph import Term, subterms, variable
+from superopt.model.dimensions import dimension
 from superopt.model.lower import lower
 from superopt.model.nodes import model_of
 from superopt.model.session import Device, Session
@@ -96,4 +97,6 @@ def test_lowering_writes_the_operator_and_the_runtime_agrees() -> None:
 def test_lowering_leaves_the_transpose_where_the_kernel_may_be_missing_or_sizes_may_differ() -> None:
     term = moved((1, 8, 4, 2, 5, 2), (0, 3, 5, 1, 2, 4))
     assert nodes(term, dtype=np.float16)["Transpose"] == 1
-    assert nodes(term, by_size=False)["Transpose"] == 1
+    x = variable("x", (dimension("n"), 4, 2, 5, 2))
+    assert nodes(apply("transpose", x, perm=(-3, -1, -5, -4, -2)))["Transpose"] == 1
+    assert nodes(apply("transpose", variable("x", (8, 4, 2, 5, 2)), perm=(-3, -1, -5, -4, -2)))["SpaceToDepth"] == 1

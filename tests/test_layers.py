@@ -112,7 +112,7 @@ def test_two_layers_of_experts_become_two_products(rules: RuleSet, count: int, b
 def test_what_is_joined_when_time_is_out_is_told(rules: RuleSet, monkeypatch: pytest.MonkeyPatch) -> None:
     start = experts(8, width=8, hidden=12, out=4, biased=False)
     asked = itertools.count()
-    monkeypatch.setattr("superopt.rewrite.layers.active_time", lambda: 0.0 if next(asked) < 2 else math.inf)
+    monkeypatch.setattr("superopt.rewrite.layers.expired", lambda _: next(asked) >= 2)
     state = joined(start, rules)
     products = [sum(t.op == "matmul" for t in computed(one)) for one in (start, state)]
     assert products == [16, 10]
