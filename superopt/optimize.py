@@ -338,18 +338,21 @@ class _Run:
     def rewritten(self, model: Model, rules: list[Rule], judge: Judge, scratch: Scratch) -> Model:
         """Return the `accepted` candidate of a search.
 
-        If the first candidates fail the check, and have algorithms less accurate than the tolerance or steps that spread NaN
-        and infinities of inputs, a second search without both takes a third of the time. `failed` says why nothing passes.
+        If the candidates fail the check and have algorithms less accurate than the tolerance, a second search does without
+        these. If those left fail it and have steps that spread NaN and infinities of inputs, a strict search does without both.
+        Each takes a third of the time. `failed` says why nothing passes.
         """
         tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
         doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
         improved = self.improved(model, tried, self.budget, judge, scratch)
         candidate, failed = self.accepted(model, improved, judge, scratch, doubtful)
-        faster = self.compared is not None and self.compared.faster
-        retry = failed is not None and not faster and not stopping()
-        if retry and (has_steps_of(doubtful, self.passes, *self.others) or self.spreads(rules)):
-            improved = self.improved(model, accurate, self.budget / 3, judge, scratch, strict=True)
-            candidate, failed = self.accepted(model, improved, judge, scratch)
+        for strict in (False, True):
+            faster = self.compared is not None and self.compared.faster
+            if failed is None or faster or stopping():
+                break
+            if self.spreads(rules) if strict else has_steps_of(doubtful, self.passes, *self.others):
+                improved = self.improved(model, accurate, self.budget / 3, judge, scratch, strict=strict)
+                candidate, failed = self.accepted(model, improved, judge, scratch)
         self.failed = str(failed) if failed is not None and self.compared is None else ""
         return candidate
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -20,7 +21,7 @@ from superopt.model.session import runtime
 from superopt.prove.ledger import Row
 from superopt.quantities import seconds
 from superopt.report.progress import Progress
-from superopt.rule import parse_rules
+from superopt.rule import parse_rule, parse_rules
 from superopt.store import load
 from superopt.verdict import Proved, Unknown
 from tests.models import model, weight
@@ -169,7 +170,7 @@ def test_a_segment_that_vanishes_is_reported(capsys: pytest.CaptureFixture[str],
 def test_of_what_fails_the_check_nothing_is_saved(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
 ) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules("wrong: relu(x) => x for x[2]"))
+    monkeypatch.setattr(FLOW, "load_rules", lambda: [replace(parse_rule("wrong: relu(x) => x for x[2]"), flags=frozenset())])
     nodes = [
         helper.make_node("Floor", ["x"], ["s"]),
         helper.make_node("Relu", ["s"], ["r"]),

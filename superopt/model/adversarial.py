@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import ml_dtypes
 import numpy as np
 from onnx import ModelProto
 
 from superopt.model.messages import graphs
+from superopt.model.rounding import largest_of
 from superopt.model.session import Array, Port, is_floating, random_inputs
 
 _MASKED = 0.25
@@ -36,6 +38,7 @@ class _Magnitudes:
 
 _HALF = _Magnitudes(1e3, 1e-5, 3e-7, 1e2, -1e4, float(np.finfo(np.float16).min))
 _SINGLE = _Magnitudes(1e25, 1e-25, 1e-40, 1e6, -1e9, float(np.finfo(np.float32).min))
+_BRAIN = replace(_SINGLE, lowest=-largest_of(np.dtype(ml_dtypes.bfloat16)))
 _DOUBLE = _Magnitudes(1e200, 1e-200, 1e-310, 1e6, -1e9, float(np.finfo(np.float64).min))
 
 
@@ -109,7 +112,7 @@ def adversarial_values(
         for name, value in feeds.items():
             if is_floating(value.dtype) and name in change:
                 apart = tuple(1 if name in windowed and axis > 1 else extent for axis, extent in enumerate(value.shape))
-                of = {"float16": _HALF, "float64": _DOUBLE}.get(value.dtype.name, _SINGLE)
+                of = {"float16": _HALF, "bfloat16": _BRAIN, "float64": _DOUBLE}.get(value.dtype.name, _SINGLE)
                 with np.errstate(all="ignore"):
                     feeds[name] = change[name](value.astype(np.float64), _Draw(rng, of, apart)).astype(value.dtype)
             elif value.dtype.kind in "iub" and value.size:

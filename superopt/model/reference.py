@@ -33,6 +33,8 @@ _DEQUANTIZES = 19
 """The opset from which the evaluator knows DequantizeLinear."""
 _EXPONENTIALS = frozenset({"Exp", "Sinh", "Cosh"})
 """Operators that overflow in float64 too."""
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
+"""Operators that add up products, whose partial sums may overflow where the sum does not."""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
@@ -97,14 +99,14 @@ class Reference:
         finally:
             evaluator.rounded = None
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Any]:
+    def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[Any]:
         """The outputs, floats as float64; a sequence is a list.
 
         Raises:
             NoReferenceError: the evaluator fails in an operator.
         """
         wide = {name: value.astype(np.float64) if is_floating(value.dtype) else value for name, value in feeds.items()}
-        self._evaluator.peak = 0.0
+        self._evaluator.peak, self._evaluator.partial = 0.0, partial
         try:
             with np.errstate(all="ignore"):
                 outputs = self._evaluator.run(None, wide)
@@ -115,7 +117,7 @@ class Reference:
     @property
     def peak(self) -> float:
         """The largest magnitude of a value in the last run, bodies of control flow left out: of those that are finite, or are
-        exponentials of finite ones.
+        exponentials of finite ones. It covers partial sums of products, in any order, if the run was asked to.
         """
         return float(self._evaluator.peak)
 
@@ -151,6 +153,7 @@ class _Evaluator(ReferenceEvaluator):
     weights: Mapping[str, Callable[[], Array]] = {}
     rounded: _Rounding | None = None
     peak = 0.0
+    partial = False
 
     def run(  # type: ignore[override]
         self,
@@ -176,6 +179,8 @@ class _Evaluator(ReferenceEvaluator):
                 if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
                     counted = np.isfinite(known[node.input[0]]) if node.op_type in _EXPONENTIALS else np.isfinite(value)
                     self.peak = max(self.peak, float(np.max(np.abs(value), where=counted, initial=0.0)))
+            if self.partial and node.op_type in _PRODUCTS:
+                self.peak = max(self.peak, _partial_sums(node.onnx_node, known[node.input[0]], known[node.input[1]]))
             for name in dead:
                 known.pop(name, None)
         return [known[name] for name in wanted]
@@ -190,6 +195,17 @@ class _Evaluator(ReferenceEvaluator):
             found.append(names - needed)
             needed |= names
         return found[::-1]
+
+
+def _partial_sums(node: NodeProto, left: Array, right: Array) -> float:
+    """A bound on the partial sums of a product or a convolution, of terms in any order."""
+    flipped = {attribute.name for attribute in node.attribute if attribute.i}
+    a, b = (np.abs(np.where(np.isfinite(value), value, 0.0)) for value in (left, right))
+    if node.op_type == "Conv":
+        return float(a.max(initial=0.0) * b.sum(axis=tuple(range(1, b.ndim))).max(initial=0.0))
+    rows = a.sum(axis=0 if "transA" in flipped or a.ndim < 2 else -1).max(initial=0.0)
+    columns = b.sum(axis=-1 if "transB" in flipped or b.ndim < 2 else -2).max(initial=0.0)
+    return float(min(a.max(initial=0.0) * columns, rows * b.max(initial=0.0)))
 
 
 def _names(node: NodeProto) -> Iterator[str]:

@@ -63,7 +63,7 @@ class Errors:
 
     def strayed(self, factor: float) -> str:
         """How the candidate's error is too large; empty where it is not."""
-        allowed = self.least if self.direct else factor * max(self.original, self.least)
+        allowed = factor * max(self.original, self.least)
         if self.candidate <= allowed:
             return ""
         if self.floating:
@@ -109,7 +109,7 @@ class Output:
         with np.errstate(all="ignore"):
             return self._not_finite() or self._strays(factor)
 
-    def errors(self) -> Errors:
+    def errors(self, factor: float) -> Errors:
         """By how much both are off, relative to the largest magnitude of the output."""
         reference = self.original if self.exact is None else self.exact
         if not self.original.size or self.original.shape != self.candidate.shape:
@@ -128,7 +128,7 @@ class Output:
             before, after = (float(np.max(np.abs(a - exact)[finite], initial=0.0)) / scale for a in (original, candidate))
             moved = float(np.max(_noise(original, self.nudged)[finite], initial=0.0)) / scale
             off = self._far_off(original, candidate, exact)
-        ulps = _DIRECT_ULPS if self.direct else _LEAST_ULPS
+        ulps = _DIRECT_ULPS / factor if self.direct else _LEAST_ULPS
         return Errors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
 
     def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
@@ -261,7 +261,7 @@ def ulp_of(dtype: np.dtype[Any]) -> float:
 
 def largest_of(dtype: np.dtype[Any]) -> float:
     """The largest number of a floating-point type."""
-    return float(np.finfo(dtype).max) if dtype.kind == "f" else float(np.finfo(np.float32).max)
+    return float(np.finfo(dtype).max) if dtype.kind == "f" else (2 - 2.0**-7) * 2.0**127
 
 
 def _smallest(dtype: np.dtype[Any]) -> float:
