@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ NEIGHBOURS, LOOKING = 6, 5.0
 """How many float64 runs that round at random (without a float64 run, how many inputs beside one) show the original's noise
 where a candidate seems to stray; and the seconds after which no adversarial input is looked at closer.
 """
+LOOKS = 4
+"""How many times as many such runs are made, while there is time, where a candidate still seems to stray."""
 SIZING_SECONDS = 2.5
 """Seconds of the thread's own time after which no further size is begun; on a busy machine four times as many may pass."""
 _MOST_BYTES = 1 << 28
@@ -348,22 +350,27 @@ class _Bench:
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)
             run = replace(run, exact=exact, peak=peak)
-        run = replace(run, nudged=[*run.nudged, *(self._rounded(run) or self._beside(run))])
+        run = replace(run, nudged=[*run.nudged, *self.samples(run)])
         if all(np.isfinite(v.astype(np.float64)).all() for v in run.feeds.values() if is_floating(v.dtype)):
             return replace(run, pointless=self._overflows(run))
         return replace(run, spread=self._spread(run)) if self.windowed else run
 
-    def _beside(self, run: _Run) -> list[Sequence[Any]]:
+    def samples(self, run: _Run, look: int = 0) -> list[Sequence[Any]]:
+        """Samples of the original's noise: `NEIGHBOURS` at each look, other ones at another."""
+        numbers = range(look * NEIGHBOURS, (look + 1) * NEIGHBOURS)
+        return self._rounded(run, numbers) or self._beside(run, numbers)
+
+    def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
         """The results on inputs that differ in their last places."""
-        nudged = (_nudged(run.feeds, self.seed + number) for number in range(1, NEIGHBOURS + 1))
+        nudged = (_nudged(run.feeds, self.seed + 1 + number) for number in numbers)
         return [_beside(self.session, run.values, feeds) for feeds in nudged]
 
-    def _rounded(self, run: _Run) -> list[Sequence[Any]]:
+    def _rounded(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
         """The results in float64 with every value on the way rounded at random; none where there is no float64 run."""
         if self.reference is None or run.exact is None:
             return []
         try:
-            return [self.reference.run_rounded(run.feeds, self.seed + number) for number in range(NEIGHBOURS)]
+            return [self.reference.run_rounded(run.feeds, self.seed + number) for number in numbers]
         except NoReferenceError:
             return []
 
@@ -473,7 +480,14 @@ def _looked_closer(
             undecided.add(doubted.name)
             continue
         run = bench.look_closer(doubted)
-        for name, output in [] if run.pointless else run.outputs(bench.session.outputs, others, direct=bool(bench.why)):
+        outputs = [] if run.pointless else [*run.outputs(bench.session.outputs, others, direct=bool(bench.why))]
+        until = active_time() + LOOKING
+        for more in range(1, LOOKS):
+            if active_time() > until or not any(output.fault(factor) for _, output in outputs):
+                break
+            run = replace(run, nudged=[*run.nudged, *bench.samples(run, more)])
+            outputs = [*run.outputs(bench.session.outputs, others, direct=bool(bench.why))]
+        for name, output in outputs:
             if fault := output.fault(factor):
                 raise CheckFailedError(f"output {name!r} on {run.name} inputs: {fault}")
             if doubted.exact is not None or (bench.why and run.ordinary):
