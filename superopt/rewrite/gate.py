@@ -74,15 +74,18 @@ class Gate:
 
     def facts(self, term: Term) -> Facts:
         """The facts of a term of a state."""
-        known = self._facts.get(term)
-        if known is None:
-            for one in subterms(term):
-                if one not in self._facts:
-                    operands = tuple(self._facts[arg] for arg in one.args)
-                    own = self._variables.get(one.name, UNKNOWN) if one.is_variable else computed_facts(one, operands)
-                    self._facts[one] = own
-            known = self._facts[term]
-        return known
+        stack = [term]
+        while term not in self._facts:
+            one = stack[-1]
+            missing = [arg for arg in one.args if arg not in self._facts]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            operands = tuple(self._facts[arg] for arg in one.args)
+            own = self._variables.get(one.name, UNKNOWN) if one.is_variable else computed_facts(one, operands)
+            self._facts[one] = own
+        return self._facts[term]
 
     def permits_polynomial(self, operands: Iterable[Term]) -> bool:
         """Whether the mode admits another program for a polynomial in these operands, which may need every flag."""
