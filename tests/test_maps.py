@@ -69,11 +69,12 @@ def test_a_classifier_is_optimized(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("superopt.model.everywhere.Compared.faster", property(lambda _: True))
     original = classifier()
     onnx.save(original, tmp_path / "in.onnx")
-    optimized = superopt.optimize(tmp_path / "in.onnx", budget=3.0, cache=tmp_path / "cache")
+    optimized = superopt.optimize(tmp_path / "in.onnx", budget=20.0, cache=tmp_path / "cache")
     optimized.save(tmp_path / "out.onnx")
     assert not optimized.report.failed
     written = onnx.load(tmp_path / "out.onnx")
-    assert len(written.graph.node) < len(original.graph.node)
+    products = [[n.op_type for n in model.graph.node].count("MatMul") for model in (original, written)]
+    assert products == [2, 1]  # how the softmax after them is written depends on measured times
     assert written.graph.output == original.graph.output
     feeds = {"x": np.random.default_rng(1).standard_normal((2, 512)).astype(np.float32)}
     paths = [tmp_path / "in.onnx", tmp_path / "out.onnx"]
