@@ -112,8 +112,9 @@ def check_all(
     original's, where an error below 4 units in the last place of the output's largest magnitude counts as that much. Where the
     original is far from its float64 run, the candidate must be, too: the original may round on purpose.
 
-    Where a candidate seems to stray, six inputs that differ in their last places show how far the original's own results
-    move, and a float64 run is made where there was none. After its seconds a trial begins no further input, nor once outputs
+    Where a candidate seems to stray, float64 runs in which every value is rounded at random show how far rounding moves the
+    original's results; without a float64 run, inputs that differ in their last places show it.
+    After its seconds a trial begins no further input, nor once outputs
     take 256 MiB, but two ordinary and two adversarial ones are run. The candidate is loaded when the original is gone. Where
     exact values are another provider's (see `begins_with`), both run on the device's own too, as it rounds, at the first
     trial's sizes.
