@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TypeAlias, cast
 from weakref import WeakValueDictionary
@@ -225,13 +225,13 @@ def _symbolic(name: str, rank: int) -> Shape:
     return tuple(size(Dim(name, axis)) for axis in range(-rank, 0))
 
 
-def subterms(*roots: Term, constants: bool = True) -> list[Term]:
+def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) -> list[Term]:
     """Every distinct term under `roots`, arguments before users, in a deterministic order; without `constants`, of those alone
-    that are none.
+    that are none. The terms of `stop` are left out, and so is what stands only under them.
     """
     order: dict[Term, None] = {}
-    met: set[Term] = set()
-    stack = [root for root in reversed(roots) if constants or not root.constant]
+    met: set[Term] = set(stop)
+    stack = [root for root in reversed(roots) if root not in met and (constants or not root.constant)]
     while stack:
         term = stack[-1]
         if term not in met:

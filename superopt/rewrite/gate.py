@@ -57,7 +57,7 @@ class Gate:
         self._facts: dict[Term, Facts] = {}
         self._known: dict[tuple[str, tuple[Term, ...], tuple[Term, ...]], bool] = {}
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """What tells this gate from others."""
         return f"{self.mode} {self.strict} {sorted(self._variables.items())}"
@@ -149,9 +149,10 @@ class Gate:
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
         """The terms that the match adds, with the facts that those of their operands imply."""
-        old = set(subterms(*match.roots))
+        stop = _outside(match)
+        old = set(subterms(*match.roots, stop=stop))
         found: dict[Term, Facts] = {}
-        for term in subterms(*match.replacements):
+        for term in subterms(*match.replacements, stop=stop):
             if term not in old and not term.is_variable:
                 operands = tuple(found[arg] if arg in found else self.facts(arg) for arg in term.args)
                 found[term] = raw_facts(term, operands)
@@ -190,13 +191,12 @@ def _rounds(term: Term) -> bool:
 
 def _inside(match: Match) -> list[Term]:
     """The terms of both sides down to what the variables stand for, without operands that the match leaves alone."""
-    stop = {*match.binding.tensors.values(), *(term for rest in match.rests for term in rest)}
-    stop |= {part for term in stop for part in term.args if not term.is_variable and operator(term.op).commutative}
-    found: dict[Term, None] = {}
-    stack = [*match.roots, *match.replacements]
-    while stack:
-        term = stack.pop()
-        if term not in found and term not in stop:
-            found[term] = None
-            stack += term.args
-    return [*found]
+    return subterms(*match.roots, *match.replacements, stop=_outside(match))
+
+
+def _outside(match: Match) -> set[Term]:
+    """What the variables stand for and what the match leaves alone; of sums and products among them the operands too, which
+    may have become operands of longer ones.
+    """
+    found = {*match.binding.tensors.values(), *(term for rest in match.rests for term in rest)}
+    return found | {part for term in found if not term.is_variable and operator(term.op).commutative for part in term.args}

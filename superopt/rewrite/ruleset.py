@@ -112,6 +112,7 @@ class RuleSet:
         self._alone: dict[Term, tuple[tuple[Rule, Match], ...]] = {}
         self._parts: dict[Hashable, RuleSet] = {}
         self._beside: dict[tuple[Pattern, Term, tuple[tuple[Term, ...], ...]], tuple[Match, ...]] = {}
+        self._gated: dict[str, RuleSet] = {"": self}
 
     @property
     def algorithms(self) -> RuleSet:
@@ -136,12 +137,12 @@ class RuleSet:
         return self._parts[name].gated(self.gate)
 
     def gated(self, gate: Gate | None) -> RuleSet:
-        """The same rules, with the matches that the gate permits; what is known of matching is shared."""
-        if gate is self.gate:
-            return self
-        other = copy.copy(self)
-        other.gate, other._beside = gate, {}
-        return other
+        """The same rules, with the matches that the gate permits: one set for each gate, which share the matches."""
+        key = "" if gate is None else gate.key
+        if key not in self._gated:
+            other = self._gated[key] = copy.copy(self)
+            other.gate, other._beside = gate, {}
+        return self._gated[key]
 
     def _permits(self, rule: Rule, match: Match) -> bool:
         return self.gate is None or self.gate.permits(rule, match)
