@@ -14,7 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from superopt import cli
-from superopt.errors import CertificateError, CheckFailedError, SuperoptError
+from superopt.errors import CertificateError, CheckFailedError, ShapeError, SuperoptError
 from superopt.evaluate import Floats, evaluate_operator
 from superopt.graph import Term, variable
 from superopt.model.dimensions import dimension
@@ -33,7 +33,7 @@ from superopt.rewrite.search import Found, Limits
 from superopt.rewrite.widen import widened
 from superopt.rule import Rule, digest, parse_rule
 from superopt.store import load_rules
-from superopt.verification.arrays import NUMPY, applied
+from superopt.verification.arrays import NUMPY, UndecidedError, applied, evaluated
 from superopt.verification.certificates import Rewrite, Step, read
 from superopt.verification.contents import content_digest
 from superopt.verification.instances import is_instance
@@ -381,6 +381,20 @@ def test_names_of_dimensions_may_be_expressions() -> None:
     assert expression_names("past + length") == {"past", "length"}
     assert expression_names("unk__12") == expression_names("batch") == expression_names("?") == frozenset()
     assert extent_of("past + 2 * length", {"past": 3, "length": 4}) == 11
+
+
+def test_sizes_that_are_expressions_are_known_where_the_dimensions_are() -> None:
+    rows = dimension("rows")
+    (atom,) = rows.atoms()
+    padded = variable("padded", (2 * rows - rows // 2 * 2, 4))
+    half = apply("slice", padded, axis=0, start=0, stop=rows - rows // 2)
+    array = np.ones((6, 4))
+    (found,) = evaluated([half], {"padded": array[:4]}, {atom: 3})
+    assert found.shape == (2, 4)
+    with pytest.raises(UndecidedError, match="not all of these sizes are known"):
+        evaluated([half], {"padded": array[:4]})
+    with pytest.raises(ShapeError, match="axis 0 of padded is 6"):
+        evaluated([half], {"padded": array}, {atom: 3})
 
 
 # ---------------------------------------------------------------- forms

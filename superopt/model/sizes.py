@@ -7,11 +7,11 @@ of every constant that the model compares with or slices at, and unequal sizes f
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from superopt.model.dimensions import UNNAMED
 from superopt.model.messages import graphs
 
 SMALL = (1, 2, 3, 4, 0)
@@ -24,7 +24,6 @@ _LADDER, _STEP = 512, 8
 """Sizes beyond the first are preceded by one that is so many times smaller, whose time predicts theirs."""
 _SHIFTS = (1, 2, 5)
 """By how much two dimensions grow together, where one is a sum over the other."""
-_UNNAMED = re.compile(r"\?|-1|None|unk__\d+|")
 _DECIDES = frozenset(
     {"Slice", "Min", "Max", "Mod", "Div", "Clip", "Where", "TopK", "Split", "Range", "Equal", "Less", "Greater"}
     | {"LessOrEqual", "GreaterOrEqual"}
@@ -39,7 +38,7 @@ _FEW = 16
 
 def dimension_key(port: str, axis: int, name: str) -> str:
     """The name under which a size is given for a dynamic dimension: its own, or `input[axis]` if it has no proper one."""
-    return f"{port}[{axis}]" if _UNNAMED.fullmatch(name) else name
+    return f"{port}[{axis}]" if UNNAMED.fullmatch(name) else name
 
 
 def dynamic_dimensions(model: ModelProto) -> list[str]:

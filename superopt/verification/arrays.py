@@ -25,18 +25,19 @@ MOST_WORK = 1 << 27
 """Operations of one operator beyond which its definition takes too long to evaluate."""
 
 
-class TooLargeError(ShapeError):
-    """A term of more work than there is time for."""
+class UndecidedError(ShapeError):
+    """A term of more work than there is time for, or with a size that is not known."""
 
 
-def evaluated(roots: Sequence[Term], arrays: Mapping[str, Array]) -> list[Array]:
-    """The terms' values in float64, given the array of each variable by its name.
+def evaluated(roots: Sequence[Term], arrays: Mapping[str, Array], sizes: Mapping[Atom, int] | None = None) -> list[Array]:
+    """The terms' values in float64, given the array of each variable by its name; `sizes` are those of dynamic dimensions that
+    are known beforehand.
 
     Raises:
         ShapeError: the arrays do not have the shapes that the terms say, or an operator is not defined for them.
-        TooLargeError: an operator takes too long.
+        UndecidedError: an operator takes too long, or a size can be read off neither the arrays nor `sizes`.
     """
-    symbols = sizes_of([t for t in subterms(*roots) if t.is_variable], arrays)
+    symbols = sizes_of([t for t in subterms(*roots) if t.is_variable], arrays, sizes or {})
     known: dict[Term, Array] = {}
     with np.errstate(all="ignore"):
         for term in subterms(*roots):
@@ -48,13 +49,16 @@ def evaluated(roots: Sequence[Term], arrays: Mapping[str, Array]) -> list[Array]
     return [known[root] for root in roots]
 
 
-def sizes_of(variables: Sequence[Term], arrays: Mapping[str, Array]) -> Callable[[Atom], Extent | None]:
-    """The numbers for the open extents in the variables' shapes, read off the arrays.
+def sizes_of(
+    variables: Sequence[Term], arrays: Mapping[str, Array], sizes: Mapping[Atom, int]
+) -> Callable[[Atom], Extent | None]:
+    """The numbers for the open extents in the variables' shapes: those that are known, and others read off the arrays.
 
     Raises:
         ShapeError: an array has another rank or extent, or one name would have to be two numbers.
+        UndecidedError: an extent is an expression in a size that is not known.
     """
-    found: dict[Atom, int] = {}
+    found = dict(sizes)
     for term in variables:
         shape = np.shape(arrays[term.name])
         if len(shape) != term.rank:
@@ -65,7 +69,10 @@ def sizes_of(variables: Sequence[Term], arrays: Mapping[str, Array]) -> Callable
                 raise ShapeError(f"{atom} is {found[atom]} at one place and {number} at another")
     for term in variables:
         for place, (extent, number) in enumerate(zip(term.shape, np.shape(arrays[term.name]), strict=True)):
-            if substitute_attribute(extent, found.get) != number:
+            here = substitute_attribute(extent, found.get)
+            if not isinstance(here, int):
+                raise UndecidedError(f"axis {place} of {term.name} is {extent}, and not all of these sizes are known")
+            if here != number:
                 raise ShapeError(f"axis {place} of {term.name} is {number}, and {extent} in the certificate")
     return found.get
 
@@ -83,7 +90,7 @@ def applied(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute
     """What the operator makes of the arrays.
 
     Raises:
-        ShapeError: it is not defined for them. TooLargeError: it takes too long.
+        ShapeError: it is not defined for them. UndecidedError: it takes too long.
     """
     leaves = [variable(f"operand {n}", tuple(a.shape)) for n, a in enumerate(arrays)]
     term = apply(op, *leaves, **attributes)  # checks shapes and attributes
@@ -93,7 +100,7 @@ def applied(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute
     if body is not None:
         return evaluated([body], {leaf.name: array for leaf, array in zip(leaves, arrays, strict=True)})[0]
     if total_work([term]).flops > MOST_WORK:
-        raise TooLargeError(f"{op} takes too long to evaluate")
+        raise UndecidedError(f"{op} takes too long to evaluate")
     if operator(op).commutative:
         whole = functools.partial(evaluate_operator, op, attributes={}, domain=Floats())
         return np.asarray(functools.reduce(lambda a, b: whole((a, b)), arrays))

@@ -18,9 +18,9 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
-from superopt.graph import Term, subterms
+from superopt.graph import Atom, Dim, Term, subterms
 from superopt.op import apply
-from superopt.verification.arrays import Array, TooLargeError, evaluated
+from superopt.verification.arrays import Array, UndecidedError, evaluated
 from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, State, named_variables
 from superopt.verification.inputs import Feeds
 from superopt.verification.models import Source, bodies
@@ -398,13 +398,14 @@ def check_segments(original: Source, optimized: Source, certificate: Certificate
     except InvalidModelError:
         linked.left_out += len(places)
         return
+    sizes = _sizes(original, feeds)
     for rewrite in rewrites:
         for place in rewrite.places:
             if place.scope:
                 linked.left_out += 1
                 continue
             for terms, values, which in ((rewrite.before, runs[0], "before"), (rewrite.after, runs[1], "after")):
-                if _compared(place, terms, values, which):
+                if _compared(place, terms, values, sizes, which):
                     setattr(linked, which, getattr(linked, which) + 1)
                 else:
                     linked.left_out += 1
@@ -430,8 +431,14 @@ def _weights_read(rewrite: Rewrite, place: Place) -> list[str]:
     return [place.inputs[name] for name in constant if name in place.inputs]
 
 
-def _compared(place: Place, terms: State, values: Mapping[str, Array], which: str) -> bool:
-    """Whether all values that a segment reads and computes are there, and terms are not too large; then they agree."""
+def _sizes(original: Source, feeds: Feeds) -> dict[Atom, int]:
+    """What the dynamic dimensions of the model's inputs are in a run, by the atoms that certificates have for them."""
+    axes = ((axis, n) for port in original.inputs for axis, n in zip(port.axes, np.shape(feeds[port.name]), strict=True))
+    return {Dim(f"%{axis}", 0): n for axis, n in axes if isinstance(axis, str)}
+
+
+def _compared(place: Place, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
+    """Whether all values that a segment reads and computes are there, and terms can be evaluated; then they agree."""
     if len(terms) != len(place.outputs):
         raise CertificateError(f"a segment has {len(place.outputs)} outputs, and {len(terms)} terms")
     names = {x.name: place.inputs.get(x.name) for x in named_variables(terms)}
@@ -445,8 +452,8 @@ def _compared(place: Place, terms: State, values: Mapping[str, Array], which: st
         if not x.constant and (x.condition, bool(x.position)) != (kind == "b", kind in "iu"):
             raise CertificateError(f"a variable that stands for {names[x.name]!r} is of another type than the value")
     try:
-        found = evaluated(terms, arrays)
-    except TooLargeError:
+        found = evaluated(terms, arrays, sizes)
+    except UndecidedError:
         return False
     except ShapeError as error:
         raise CertificateError(

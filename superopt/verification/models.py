@@ -22,7 +22,7 @@ from superopt.errors import InvalidModelError
 from superopt.model.maps import without_maps
 from superopt.verification.contents import content_digest
 
-UNNAMED = re.compile(r"\?|-1|none|null|unk.*|", re.IGNORECASE)
+UNNAMED = re.compile(r"\??|-1|None|unk__.*")
 """Names that exporters give to dimensions of which they know nothing: every such dimension is one of its own."""
 PASSED_ON = frozenset(
     [

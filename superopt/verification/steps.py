@@ -15,7 +15,7 @@ from superopt.graph import Atom, Extent, Term, substitute_attribute, subterms, v
 from superopt.op import rebuild
 from superopt.recurrence import recurrences
 from superopt.rule import Rule, digest
-from superopt.verification.arrays import Array, TooLargeError, evaluated
+from superopt.verification.arrays import Array, UndecidedError, evaluated
 from superopt.verification.certificates import Certificate, Rewrite, State, Step, named_variables
 from superopt.verification.instances import is_instance
 
@@ -119,10 +119,10 @@ class Steps:
         worked, why = 0, ""
         for turn in range(DRAWS):
             rng = np.random.default_rng((self.seed, turn))
-            arrays = drawn(variables, rng, turn)
+            arrays, sizes = drawn(variables, rng, turn)
             try:
-                left, right = evaluated(roots, arrays), evaluated(replacements, arrays)
-            except TooLargeError as error:
+                left, right = evaluated(roots, arrays, sizes), evaluated(replacements, arrays, sizes)
+            except UndecidedError as error:
                 raise CertificateError(f"step {step.rule!r} matches no rule and cannot be tested: {error}") from error
             except ShapeError as error:
                 why = str(error)
@@ -146,8 +146,8 @@ def near(one: Array, other: Array) -> bool:
         return bool(np.all(~finite | (np.abs(one - other) <= ACCURACY * (scale + 1e-3))))
 
 
-def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> dict[str, Array]:
-    """An array for each variable, dynamic dimensions drawn small: conditions of 0 and 1, positions, and numbers near 1."""
+def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tuple[dict[str, Array], dict[Atom, int]]:
+    """An array for each variable (conditions, positions, or numbers near 1), and the dynamic dimensions, all small."""
     sizes: dict[Atom, int] = {}
 
     def at(atom: Atom) -> Extent | None:
@@ -163,7 +163,7 @@ def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> dic
             found[term.name] = rng.integers(0, 4, shape).astype(np.float64)
         else:
             found[term.name] = np.abs(rng.standard_normal(shape)) + 0.1 if turn % 2 else rng.standard_normal(shape)
-    return found
+    return found, sizes
 
 
 def cut(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:

@@ -19,4 +19,5 @@ def test_a_fault_does_not_come_back(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # what a killed process leaves goes with the folder
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     outcome = judged(name)
-    assert outcome.verdict == RIGHT, f"{' '.join(str(CASES[name].__doc__).split())} | {outcome.figures} | {outcome.verify}"
+    right = outcome.verdict == RIGHT and outcome.verify in ("holds", "-")
+    assert right, f"{' '.join(str(CASES[name].__doc__).split())} | {outcome.figures} | {outcome.verify}"
