@@ -204,6 +204,21 @@ def test_sums_that_vanish_but_for_rounding_pass_in_another_order() -> None:
     assert accepted >= 18
 
 
+def test_sizes_are_not_rounded_with_the_values() -> None:
+    """A scale of 2 that is rounded at random gives a shorter output half of the time."""
+
+    def doubled(factor: float) -> ModelProto:
+        nodes = [
+            helper.make_node("Resize", ["x", "", "scales"], ["r"], mode="nearest"),
+            helper.make_node("Mul", ["r", "f"], ["y"]),
+        ]
+        weights = {"scales": np.array([1, 1, 2, 2], np.float32), "f": np.array(factor, np.float32)}
+        return model(nodes, {"x": (1, 1, 2, 2)}, ["y"], weights)
+
+    with pytest.raises(CheckFailedError, match="off by"):
+        check(doubled(1.0), doubled(1.001), CPU)
+
+
 def passes(original: ModelProto, candidate: ModelProto) -> bool:
     try:
         return check(original, candidate, CPU, seconds=60).candidate_error > 0

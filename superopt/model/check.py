@@ -367,13 +367,16 @@ class _Bench:
         return [_beside(self.session, run.values, feeds) for feeds in nudged]
 
     def _rounded(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
-        """The results in float64 with every value on the way rounded at random; none where there is no float64 run."""
+        """The results in float64 with every value on the way rounded at random; none where there is no float64 run, or where
+        that changes a size, as of the scales of a Resize.
+        """
         if self.reference is None or run.exact is None:
             return []
         try:
-            return [self.reference.run_rounded(run.feeds, self.seed + number) for number in numbers]
+            found = [self.reference.run_rounded(run.feeds, self.seed + number) for number in numbers]
         except NoReferenceError:
             return []
+        return [one for one in found if _alike(run.values, one)]
 
     def _overflows(self, run: _Run) -> bool:
         """Whether values on the way leave the range of their type: by the float64 run or, where there is none or its range is
