@@ -142,7 +142,9 @@ class Case:
         square = (width, width, 1, 1) if len(self.shape) == 4 else (WIDTH, WIDTH)
         used = {name for one in self.nodes for name in one.input}
         weights = [
-            w for w in (*CONSTANTS, *(weight(n, *square) for n in ("left", "right")), weight("k", 8, 8, 3, 3)) if w.name in used
+            w
+            for w in (*CONSTANTS, *(weight(n, *square) for n in ("left", "right")), *(weight(n, 8, 8, 3, 3) for n in "kl"))
+            if w.name in used
         ]
         graph = helper.make_graph(
             self.nodes,
@@ -173,6 +175,19 @@ def images(first: NodeProto, *more: NodeProto) -> list[NodeProto]:
     """A windowed operator over an image, then two branches of 1 x 1 convolutions."""
     convolutions = [node("Conv", ["z", "left"], ["one"]), node("Conv", ["z", "right"], ["other"])]
     return [*more, first, *convolutions, node("Add", ["one", "other"], ["total"]), node("Relu", ["total"], ["y"])]
+
+
+def same_pads(source: str) -> list[NodeProto]:
+    """Two convolutions of one image, padded as its size asks for; added, they are one."""
+    start = [node("Concat", ["x", "x"], ["once"], axis=2), node("Concat", ["once", "once"], ["twice"], axis=3)]
+    how: dict[str, Any] = {"auto_pad": "SAME_UPPER", "kernel_shape": [3, 3], "strides": [2, 2]}
+    nodes = [node("Conv", [source, "k"], ["one"], **how), node("Conv", [source, "l"], ["other"], **how)]
+    return [
+        *(start if source == "twice" else []),
+        *nodes,
+        node("Add", ["one", "other"], ["total"]),
+        node("Relu", ["total"], ["y"]),
+    ]
 
 
 IMAGE = (1, 8, "h", "w")
@@ -206,6 +221,8 @@ SIBLINGS = [
     Case("minimum", smaller("n", "i1"), "Slice"),
     Case("slice-all", cut([], "end"), "Slice"),
     Case("named", turned(), "Reshape", ("n", "n", WIDTH)),
+    Case("same-pads-of-any-sides", same_pads("x"), "Add", IMAGE),
+    Case("same-pads-of-even-sides", same_pads("twice"), "Add", IMAGE),
 ]
 
 
