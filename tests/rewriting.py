@@ -96,12 +96,17 @@ class Rewriter:
         try:
             return splice(model, replacements)
         except ShapeError:
-            for one in replacements:
-                try:
-                    model = splice(model, [one])
-                except ShapeError:
-                    self.refused += 1
-            return model
+            lowered = [one for one in replacements if self._is_lowered(model, one)]
+            return splice(model, lowered)
+
+    def _is_lowered(self, model: Model, replacement: Replacement) -> bool:
+        """Whether the replacement can be lowered; one that cannot is counted."""
+        try:
+            splice(model, [replacement])
+        except ShapeError:
+            self.refused += 1
+            return False
+        return True
 
     def result(self, proto: ModelProto, rewritten: Callable[[Model], Model]) -> ModelProto:
         """The model as `optimize` prepares it, rewritten, and valid."""
