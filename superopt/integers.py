@@ -55,6 +55,8 @@ from superopt.substitution import negation
 UNKNOWN = "?"
 """How the name of a data-dependent size begins."""
 CACHED = 1 << 16
+MAX_TERMS, MAX_ATOMS = 400, 300
+"""Terms of an expression, and atoms in it at any depth; a longer one is of no use."""
 MAX_ROWS = 240
 """Inequalities of one elimination; beyond, nothing is proved."""
 MAX_SPLITS = 400
@@ -621,16 +623,25 @@ def _combined(one: Row, other: Row, variable: Monomial) -> Row:
 # ---------------------------------------------------------------- normal form
 
 
+def is_long(*extents: Extent) -> bool:
+    """Whether expressions are, together, too long to be of use."""
+    found = [extent for extent in extents if isinstance(extent, Size)]
+    inside = itertools.chain.from_iterable(extent.atoms() for extent in found)
+    return sum(len(extent.terms) for extent in found) > MAX_TERMS or any(
+        True for _ in itertools.islice(inside, MAX_ATOMS, None)
+    )
+
+
 @functools.lru_cache(maxsize=CACHED)
 def normal(extent: Extent, least: int = 0) -> Extent:
     """An equal expression in normal form.
 
     Indicators that are decided become numbers, and an expression that is an affine function of its atoms at all sizes becomes
-    that function; in particular, one that is constant becomes a number.
+    that function; in particular, one that is constant becomes a number. What is too long to be of use stays as it is.
     """
     if not isinstance(extent, Size) or not any(isinstance(a, Floor | Indicator) for m, _ in extent.terms for a in m):
         return extent
-    if not _is_integral([extent]):
+    if not _is_integral([extent]) or is_long(extent):
         return extent
 
     def decided(atom: Atom) -> Extent | None:

@@ -269,6 +269,16 @@ def test_what_holds_at_all_sizes_is_used(case: Case) -> None:
     assert (products(case.model()), products(result)) == (case.before, case.after)
 
 
+def test_names_that_say_nothing_are_not_written() -> None:
+    """ONNX Runtime reuses memory between values whose dimensions have equal names, "?" among them."""
+    (case,) = (one for one in FAULTS if one.name == "unnamed")
+    result = rewritten(case.model(), lambda r: r.cheapest)
+    before, after = (one.graph.input[0].type.tensor_type.shape.dim for one in (case.model(), result))
+    assert [axis.dim_param for axis in before] == ["?", "?", ""]
+    assert not any(axis.HasField("dim_param") for axis in after)
+    assert after[2].dim_value == WIDTH
+
+
 @pytest.mark.parametrize("case", FAULTS, ids=lambda c: c.name)
 def test_random_rewrites_are_right_at_every_size(case: Case) -> None:
     assert_equal_everywhere(case, rewritten(case.model(), lambda r: lambda model: r.walked(model, random.Random(7))))

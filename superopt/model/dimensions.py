@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -49,6 +49,16 @@ def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
 def own_name(extent: object) -> str:
     """The name that the model gives to a dynamic dimension; empty where it gives none."""
     return (extent.value if isinstance(extent, ir.SymbolicDim) else None) or ""
+
+
+def without_placeholders(values: Iterable[ir.Value]) -> None:
+    """Takes away names that exporters write where a dimension has none: ONNX Runtime takes equal names for equal sizes, and
+    reuses memory by them.
+    """
+    for value in values:
+        if value.shape is not None and any(UNNAMED.fullmatch(own_name(d)) for d in value.shape if not isinstance(d, int)):
+            named = [d if isinstance(d, int) or not UNNAMED.fullmatch(own_name(d)) else None for d in value.shape]
+            value.shape = ir.Shape(named)
 
 
 class Sizing:

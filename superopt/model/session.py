@@ -30,6 +30,7 @@ from superopt.model.device import (
     silenced,
     taken_from_the_program,
 )
+from superopt.model.dimensions import UNNAMED
 from superopt.model.load import first_line
 from superopt.model.placed import Placed
 from superopt.model.turns import alone
@@ -380,7 +381,13 @@ def _port(arg: Any) -> Port:
 
 def port_of(name: str, kind: str, extents: Sequence[int | str | None]) -> Port:
     """The input of this name, ONNX Runtime's text for its type, and extents as ONNX Runtime tells them."""
-    shape = tuple(e if isinstance(e, int) and e >= 0 else str(e or f"{name}.{n}") for n, e in enumerate(extents))
+
+    def extent(axis: int, given: int | str | None) -> int | str:
+        if isinstance(given, int) and given >= 0:
+            return given
+        return f"{name}.{axis}" if UNNAMED.fullmatch(str(given or "")) else str(given)
+
+    shape = tuple(extent(axis, given) for axis, given in enumerate(extents))
     dtype = _dtype(kind)
     return Port(name, dtype, shape, kind if dtype == _OBJECT else "")
 

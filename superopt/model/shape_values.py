@@ -54,6 +54,7 @@ from superopt.integers import (
     decide,
     floor_quotient,
     indicator,
+    is_long,
     is_unknown,
     maximum,
     minimum,
@@ -88,8 +89,6 @@ MAX_ELEMENTS = 64
 """Elements of a tensor whose elements are expressions."""
 MAX_FLOATS = 4
 """Elements of a tensor of floating-point numbers that is followed: sizes are multiplied by scales, masks are not sizes."""
-MAX_TERMS, MAX_ATOMS = 400, 300
-"""Terms of an expression, and atoms in it at any depth; a longer one is an unknown integer."""
 EXACT = 1 << 21
 """Numbers below this are exact in single precision, with 3 binary places."""
 ROUNDS = 3
@@ -208,7 +207,7 @@ class ShapeValues:
     def _short(self, extent: Extent) -> Extent:
         """The expression in normal form; an unknown integer where it is too long to be of use."""
         found = normal(self._assumed(extent), 0)
-        return self._fresh_size() if _is_long(found) else found
+        return self._fresh_size() if is_long(found) else found
 
     def _assumed(self, extent: Extent) -> Extent:
         """The expression where what the model demands holds."""
@@ -678,13 +677,13 @@ class ShapeValues:
     def _reduced(self, element: Element, dtype: ir.DataType | None) -> Element:
         if dtype == ir.DataType.BOOL:
             condition = normal_condition(self._given_condition(_condition(element)))
-            long = not isinstance(condition, bool) and _is_long(*sides(condition))
+            long = not isinstance(condition, bool) and is_long(*sides(condition))
             return negation(same(unknown_integer(next(self._fresh)), 0)) if long else condition
         number = _whole(element)
         if dtype in FLOATS:
             return number
         found = normal(self._assumed(number), 0)
-        return unknown_integer(next(self._fresh)) if _is_long(found) else found
+        return unknown_integer(next(self._fresh)) if is_long(found) else found
 
     def _store(self, value: ir.Value, array: npt.NDArray[Any]) -> None:
         """The value is the same at all sizes."""
@@ -835,15 +834,6 @@ class ShapeValues:
 
 
 # ---------------------------------------------------------------- elements
-
-
-def _is_long(*extents: Extent) -> bool:
-    """Whether expressions are, together, too long to be of use."""
-    found = [extent for extent in extents if isinstance(extent, Size)]
-    inside = itertools.chain.from_iterable(extent.atoms() for extent in found)
-    return sum(len(extent.terms) for extent in found) > MAX_TERMS or any(
-        True for _ in itertools.islice(inside, MAX_ATOMS, None)
-    )
 
 
 def _array(given: Any) -> Contents:

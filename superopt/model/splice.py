@@ -17,7 +17,7 @@ from onnx_ir.passes.common import CheckerPass
 from superopt.errors import CheckFailedError
 from superopt.graph import Term, variables
 from superopt.model.bodies import TOP, Scope, graphs
-from superopt.model.dimensions import FIXED, Sizing
+from superopt.model.dimensions import FIXED, Sizing, without_placeholders
 from superopt.model.fold import fold
 from superopt.model.lift import constant_tensor
 from superopt.model.load import OVERRIDABLE_SINCE, Model, as_proto, first_line, opset_of
@@ -66,6 +66,7 @@ def traced(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, di
     Weights that nodes ask for beside the terms, such as shapes, have none.
     """
     splicing = _Splicing(model.clone())
+    without_placeholders(value for known in splicing.values.values() for value in known.maps[0].values())
     for replacement in replacements:
         splicing.insert(replacement)
     try:

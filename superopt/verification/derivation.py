@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
 from superopt.graph import Atom, Dim, Term, subterms
@@ -23,7 +23,7 @@ from superopt.op import apply
 from superopt.verification.arrays import Array, UndecidedError, evaluated
 from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, State, named_variables
 from superopt.verification.inputs import Feeds
-from superopt.verification.models import Source, bodies
+from superopt.verification.models import UNNAMED, Source, bodies
 from superopt.verification.runs import Runner
 
 SMALL = 4096
@@ -253,14 +253,27 @@ def check_nodes(original: Source, optimized: Source, certificate: Certificate) -
         wrong = [name for name in node.output if name in names and name not in allowed]
         if wrong:
             raise CertificateError(f"the node that computes {wrong[0]!r} is another one, and no segment of the certificate")
-    if _messages(original) != _messages(optimized):
+    if _types(original) != _types(optimized):
         raise CertificateError("inputs or outputs of the two models have other types or shapes")
 
 
-def _messages(source: Source) -> list[bytes]:
+def _types(source: Source) -> list[bytes]:
+    """The types of inputs and outputs, without names of dimensions that say nothing."""
     stored = {tensor.name for tensor in source.proto.graph.initializer}
     given = [value for value in source.proto.graph.input if value.name not in stored]
-    return [value.type.SerializeToString(deterministic=True) for value in (*given, *source.proto.graph.output)]
+    return [_named_alone(value.type).SerializeToString(deterministic=True) for value in (*given, *source.proto.graph.output)]
+
+
+def _named_alone(kind: TypeProto) -> TypeProto:
+    copy = TypeProto()
+    copy.CopyFrom(kind)
+    inner = copy
+    while (field := inner.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        inner = getattr(inner, field).elem_type
+    for axis in inner.tensor_type.shape.dim if inner.WhichOneof("value") == "tensor_type" else ():
+        if UNNAMED.fullmatch(axis.dim_param):
+            axis.ClearField("dim_param")
+    return copy
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
