@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from superopt.prove.floats import FLOAT32, Array, Format
+from superopt.prove.floats import FLOAT32, Array, Format, Mask
 
 Input: TypeAlias = "tuple[str, tuple[int, ...]]"
 """A variable and the position of one of its elements."""
@@ -50,13 +50,16 @@ class Environments:
 
 
 def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: np.random.Generator) -> Environments:
-    """Random rows for these inputs: ordinary numbers, special ones, mixtures of magnitudes, near ties, infinities and NaN.
+    """Random rows for these inputs: ordinary numbers, special ones, few of them beside zeros and ones, mixtures of magnitudes,
+    near ties, infinities and NaN.
 
     The variables in `conditions` hold 0 and 1.
     """
     kind = rng.choice(3, size=rows, p=SHARES)
     names = sorted({name for name, _ in inputs})
-    mode = rng.integers(0, 9, rows)
+    mode = rng.integers(0, 11, rows)
+    background = rng.integers(0, 3, rows)
+    telling = _some_of(len(inputs), rows, rng)
     positive = rng.random(rows) < 0.35
     chosen = rng.integers(0, max(len(names), 1), rows)
     place = np.where(rng.random(rows) < 0.6, rng.integers(0, max(len(inputs), 1), rows), -1)
@@ -73,8 +76,9 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
         normal = rng.standard_normal(rows)
         special = _special(rng, rows)
         here = names.index(name) == chosen
+        plain = np.select([background == 0, background == 1], [0.0, 1.0], default=rng.integers(0, 2, rows))
         finite = np.select(
-            [mode == 0, mode == 1, mode == 2, mode == 3, mode == 4, mode == 5, mode == 6, mode == 7],
+            [mode == 0, mode == 1, mode == 2, mode == 3, mode == 4, mode == 5, mode == 6, mode == 7, mode >= 9],
             [
                 normal,
                 dyadic,
@@ -84,17 +88,24 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
                 normal * own[name],
                 np.where(here, normal * own[name], normal),
                 np.where(rng.random(rows) < zeros, 0.0, 1.0) * rng.choice([1.0, -1.0], rows),
+                np.where(telling[number], special, plain),
             ],
             default=np.where(rng.random(rows) < 0.25, special, dyadic),
         )
         finite = np.where(positive, np.abs(finite), finite)
         several = (here & (rng.random(rows) < 0.5)) | (rng.random(rows) < 0.05)
         alone = np.where(place >= 0, place == number, several)
-        plain = np.where(positive, np.abs(dyadic), dyadic)
-        infinite = np.where(alone, rng.choice([np.inf, -np.inf], rows), plain)
-        missing = np.where(alone, np.where(rng.random(rows) < 0.8, np.nan, infinite), plain)
+        beside = np.where(positive, np.abs(dyadic), dyadic)
+        infinite = np.where(alone, rng.choice([np.inf, -np.inf], rows), beside)
+        missing = np.where(alone, np.where(rng.random(rows) < 0.8, np.nan, infinite), beside)
         values[name, position] = FLOAT32.round(np.select([kind == FINITE, kind == INFINITE], [finite, infinite], missing))
     return Environments(values, rows)
+
+
+def _some_of(inputs: int, rows: int, rng: np.random.Generator) -> Mask:
+    """For each input, whether it is one of the few of a row, three at most, whose values matter."""
+    order = np.argsort(rng.random((inputs, rows)), axis=0).argsort(axis=0)
+    return np.asarray(order < rng.integers(1, 4, rows))
 
 
 def _special(rng: np.random.Generator, rows: int) -> Array:

@@ -14,14 +14,18 @@ import numpy as np
 
 from superopt.fp_flags import ALL_FLAGS, FpFlag
 from superopt.prove.differences import FREEDOMS, differences, needs
-from superopt.prove.elements import Case, Pair, elements_of, generator_for
+from superopt.prove.elements import INSTANCES, Case, Pair, elements_of, generator_for
 from superopt.prove.environments import Environments, Input, combinations, draw, environments_of
 from superopt.prove.floats import Mask
 from superopt.prove.small import Basis, basis, weakest
 from superopt.rule import Rule
 
-ROWS = 4000, 24_000
-"""Rows of inputs for each element that is tried, and at least for each rule."""
+ROWS = 1000, 12_000
+"""Rows of inputs in each turn: for each element that is tried, and at least for each rule."""
+LATER_INSTANCES = 5
+"""At how many sizes and attributes a rule is tried in each turn but the first."""
+QUIET, MAX_TURNS = 5, 24
+"""After how many turns without a new flag a rule has all that it needs; how many turns there are at most."""
 MAX_ROWS_TIMES_CODE = 6_000_000
 """Longer code is evaluated for fewer rows."""
 CANDIDATES = 40
@@ -61,31 +65,42 @@ class Flagged:
 
 
 def flags_of(rule: Rule, seed: int = 0) -> Flagged:
-    """The floating-point flags of a rule, each with a witness; all flags, without any, where no element can be tried."""
+    """The floating-point flags of a rule, each with a witness; all flags, without any, where no element can be tried.
+
+    Sizes and rows are drawn again and again, until `QUIET` times in a row no flag is found that was not known.
+    """
     rng = generator_for(rule, seed)
     found: dict[FpFlag, Witness] = {}
     overflow: dict[FpFlag, Witness] = {}
-    evaluations = 0
-    tried = list(elements_of(rule, rng))
-    different = [(case, pair) for case, pair in tried if not pair.identical]
-    rows = max(ROWS[0], ROWS[1] // max(len(different), 1))
-    for case, pair in different:
-        drawn = draw_for(pair, rows, rng)
-        environments = drawn.beside(combinations(pair.inputs, pair.conditions, drawn.rows))
-        evaluations += environments.rows
-        differ = differences(pair, environments)
-        for flag, mask in differ.needs.items():
-            if flag not in found and mask.any():
-                found[flag] = _witness(flag, case, pair, environments, mask)
-        if not overflow and differ.overflow.any():
-            flag = differ.overflow_flag
-            overflow[flag] = _witness(flag, case, pair, environments, differ.overflow)
+    tried: dict[tuple[object, ...], Pair] = {}
+    evaluations = quiet = turn = 0
+    while quiet < QUIET and turn < MAX_TURNS:
+        known = len(found)
+        new = list(elements_of(rule, rng, instances=LATER_INSTANCES if turn else INSTANCES))
+        tried.update((pair.form, pair) for _, pair in new)
+        different = [(case, pair) for case, pair in new if not pair.identical]
+        for case, pair in different:
+            environments = draw_for(pair, max(ROWS[0], ROWS[1] // len(different)), rng)
+            if not turn:
+                environments = environments.beside(combinations(pair.inputs, pair.conditions, environments.rows))
+            evaluations += environments.rows
+            differ = differences(pair, environments)
+            for flag, mask in differ.needs.items():
+                if flag not in found and mask.any():
+                    found[flag] = _witness(flag, case, pair, environments, mask)
+            if not overflow and differ.overflow.any():
+                flag = differ.overflow_flag
+                overflow[flag] = _witness(flag, case, pair, environments, differ.overflow)
+        quiet = quiet + 1 if len(found) == known else 0
+        turn += 1
+        if not different:
+            break
     if not FREEDOMS & found.keys():
         found = {**overflow, **found}
     flags = frozenset(found) if tried else ALL_FLAGS
     witnesses = tuple(found[f] for f in FpFlag if f in found)
-    rests = weakest([basis(pair, flags) for _, pair in tried])
-    return Flagged(flags, witnesses, rests, len(tried), len(tried) - len(different), evaluations)
+    rests = weakest([basis(pair, flags) for pair in tried.values()])
+    return Flagged(flags, witnesses, rests, len(tried), sum(pair.identical for pair in tried.values()), evaluations)
 
 
 def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
