@@ -149,6 +149,12 @@ def test_sizes_have_mixed_residues_and_stand_around_constants() -> None:
     assert list(sizes_to_check(model(nodes, {"x": [4, 4]}, weights={"zero": [0], "end": [77]}), {})) == []
 
 
+def test_one_dimension_is_empty_beside_others_that_are_not() -> None:
+    proto = model([node("Concat", ["x", "y"], ["z"], axis=0)], {"x": ["a", 4], "y": ["b", 4]})
+    drawn = list(sizes_to_check(proto, {"a": 1, "b": 1}))[:12]
+    assert all(any(one.get(name) == 0 < one.get(other, 0) for one in drawn) for name, other in ("ab", "ba"))
+
+
 # Values
 
 

@@ -20,6 +20,7 @@ from superopt.graph import Term, subterms, variable
 from superopt.model.fold import fold
 from superopt.model.lower import lower
 from superopt.model.nodes import Lowered, model_of
+from superopt.model.operands import with_constants_merged
 from superopt.model.session import Device, Session
 from superopt.model.units import is_elementwise
 from superopt.op import apply, operator
@@ -408,6 +409,13 @@ def test_constants_of_a_sum_are_combined_first() -> None:
     lowered = lower({"y": total}, 17, constant=_zeros)
     assert _op_types(lowered) == ["Add"]
     assert [a.shape for a in lowered.initializers.values()] == [(4, 1, 1)]
+
+
+def test_a_sum_of_constants_alone_is_left_as_it_is() -> None:
+    """The shape of such a sum may be dynamic: then its operands are nodes, and no weight holds it."""
+    c, d = variable("c", (3,), constant=True), variable("d", (3,), constant=True)
+    assert with_constants_merged("add", [c, d]) == [c, d]
+    assert with_constants_merged("add", [c, d, variable("x", (3,))]) == [variable("x", (3,)), apply("add", c, d)]
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])

@@ -55,10 +55,10 @@ def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
-    """The operands with those that are constant combined, at the end, and `narrow`."""
+    """The operands with those that are constant combined, at the end, and `narrow`; as they are where all are constant."""
     given = list(operands)
     others, constants = [x for x in given if not x.constant], [x for x in given if x.constant]
-    return [*others, narrow(apply(op, *constants))] if len(constants) > 1 else [*others, *constants]
+    return [*others, narrow(apply(op, *constants))] if others and len(constants) > 1 else [*others, *constants]
 
 
 def narrow(constant: Term) -> Term:

@@ -67,6 +67,7 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict
     kinds: list[Iterator[dict[str, int]]] = [
         _unequal(names),
         _around(names, constants),
+        _empty(names),
         ({name: size} for size in SMALL for name in names),
         (dict.fromkeys(names, size) for size in (*MIXED[:6], *SMALL)),
         ({name: size} for size in (*MIXED[:4], LARGE // _STEP, LARGE) for name in names),
@@ -89,6 +90,13 @@ def _growing_together(names: Sequence[str], start: Mapping[str, int]) -> Iterato
 def _unequal(names: Sequence[str]) -> Iterator[dict[str, int]]:
     for turn in range(len(MIXED)):
         yield {name: MIXED[(turn + 3 * place) % len(MIXED)] for place, name in enumerate(names)}
+
+
+def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """One dimension that is 0, then two, beside unequal sizes of the others: what is proved is so for sizes of at least 1."""
+    for sizes, count in itertools.product(itertools.islice(_unequal(names), 3), (1, 2)):
+        for chosen in itertools.combinations(names, count) if count < len(names) else ():
+            yield sizes | dict.fromkeys(chosen, 0)
 
 
 def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
