@@ -201,6 +201,7 @@ FAULTS = [
     Case("slice-16384", cut([], "i16384"), "Slice"),
     Case("unnamed", turned(), "Reshape", ("?", "?", WIDTH)),
     Case("nameless", turned(), "Reshape", (None, None, WIDTH)),
+    Case("like-a-key", turned(), "Reshape", (None, "x[0]", WIDTH)),
     Case("same-pads", images(node("Conv", ["x", "k"], ["z"], strides=[2, 2], **SAME)), "Conv", IMAGE, 3, 2),
     Case("same-pads-pool", images(node("MaxPool", ["x"], ["z"], strides=[2, 2], **SAME)), "MaxPool", IMAGE),
     Case(

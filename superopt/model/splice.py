@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from superopt.model.lower import Array, is_boolean, lower
 from superopt.model.maps import has_maps
 from superopt.model.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
 
+MADE_NAME = re.compile(r"superopt\.(\d+)\.")
+"""How the names begin that splicing gives to nodes, values and weights."""
 _LARGE, _KEPT = 2**20, 2**28
 """Bytes from which on a weight-only term is computed only when its weight is read, which may be never; and how many bytes of
 such weights are kept for the next time, all others being computed anew.
@@ -110,8 +113,8 @@ class _Splicing:
         self.values: dict[Scope, ChainMap[str, ir.Value]] = {}
         for scope, graph in self.graphs.items():
             self.values[scope] = ChainMap(_own(graph), *(self.values[scope[:-1]].maps if scope else ()))
-        self.taken = set(_names(model))
-        self.numbers = count()
+        made = filter(None, map(MADE_NAME.match, _names(model)))
+        self.numbers = count(1 + max((int(found[1]) for found in made), default=-1))
         self.folded: dict[tuple[Term, ir.DataType, frozenset[ir.Value]], Array | Deferred] = {}
         self.stored: dict[int, tuple[Array | Deferred, ir.Value]] = {}
         self.terms: dict[int, tuple[Array | Deferred, Term]] = {}
@@ -230,11 +233,10 @@ class _Splicing:
         return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:
-        """What no name of the model begins with, nor any name made so far."""
-        while True:
-            prefix = f"superopt.{next(self.numbers)}."
-            if not any(name.startswith(prefix) for name in self.taken):
-                return prefix
+        """What no name of the model begins with, nor any name made so far. Numbers that earlier passes took are left out, also
+        where the values are gone: a certificate tells values of the first model and of the last one apart by their names.
+        """
+        return f"superopt.{next(self.numbers)}."
 
 
 def _own(graph: ir.Graph) -> dict[str, ir.Value]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from superopt.errors import CertificateError, SuperoptError
 from superopt.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator, Sym, floor_divide, inverse
@@ -25,6 +25,9 @@ DEPTH = 200
 """How deep values of a certificate may nest."""
 
 State = tuple[Term, ...]
+
+Scope: TypeAlias = "tuple[tuple[str, str], ...]"
+"""Where a graph is: from the top graph inwards, a node by its first output and the attribute that holds the next graph."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Place:
     value that each variable of the segment's terms stands for, `outputs` the values that the terms compute.
     """
 
-    scope: tuple[tuple[str, str], ...]
+    scope: Scope
     nodes: tuple[str, ...]
     inputs: Mapping[str, str]
     outputs: tuple[str, ...]

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
 from superopt.graph import Atom, Dim, Term, subterms
 from superopt.op import apply
 from superopt.verification.arrays import Array, UndecidedError, evaluated
-from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, State, named_variables
+from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, Scope, State, named_variables
 from superopt.verification.inputs import Feeds
 from superopt.verification.models import UNNAMED, Source, bodies
 from superopt.verification.runs import Runner
@@ -237,24 +237,50 @@ def check_nodes(original: Source, optimized: Source, certificate: Certificate) -
     if original.proto.functions or certificate.opset is not None:
         return  # functions were put in their places, or the opset converted: both models are compared by running them
     places = [place for one in certificate.passes for rewrite in one.rewrites for place in rewrite.places]
-    allowed = {name for place in places for name in (*place.outputs, *(scope[0] for scope in place.scope[:1]))}
-    aliases = dict(_aliases(certificate))
-    known = {tuple(node.output): node for node in original.proto.graph.node}
-    made = {name for outputs in known for name in outputs}
+    allowed: dict[Scope, set[str]] = {}
+    for place in places:
+        allowed.setdefault(place.scope, set()).update(place.outputs)
+    made = {name for node in original.proto.graph.node for name in node.output}
     for rewrite in certificate.passes[0].rewrites if certificate.passes else ():
         for place in rewrite.places:
             if not place.scope and not {*place.nodes, *place.outputs} <= made:
                 raise CertificateError("the original has no nodes that compute the values which the certificate names")
-    names = made | {value.name for value in original.proto.graph.input}
-    for node in optimized.proto.graph.node:
-        old = known.get(tuple(node.output))
-        if old is not None and (_plain(old, aliases) == _plain(node, aliases)):
-            continue
-        wrong = [name for name in node.output if name in names and name not in allowed]
-        if wrong:
-            raise CertificateError(f"the node that computes {wrong[0]!r} is another one, and no segment of the certificate")
+    _require_same(original.proto.graph, optimized.proto.graph, (), allowed, dict(_aliases(certificate)))
     if _types(original) != _types(optimized):
         raise CertificateError("inputs or outputs of the two models have other types or shapes")
+
+
+def _require_same(
+    before: GraphProto, after: GraphProto, scope: Scope, allowed: Mapping[Scope, set[str]], aliases: Mapping[str, str]
+) -> None:
+    """Raises CertificateError where a node of the graph, or of a body in it, is another one and in no segment there."""
+    known = {tuple(node.output): node for node in before.node}
+    names = {name for outputs in known for name in outputs} | {value.name for value in before.input}
+    for node in after.node:
+        old = known.get(tuple(node.output))
+        if old is not None and _plain(old, aliases) == _plain(node, aliases):
+            continue
+        if old is not None and _plain(old, aliases, bodiless=True) == _plain(node, aliases, bodiless=True):
+            inner = {attribute.name: attribute.g for attribute in node.attribute}
+            for attribute in old.attribute:
+                if attribute.type == AttributeProto.GRAPH:
+                    title = next(filter(None, node.output), "")
+                    body = inner[attribute.name]
+                    _require_same_ends(attribute.g, body)
+                    _require_same(attribute.g, body, (*scope, (title, attribute.name)), allowed, aliases)
+            continue
+        wrong = [name for name in node.output if name in names and name not in allowed.get(scope, ())]
+        if wrong:
+            raise CertificateError(f"the node that computes {wrong[0]!r} is another one, and no segment of the certificate")
+
+
+def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
+    """Raises CertificateError where a body has other inputs, outputs or weights of the same names."""
+    first, second = ([[v.name for v in values] for values in (body.input, body.output)] for body in (before, after))
+    weights = {tensor.name: _raw(tensor).SerializeToString() for tensor in before.initializer}
+    same = all(weights.get(t.name) in (None, _raw(t).SerializeToString()) for t in after.initializer)
+    if first != second or not same:
+        raise CertificateError("a body of control flow has other inputs, outputs or weights")
 
 
 def _types(source: Source) -> list[bytes]:
@@ -286,8 +312,8 @@ def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
                         yield name, place.inputs[term.name]
 
 
-def _plain(node: NodeProto, aliases: Mapping[str, str]) -> bytes:
-    """The node without names and remarks, its inputs the values that they are."""
+def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = False) -> bytes:
+    """The node without names and remarks, its inputs the values that they are; `bodiless`, with its bodies empty."""
     copy = NodeProto()
     copy.CopyFrom(node)
     for field in ("name", "doc_string", "metadata_props"):
@@ -303,6 +329,8 @@ def _plain(node: NodeProto, aliases: Mapping[str, str]) -> bytes:
         attribute.ClearField("doc_string")
         if attribute.HasField("t"):
             attribute.t.CopyFrom(_raw(attribute.t))
+        if bodiless and attribute.type == AttributeProto.GRAPH:
+            attribute.g.Clear()
         for body in bodies(attribute):
             _strip(body, aliases)
     return bytes(copy.SerializeToString(deterministic=True))

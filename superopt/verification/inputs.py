@@ -157,7 +157,8 @@ def adversarial(
         feeds = {port.name: _array(port, at, normal, bound, 0, rng) for port in source.inputs}
         for port in booleans:
             rows = rng.random(feeds[port.name].shape[:1] or ()) < 0.5
-            feeds[port.name] = feeds[port.name] & rows.reshape(rows.shape + (1,) * (feeds[port.name].ndim - rows.ndim))
+            spread = np.reshape(rows, np.shape(rows) + (1,) * (feeds[port.name].ndim - np.ndim(rows)))
+            feeds[port.name] = np.asarray(feeds[port.name] & spread)
         yield "rows of conditions that are False", feeds
 
 
@@ -166,10 +167,10 @@ def _array(port: Port, at: Mapping[str, int], draw: Draw, bound: int, turn: int,
     dtype = np.dtype(port.dtype)
     match dtype.kind:
         case "b":
-            return rng.random(shape) < 0.5
+            return np.asarray(rng.random(shape) < 0.5)
         case "i" | "u":
             high = min(bound, int(np.iinfo(dtype).max))
-            return rng.integers(0, high, shape).astype(dtype) if turn % 3 != 1 else np.full(shape, high - 1, dtype)
+            return np.asarray(rng.integers(0, high, shape), dtype) if turn % 3 != 1 else np.full(shape, high - 1, dtype)
         case _:
             with np.errstate(over="ignore", under="ignore"):
                 return np.asarray(draw(rng, shape)).astype(dtype)

@@ -22,94 +22,26 @@ from superopt.errors import InvalidModelError
 from superopt.model.maps import without_maps
 from superopt.verification.contents import content_digest
 
-UNNAMED = re.compile(r"\??|-1|None|unk__.*")
+UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
 """Names that exporters give to dimensions of which they know nothing: every such dimension is one of its own."""
+# fmt: off
 PASSED_ON = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Neg",
-        "Sum",
-        "Mean",
-        "Identity",
-        "Cast",
-        "Reshape",
-        "Transpose",
-        "Slice",
-        "Split",
-        "Concat",
-        "Expand",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Gather",
-        "Pad",
-        "Tile",
-        "Where",
-        "Clip",
-        "Abs",
-        "Min",
-        "Max",
-        "Relu",
-        "LeakyRelu",
-        "Dropout",
-        "MatMul",
-        "Gemm",
-        "ReduceSum",
-        "ReduceMean",
-        "CumSum",
-        "If",
-        "Loop",
-        "Scan",
-    ]
+    {
+        "Abs", "Add", "Cast", "Clip", "Concat", "Div", "Dropout", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+        "Identity", "Max", "Min", "Mul", "Neg", "Pad", "Relu", "Reshape", "ScatterElements", "ScatterND",
+        "Slice", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where",
+    }
 )
-"""Operators whose results may be of any magnitude because an operand is."""
+"""Operators whose results have the magnitude of an operand, or an infinity where that has one."""
 TAKEN_IN = frozenset(
-    [
-        "Softmax",
-        "LogSoftmax",
-        "Hardmax",
-        "Min",
-        "Max",
-        "Where",
-        "Clip",
-        "Relu",
-        "LeakyRelu",
-        "PRelu",
-        "Elu",
-        "Celu",
-        "MaxPool",
-        "GlobalMaxPool",
-        "ReduceMax",
-        "ReduceMin",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Equal",
-        "Log",
-        "Div",
-        "Pow",
-        "Reciprocal",
-        "Attention",
-        "Sigmoid",
-        "Tanh",
-        "Erf",
-        "Exp",
-        "ReduceLogSumExp",
-        "ArgMax",
-        "ArgMin",
-        "TopK",
-        "IsInf",
-        "IsNaN",
-        "If",
-        "Loop",
-        "Scan",
-    ]
+    {
+        "ArgMax", "ArgMin", "Attention", "Clip", "Equal", "GlobalMaxPool", "Greater", "GreaterOrEqual", "Hardmax", "IsInf",
+        "IsNaN", "Less", "LessOrEqual", "Log", "LogSoftmax", "Max", "MaxPool", "Min", "Reciprocal", "ReduceLogSumExp",
+        "ReduceMax", "ReduceMin", "Relu", "Softmax", "TopK", "Where",
+    }
 )
-"""Operators whose results may be finite and ordinary although an operand is not."""
+"""Operators that absorb infinities, and those by which models take in values of any magnitude (docs/floating-point.md)."""
+# fmt: on
 SMALL = 64
 """Elements up to which a tensor of integers counts as constants that sizes may be compared with."""
 MOST = 1 << 24
@@ -183,7 +115,19 @@ class Source:
             passed = node.op_type in PASSED_ON and any(name in found for name in node.output)
             if passed or node.op_type in TAKEN_IN or node.domain not in ("", "ai.onnx"):
                 found.update(node.input)
+            elif node.op_type == "Div":
+                found.update(node.input[1:])
+            elif node.op_type == "Pow" and not self._is_natural(node.input[1]):
+                found.update(node.input)
         return frozenset(port.name for port in self.inputs if port.name in found)
+
+    def _is_natural(self, name: str) -> bool:
+        """Whether a weight is one natural number."""
+        given = {node.output[0]: a.t for node in nodes(self.proto.graph) if node.op_type == "Constant" for a in node.attribute}
+        weight = given.get(name) or next((t for t in self.proto.graph.initializer if t.name == name), None)
+        if weight is None or weight.data_location == TensorProto.EXTERNAL or list(weight.dims) not in ([], [1]):
+            return False
+        return float(numpy_helper.to_array(weight).reshape(())) in range(1 << 10)
 
     def digest(self, *, metadata: bool = True) -> str:
         """The digest of what the model holds, tensors in other files included.
