@@ -29,9 +29,14 @@ class UndecidedError(ShapeError):
     """A term of more work than there is time for, or with a size that is not known."""
 
 
-def evaluated(roots: Sequence[Term], arrays: Mapping[str, Array], sizes: Mapping[Atom, int] | None = None) -> list[Array]:
-    """The terms' values in float64, given the array of each variable by its name; `sizes` are those of dynamic dimensions that
-    are known beforehand.
+def evaluated(
+    roots: Sequence[Term],
+    arrays: Mapping[str, Array],
+    sizes: Mapping[Atom, int] | None = None,
+    dtype: npt.DTypeLike = np.float64,
+) -> list[Array]:
+    """The terms' values, each rounded to the type `dtype`, given the array of each variable by its name; `sizes` are those of
+    dynamic dimensions that are known beforehand.
 
     Raises:
         ShapeError: the arrays do not have the shapes that the terms say, or an operator is not defined for them.
@@ -42,10 +47,10 @@ def evaluated(roots: Sequence[Term], arrays: Mapping[str, Array], sizes: Mapping
     with np.errstate(all="ignore"):
         for term in subterms(*roots):
             if term.is_variable:
-                known[term] = np.asarray(arrays[term.name], dtype=np.float64)
+                known[term] = np.asarray(arrays[term.name], dtype=dtype)
             else:
                 attributes = {name: substitute_attribute(value, symbols) for name, value in term.attributes}
-                known[term] = applied(term.op, [known[a] for a in term.args], attributes)
+                known[term] = np.asarray(applied(term.op, [known[a] for a in term.args], attributes), dtype=dtype)
     return [known[root] for root in roots]
 
 

@@ -479,7 +479,10 @@ def _sizes(original: Source, feeds: Feeds) -> dict[Atom, int]:
 
 
 def _compared(place: Place, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
-    """Whether all values that a segment reads and computes are there, and terms can be evaluated; then they agree."""
+    """Whether all values that a segment reads and computes are there, and terms can be evaluated; then they agree.
+
+    What rounds on purpose, a compensated sum or a multiple of a step, is computed in float32 as the model computes it.
+    """
     if len(terms) != len(place.outputs):
         raise CertificateError(f"a segment has {len(place.outputs)} outputs, and {len(terms)} terms")
     names = {x.name: place.inputs.get(x.name) for x in named_variables(terms)}
@@ -492,23 +495,43 @@ def _compared(place: Place, terms: State, values: Mapping[str, Array], sizes: Ma
         kind = arrays[x.name].dtype.kind
         if not x.constant and (x.condition, bool(x.position)) != (kind == "b", kind in "iu"):
             raise CertificateError(f"a variable that stands for {names[x.name]!r} is of another type than the value")
-    try:
-        found = evaluated(terms, arrays, sizes)
-    except UndecidedError:
-        return False
-    except ShapeError as error:
-        raise CertificateError(
-            f"the terms {which} the steps do not fit the segment of {place.outputs[0]!r} ({error})"
-        ) from error
-    for name, array in zip(place.outputs, found, strict=True):
-        value = np.asarray(values[name], dtype=np.float64)
-        if value.shape != array.shape:
+    wanted = [np.asarray(values[name]) for name in place.outputs]
+    live = subterms(*terms)
+    off: list[str] = []
+    for dtype in (np.float64, np.float32):
+        try:
+            known = dict(zip(live, evaluated(live, arrays, sizes, dtype), strict=True))
+        except UndecidedError:
+            return False
+        except ShapeError as error:
             raise CertificateError(
-                f"{name!r} has shape {list(value.shape)}, and its term {which} the steps {list(array.shape)}"
-            )
-        finite = np.isfinite(value) & np.isfinite(array)
-        scale = float(np.max(np.abs(np.where(finite, value, 0)), initial=0.0))
-        off = np.abs(np.where(finite, value, 0) - np.where(finite, array, 0))
-        if (math.isfinite(scale) and np.any(off > NEAR * scale + 1e-30)) or np.any(np.isfinite(value) & ~np.isfinite(array)):
-            raise CertificateError(f"{name!r} is not what its term {which} the steps says")
-    return True
+                f"the terms {which} the steps do not fit the segment of {place.outputs[0]!r} ({error})"
+            ) from error
+        rows = zip(place.outputs, wanted, terms, strict=True)
+        off = [name for name, value, term in rows if not _agree(value, known[term], _added_up(term, known))]
+        if not off:
+            return True
+    raise CertificateError(f"{off[0]!r} is not what its term {which} the steps says")
+
+
+def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
+    """The magnitudes of what the term adds up: sums are rounded by their shares, in whatever order they are computed."""
+    if term.op in ("add", "sub"):
+        return np.asarray(sum(_added_up(arg, known) for arg in term.args))
+    if term.op == "scale":
+        return abs(float(term.real("factor"))) * _added_up(term.args[0], known)
+    return np.abs(known[term])
+
+
+def _agree(value: Array, array: Array, magnitude: Array) -> bool:
+    """Whether a value of a run is what its term says: of the same shape, finite where the term is, and near it."""
+    if value.shape != array.shape:
+        return False
+    rounding = 2 * (float(np.finfo(value.dtype).eps) if value.dtype.kind == "f" else 0.0)
+    value = value.astype(np.float64)
+    finite = np.isfinite(value) & np.isfinite(array)
+    scale = float(np.max(np.abs(np.where(finite, value, 0)), initial=0.0))
+    distance = np.abs(np.where(finite, value, 0) - np.where(finite, array, 0))
+    allowed = NEAR * scale + rounding * np.where(finite, magnitude, 0) + 1e-30
+    far = math.isfinite(scale) and bool(np.any(distance > allowed))
+    return not far and not np.any(np.isfinite(value) & ~np.isfinite(array))
