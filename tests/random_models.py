@@ -121,6 +121,7 @@ def rewritten_model(
     *,
     steps: int,
     mode: FpMode | None = None,
+    strict: bool = True,
     first: RuleSet | None = None,
 ) -> tuple[Model, list[str]]:
     """The model with every segment some random steps away, and the rules that lead there.
@@ -131,6 +132,7 @@ def rewritten_model(
         rng: the source of chance.
         steps: how many rules rewrite a segment at most.
         mode: the floating-point mode by which matches are admitted; all are without one.
+        strict: whether the gate is, as in the second search of `optimize`.
         first: rules of which one is used first, where it may be.
     """
     replacements: list[Replacement] = []
@@ -139,7 +141,7 @@ def rewritten_model(
         state, taken = part.state, list[str]()
         for some, most in ((first, 1), (rules, steps)):
             if some is not None:
-                admitted = some if mode is None else some.gated(gate_of([part], mode))
+                admitted = some if mode is None else some.gated(gate_of([part], mode, strict=strict))
                 state, more = walk(state, admitted, rng, steps=most, largest=_LARGEST)
                 taken += more
         if taken:
