@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt import cli
 from superopt.errors import CertificateError, CheckFailedError, ShapeError, SuperoptError
@@ -34,8 +35,9 @@ from superopt.rewrite.widen import widened
 from superopt.rule import Rule, digest, parse_rule
 from superopt.store import load_rules
 from superopt.verification.arrays import NUMPY, UndecidedError, applied, evaluated
-from superopt.verification.certificates import Rewrite, Step, read
+from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, Step, read
 from superopt.verification.contents import content_digest
+from superopt.verification.derivation import check_nodes
 from superopt.verification.instances import is_instance
 from superopt.verification.models import Source, expression_names, extent_of
 from superopt.verification.runs import compare, difference
@@ -209,6 +211,45 @@ def test_a_node_outside_the_segments_is_the_original(rules: list[Rule], prepared
 
     with pytest.raises(CertificateError, match="the node that computes 'y' is another one"):
         redone(certified, tmp_path, change)()
+
+
+def controlled(first: NodeProto, second: NodeProto, *weights: TensorProto) -> Source:
+    """An If of two outputs, whose first branch computes `p` by one node and `q` by the other."""
+
+    def branch(name: str, nodes: Sequence[NodeProto], arrays: Sequence[TensorProto] = ()) -> GraphProto:
+        outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for one in nodes for n in one.output]
+        return helper.make_graph(nodes, name, [], outputs, arrays)
+
+    other = branch("else", [helper.make_node("Neg", ["x"], ["r"]), helper.make_node("Relu", ["x"], ["s"])])
+    chosen = helper.make_node("If", ["c"], ["y", "z"], then_branch=branch("then", [first, second], weights), else_branch=other)
+    ports = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]),
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+    ]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "yz"]
+    graph = helper.make_graph([chosen], "g", ports, outputs, [weight("w", 4)])
+    opset = helper.make_opsetid("", 17)
+    return Source(Path("model.onnx"), helper.make_model(graph, opset_imports=[opset], ir_version=8))
+
+
+def test_bodies_are_compared_node_by_node() -> None:
+    product, total = (helper.make_node(op, ["x", "w"], ["p"]) for op in ("Mul", "Add"))
+    relu, negative = (helper.make_node(op, ["x"], ["q"]) for op in ("Relu", "Neg"))
+    place = Place((("y", "then_branch"),), ("p",), {}, ("p",))
+    certificate = Certificate("", "", True, {}, (), (Pass((Rewrite((place,), (), (), ()),), {}),))
+    original = controlled(product, relu)
+    check_nodes(original, controlled(total, relu), certificate)
+    with pytest.raises(CertificateError, match="computes 'q' is another one"):
+        check_nodes(original, controlled(total, negative), certificate)
+    with pytest.raises(CertificateError, match="other inputs, outputs or weights"):
+        check_nodes(original, controlled(total, relu, weight("w", 4, seed=1)), certificate)
+    elsewhere = replace(place, scope=(("y", "else_branch"),))
+    with pytest.raises(CertificateError, match="computes 'p' is another one"):
+        check_nodes(
+            original, controlled(total, relu), replace(certificate, passes=(Pass((Rewrite((elsewhere,), (), (), ()),), {}),))
+        )
+    with pytest.raises(CertificateError, match="the opset was converted"):
+        check_nodes(original, controlled(total, negative), replace(certificate, opset=17))
 
 
 def test_another_model_is_refused(capsys: pytest.CaptureFixture[str], branches: Certified, tmp_path: Path) -> None:

@@ -136,11 +136,13 @@ class Gate:
         """Whether magnitudes are bounded where the rule needs it, and nothing is dropped that was added to round."""
         if FpFlag.RANGE in rule.flags and not all(known.finite for known in (*bound.values(), *self._new(match).values())):
             return False
-        read = [*bound.values(), *(self.facts(term) for term in _inside(match) if term.constant)]
-        ordinary = all(known.ordinary for known in read)
+        constants = [term for term in (*match.binding.tensors.values(), *_inside(match)) if term.constant]
+        ordinary = all(self.facts(term).ordinary for term in constants)
         cancels = FpFlag.CANCEL in rule.flags
         regroups = match.roots[0].op == "add" and any(match.rests)
         if (cancels or regroups) and not ordinary:
+            return False
+        if cancels and not all(known.ordinary for known in bound.values()):
             return False
         if not (cancels or regroups or FpFlag.REASSOC in rule.flags):
             return True

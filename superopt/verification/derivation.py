@@ -23,7 +23,7 @@ from superopt.op import apply
 from superopt.verification.arrays import Array, UndecidedError, evaluated
 from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, Scope, State, named_variables
 from superopt.verification.inputs import Feeds
-from superopt.verification.models import UNNAMED, Source, bodies
+from superopt.verification.models import UNNAMED, Source, bodies, nodes
 from superopt.verification.runs import Runner
 
 SMALL = 4096
@@ -32,6 +32,7 @@ matrices. They are compared by running the segment."""
 NEAR = 2e-3
 """By what share of the largest magnitude of an output a segment's nodes in the model's precision may differ from its terms in
 float64."""
+STANDARD = ("", "ai.onnx")
 SINGLE = 2.0**-22
 """The share of the magnitudes added up by which a weight may be off that was summed in float32."""
 SUMMED_IN_SINGLE = frozenset({"conv", "conv_transpose", "max_pool", "avg_pool", "gram_kernel", "merge_groups"})
@@ -234,6 +235,11 @@ def check_nodes(original: Source, optimized: Source, certificate: Certificate) -
     Raises:
         CertificateError: a node outside the segments is another one.
     """
+    opsets = [
+        max((o.version for o in one.proto.opset_import if o.domain in STANDARD), default=0) for one in (original, optimized)
+    ]
+    if certificate.opset is not None and (opsets[0] == opsets[1] or opsets[1] != certificate.opset):
+        raise CertificateError("the certificate says that the opset was converted, and the models do not show it")
     if original.proto.functions or certificate.opset is not None:
         return  # functions were put in their places, or the opset converted: both models are compared by running them
     places = [place for one in certificate.passes for rewrite in one.rewrites for place in rewrite.places]
@@ -275,11 +281,12 @@ def _require_same(
 
 
 def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
-    """Raises CertificateError where a body has other inputs, outputs or weights of the same names."""
+    """Raises CertificateError where a body has other inputs, outputs or weights, or a weight that hides a value."""
     first, second = ([[v.name for v in values] for values in (body.input, body.output)] for body in (before, after))
     weights = {tensor.name: _raw(tensor).SerializeToString() for tensor in before.initializer}
-    same = all(weights.get(t.name) in (None, _raw(t).SerializeToString()) for t in after.initializer)
-    if first != second or not same:
+    read = {name for node in nodes(before) for name in node.input}
+    own = {t.name: _raw(t).SerializeToString() for t in after.initializer}
+    if first != second or any(weights.get(name) != array for name, array in own.items() if name in read | weights.keys()):
         raise CertificateError("a body of control flow has other inputs, outputs or weights")
 
 

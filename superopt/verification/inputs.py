@@ -82,14 +82,14 @@ def _half(rng: np.random.Generator, shape: tuple[int, ...], value: float) -> Arr
 
 
 def _one(rng: np.random.Generator, shape: tuple[int, ...], value: float) -> Array:
-    array = rng.standard_normal(shape)
+    array = np.array(rng.standard_normal(shape))
     if array.size:
         array.flat[int(rng.integers(array.size))] = value
     return array
 
 
 def _rows(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return np.broadcast_to(rng.standard_normal((*shape[:-1], 1)), shape)
+    return np.broadcast_to(rng.standard_normal((*shape[:-1], 1) if shape else ()), shape)
 
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]

@@ -72,9 +72,14 @@ class Source:
             InvalidModelError: it cannot be parsed.
         """
         try:
-            return Source(path, onnx.load(path, load_external_data=False))
+            source = Source(path, onnx.load(path, load_external_data=False))
         except Exception as error:
             raise InvalidModelError(f"{path}: not an ONNX model ({type(error).__name__})") from error
+        for tensor in tensors(source.proto.graph):
+            for entry in tensor.external_data if tensor.data_location == TensorProto.EXTERNAL else ():
+                if entry.key == "location" and not (path.parent / entry.value).is_file():
+                    raise InvalidModelError(f"{path}: the data of {tensor.name!r} is not in a file ({entry.value!r})")
+        return source
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
