@@ -135,6 +135,7 @@ def attribute_cases() -> list[tuple[str, list[NodeProto], list[TensorProto]]]:
         cases.append((f"slice-{first}-{last}-{step}", [node("Slice", ["x", "b", "e", "a", "s"], ["y"])], given))
     scales = numpy_helper.from_array(np.array([1, 1, 1.5, 0.75], np.float32), "scales")
     cases.append(("resize", [node("Resize", ["x", "", "scales"], ["y"])], [scales]))
+    cases.append(("top-k", [node("TopK", ["x", "k"], ["y", "at"], axis=2)], [whole("k", [3])]))
     cases.append(("reshape", [node("Reshape", ["x", "s"], ["y"])], [whole("s", [0, -1, 3])]))
     return cases
 

@@ -548,6 +548,11 @@ class ShapeValues:
         axis = node.attributes.get_int("axis", 0) % len(x)
         return [(*x[:axis], *indices, *x[axis + 1 :])]
 
+    def _top(self, node: ir.Node, inputs: Sequence[Shape | None]) -> Sequence[Shape]:
+        x = _given(inputs[0])
+        axis, (count,) = node.attributes.get_int("axis", -1) % len(x), self._numbers(node, 1, "k")
+        return [(*x[:axis], count, *x[axis + 1 :])] * 2
+
     def _range(self, node: ir.Node, _: Sequence[Shape | None]) -> Sequence[Shape]:
         (start,), (limit,), (step,) = (self._numbers(node, position, "") for position in range(3))
         if not isinstance(step, int) or not step or any(not isinstance(c, int) for _, c in terms_of(limit - start)):
@@ -1171,6 +1176,7 @@ _SHAPES: Mapping[str, str] = {
     "Tile": "tile",
     "Expand": "expand",
     "Gather": "gather",
+    "TopK": "top",
     "Range": "range",
     "ConstantOfShape": "filled",
     "Resize": "resize",
