@@ -65,6 +65,11 @@ class ModelFacts:
         self._masks, self._padded = _masks(nodes)
         self._known: dict[ir.Value, Facts] = {}
 
+    @property
+    def masks(self) -> frozenset[str]:
+        """The names of the values that may be masks: any number, or infinite."""
+        return frozenset(value.name for value in self._masks if value.name)
+
     def of(self, value: ir.Value) -> Facts:
         """The facts of a value: an input, a weight, or a result of a node that was given."""
         if value not in self._known:
