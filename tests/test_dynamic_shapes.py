@@ -205,6 +205,12 @@ FAULTS = [
     Case("same-pads", images(node("Conv", ["x", "k"], ["z"], strides=[2, 2], **SAME)), "Conv", IMAGE, 3, 2),
     Case("same-pads-pool", images(node("MaxPool", ["x"], ["z"], strides=[2, 2], **SAME)), "MaxPool", IMAGE),
     Case(
+        "same-pads-below-0",
+        images(node("AveragePool", ["x"], ["z"], strides=[3, 3], kernel_shape=[2, 2], auto_pad="SAME_UPPER")),
+        "AveragePool",
+        IMAGE,
+    ),
+    Case(
         "same-pads-lower",
         images(node("MaxPool", ["x"], ["z"], strides=[2, 2], kernel_shape=[2, 2], auto_pad="SAME_LOWER")),
         "MaxPool",

@@ -368,7 +368,10 @@ class _Node:
         if auto_pad == "VALID":
             pads = (0,) * len(pads)
         elif auto_pad != "NOTSET":
-            pads = _same_pads(image, kernel, strides, dilations, more_before=auto_pad == "SAME_LOWER")
+            needed = _needed_pads(image, kernel, strides, dilations)
+            if self.op_type not in CLAMPING and any(n < 0 for n in needed):
+                raise ShapeError(f"{self.op_type}: pads that are negative, which runtimes read differently")
+            pads = _same_pads(needed, more_before=auto_pad == "SAME_LOWER")
         if self.attribute("ceil_mode", 0):
             pads = _ceil_pads(image, kernel, strides, dilations, pads)
         return {"strides": strides, "dilations": dilations, "pads": pads}
@@ -423,13 +426,18 @@ def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...
     return tuple(reversed(places))
 
 
-def _same_pads(
-    image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], *, more_before: bool
-) -> tuple[int, ...]:
-    """Pads that make an output extent the image's divided by the stride, rounded up; an odd one goes after, or before."""
-    whole = [
-        max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0) for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)
-    ]
+CLAMPING = frozenset({"Conv", "ConvTranspose"})
+"""Operators that take negative pads, which windows shorter than their stride need by `auto_pad`, for none."""
+
+
+def _needed_pads(image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
+    """How many pads along each axis make an output extent the image's divided by the stride, rounded up."""
+    return [(-(-n // s) - 1) * s + (k - 1) * d + 1 - n for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)]
+
+
+def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
+    """These pads, half of them before; an odd one goes after, or before."""
+    whole = [max(n, 0) for n in needed]
     less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]
     return (*more, *less) if more_before else (*less, *more)
 
