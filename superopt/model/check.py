@@ -34,6 +34,8 @@ NEIGHBOURS, LOOKING = 6, 5.0
 """How many float64 runs that round at random (without a float64 run, how many inputs beside one) show the original's noise
 where a candidate seems to stray; and the seconds after which no adversarial input is looked at closer.
 """
+LONGEST_LOOK = 20.0
+"""Seconds after which no ordinary input is looked at closer either, and a candidate that seems to stray on one is refused."""
 LOOKS = 4
 """How many times as many such runs are made, while there is time, where a candidate still seems to stray."""
 SIZING_SECONDS = 2.5
@@ -474,15 +476,17 @@ def _looked_closer(
     no time. Runs of small sizes come first.
 
     Raises:
-        CheckFailedError: the candidate strays.
+        CheckFailedError: the candidate strays, or there was no time to see that it does not.
     """
     errors: list[tuple[str, Errors]] = []
     undecided: set[str] = set()
-    deadline = active_time() + LOOKING
+    start = active_time()
     for number, (doubted, others) in enumerate(sorted(doubtful, key=lambda entry: entry[0].input_bytes)):
-        if number >= LEAST_INPUTS and not doubted.ordinary and active_time() > deadline:
+        if number >= LEAST_INPUTS and not doubted.ordinary and active_time() > start + LOOKING:
             undecided.add(doubted.name)
             continue
+        if number >= LEAST_INPUTS and active_time() > start + LONGEST_LOOK:
+            raise CheckFailedError(f"there was no time to tell an error from rounding on {doubted.name} inputs")
         run = bench.look_closer(doubted)
         outputs = [] if run.pointless else [*run.outputs(bench.session.outputs, others, direct=bool(bench.why))]
         until = active_time() + LOOKING
