@@ -30,7 +30,7 @@ IMAGE, SHORT = 64, 8
 TRIED = 3
 """Sizes at which what holds at all sizes is tested too."""
 UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
-"""What exporters write where a dimension has no name."""
+"""Texts that exporters write where a dimension has no name, and texts that read like the key of such a dimension."""
 BATCH, LENGTH, SIDE = 1, 128, 224
 """What a first dimension, any other, and the side of an image are taken for in measuring where nothing is said."""
 

@@ -233,8 +233,8 @@ class _Splicing:
         return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:
-        """What no name of the model begins with, nor any name made so far. Numbers that earlier passes took are left out, also
-        where the values are gone: a certificate tells values of the first model and of the last one apart by their names.
+        """A prefix that no name of the model has, nor any name made so far. Its number is above those of earlier passes, even
+        where their values are gone: a certificate tells values of the first model and of the last one apart by their names.
         """
         return f"superopt.{next(self.numbers)}."
 

@@ -136,7 +136,8 @@ class Gate:
         """Whether magnitudes are bounded where the rule needs it, and nothing is dropped that was added to round."""
         if FpFlag.RANGE in rule.flags and not all(known.finite for known in (*bound.values(), *self._new(match).values())):
             return False
-        constants = [term for term in (*match.binding.tensors.values(), *_inside(match)) if term.constant]
+        inside = _inside(match)
+        constants = [term for term in (*match.binding.tensors.values(), *inside) if term.constant]
         ordinary = all(self.facts(term).ordinary for term in constants)
         cancels = FpFlag.CANCEL in rule.flags
         regroups = match.roots[0].op == "add" and any(match.rests)
@@ -146,8 +147,8 @@ class Gate:
             return False
         if not (cancels or regroups or FpFlag.REASSOC in rule.flags):
             return True
-        inside = set(_inside(match))
-        return not any(_rounds(term) for term in subterms(*match.roots) if term in inside and term.op in SUMS)
+        met = set(inside)
+        return not any(_rounds(term) for term in subterms(*match.roots) if term in met and term.op in SUMS)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
         """The terms that the match adds, with the facts that those of their operands imply."""
@@ -197,8 +198,8 @@ def _inside(match: Match) -> list[Term]:
 
 
 def _outside(match: Match) -> set[Term]:
-    """What the variables stand for and what the match leaves alone; of sums and products among them the operands too, which
-    may have become operands of longer ones.
+    """The terms that variables stand for and the operands that the match leaves alone. A sum or a product among them may have
+    become part of a longer one, so its operands are included.
     """
     found = {*match.binding.tensors.values(), *(term for rest in match.rests for term in rest)}
     return found | {part for term in found if not term.is_variable and operator(term.op).commutative for part in term.args}

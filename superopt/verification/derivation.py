@@ -23,7 +23,7 @@ from superopt.op import apply
 from superopt.verification.arrays import Array, UndecidedError, evaluated
 from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, Scope, State, named_variables
 from superopt.verification.inputs import Feeds
-from superopt.verification.models import UNNAMED, Source, bodies, nodes
+from superopt.verification.models import STANDARD, UNNAMED, Source, bodies, nodes
 from superopt.verification.runs import Runner
 
 SMALL = 4096
@@ -32,7 +32,6 @@ matrices. They are compared by running the segment."""
 NEAR = 2e-3
 """By what share of the largest magnitude of an output a segment's nodes in the model's precision may differ from its terms in
 float64."""
-STANDARD = ("", "ai.onnx")
 SINGLE = 2.0**-22
 """The share of the magnitudes added up by which a weight may be off that was summed in float32."""
 SUMMED_IN_SINGLE = frozenset({"conv", "conv_transpose", "max_pool", "avg_pool", "gram_kernel", "merge_groups"})
@@ -480,7 +479,7 @@ def _weights_read(rewrite: Rewrite, place: Place) -> list[str]:
 
 
 def _sizes(original: Source, feeds: Feeds) -> dict[Atom, int]:
-    """What the dynamic dimensions of the model's inputs are in a run, by the atoms that certificates have for them."""
+    """The sizes of the dynamic dimensions of the model's inputs in a run, by the atoms that certificates have for them."""
     axes = ((axis, n) for port in original.inputs for axis, n in zip(port.axes, np.shape(feeds[port.name]), strict=True))
     return {Dim(f"%{axis}", 0): n for axis, n in axes if isinstance(axis, str)}
 
@@ -488,7 +487,7 @@ def _sizes(original: Source, feeds: Feeds) -> dict[Atom, int]:
 def _compared(place: Place, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
     """Whether all values that a segment reads and computes are there, and terms can be evaluated; then they agree.
 
-    What rounds on purpose, a compensated sum or a multiple of a step, is computed in float32 as the model computes it.
+    Terms are evaluated in float64, and in float32 where that does not agree: a compensated sum rounds on purpose.
     """
     if len(terms) != len(place.outputs):
         raise CertificateError(f"a segment has {len(place.outputs)} outputs, and {len(terms)} terms")

@@ -24,6 +24,8 @@ from superopt.verification.contents import content_digest
 
 UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
 """Names that exporters give to dimensions of which they know nothing: every such dimension is one of its own."""
+STANDARD = ("", "ai.onnx")
+"""How a node or a model names the domain of ONNX's own operators."""
 # fmt: off
 PASSED_ON = frozenset(
     {
@@ -118,7 +120,7 @@ class Source:
         found: set[str] = set()
         for node in reversed([*nodes(self.proto.graph)]):
             passed = node.op_type in PASSED_ON and any(name in found for name in node.output)
-            if passed or node.op_type in TAKEN_IN or node.domain not in ("", "ai.onnx"):
+            if passed or node.op_type in TAKEN_IN or node.domain not in STANDARD:
                 found.update(node.input)
             elif node.op_type == "Div":
                 found.update(node.input[1:])
