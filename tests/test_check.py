@@ -19,6 +19,7 @@ from superopt.model.bounds import index_bounds
 from superopt.model.check import check
 from superopt.model.placed import Placed
 from superopt.model.reference import Reference
+from superopt.model.rounding import Output
 from superopt.model.session import Array, Device, Port, Session, random_inputs, runtime
 
 CPU = Device()
@@ -250,6 +251,23 @@ def test_nan_where_the_original_has_none_is_refused() -> None:
     )
     with pytest.raises(CheckFailedError, match="NaN or infinity"):
         check(same, divided, CPU)
+
+
+def test_rounding_may_decide_what_is_not_finite() -> None:
+    infinite, missing, finite = (np.array([value, 1], np.float32) for value in (-np.inf, np.nan, 3))
+    assert "NaN or infinity" in Output(infinite, missing, [], None).fault(4.0)
+    assert not Output(infinite, missing, [finite], None).fault(4.0)
+    assert "NaN or infinity" in Output(finite, missing, [infinite], None).fault(4.0)
+
+
+def test_values_below_the_least_magnitude_are_rounded_to_it_or_to_zero() -> None:
+    square = model([helper.make_node("Mul", ["x", "x"], ["y"])], {"x": (1000,)}, ["y"], kind=TensorProto.FLOAT16)
+    reference = Reference(square)
+    (y,) = reference.run_rounded({"x": np.full(1000, 1.2e-4, np.float16)}, seed=0)
+    assert {*(y * 2**24).tolist()} == {0.0, 1.0}
+    assert 0.1 < np.mean(y > 0) < 0.4
+    (zeros,) = reference.run_rounded({"x": np.zeros(1000, np.float16)}, seed=0)
+    assert not zeros.any()
 
 
 def test_another_interface_is_refused() -> None:

@@ -30,14 +30,12 @@ from superopt.model.sizes import dynamic_dimensions, sizes_to_check
 FACTOR = 4.0
 LEAST_INPUTS = 2
 """How many ordinary inputs are run at least, and how many adversarial ones, whatever time they take."""
-NEIGHBOURS, LOOKING = 6, 5.0
+NEIGHBOURS = (2, 4, 6, 12)
 """How many float64 runs that round at random (without a float64 run, how many inputs beside one) show the original's noise
-where a candidate seems to stray; and the seconds after which no adversarial input is looked at closer.
+where a candidate seems to stray: at first, and how many more each time that it still seems to stray.
 """
-LONGEST_LOOK = 20.0
-"""Seconds after which no ordinary input is looked at closer either, and a candidate that seems to stray on one is refused."""
-LOOKS = 4
-"""How many times as many such runs are made, while there is time, where a candidate still seems to stray."""
+LOOKING, LONGEST_LOOK = 5.0, 20.0
+"""Seconds after which no adversarial input is looked at closer, and no ordinary one."""
 SIZING_SECONDS = 2.5
 """Seconds of the thread's own time after which no further size is begun; on a busy machine four times as many may pass."""
 _MOST_BYTES = 1 << 28
@@ -197,6 +195,11 @@ class _Run:
     def input_bytes(self) -> int:
         """How much memory the inputs take."""
         return sum(value.nbytes for value in self.feeds.values())
+
+    def beside(self, noise: float) -> _Run:
+        """The run with results that are off by so much of their largest magnitude, in the place of measured noise."""
+        moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
+        return replace(self, nudged=[*self.nudged, moved])
 
     def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, Output]]:
         """Each output beside the candidate's.
@@ -359,8 +362,9 @@ class _Bench:
         return replace(run, spread=self._spread(run)) if self.windowed else run
 
     def samples(self, run: _Run, look: int = 0) -> list[Sequence[Any]]:
-        """Samples of the original's noise: `NEIGHBOURS` at each look, other ones at another."""
-        numbers = range(look * NEIGHBOURS, (look + 1) * NEIGHBOURS)
+        """Samples of the original's noise, other ones at each look."""
+        first = sum(NEIGHBOURS[:look])
+        numbers = range(first, first + NEIGHBOURS[look])
         return self._rounded(run, numbers) or self._beside(run, numbers)
 
     def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
@@ -473,24 +477,24 @@ def _looked_closer(
     bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float
 ) -> tuple[list[tuple[str, Errors]], set[str]]:
     """The errors by output, at runs where the candidate seemed to stray, and the names of adversarial runs for which there was
-    no time. Runs of small sizes come first.
+    no time. Runs of small sizes come first. An ordinary run for which there was no time is held against the largest noise of
+    those before it, relative to the output's magnitude.
 
     Raises:
-        CheckFailedError: the candidate strays, or there was no time to see that it does not.
+        CheckFailedError: the candidate strays.
     """
     errors: list[tuple[str, Errors]] = []
     undecided: set[str] = set()
-    start = active_time()
+    noise, start = 0.0, active_time()
     for number, (doubted, others) in enumerate(sorted(doubtful, key=lambda entry: entry[0].input_bytes)):
-        if number >= LEAST_INPUTS and not doubted.ordinary and active_time() > start + LOOKING:
+        late = number >= LEAST_INPUTS and active_time() > start + (LONGEST_LOOK if doubted.ordinary else LOOKING)
+        if late and not doubted.ordinary:
             undecided.add(doubted.name)
             continue
-        if number >= LEAST_INPUTS and active_time() > start + LONGEST_LOOK:
-            raise CheckFailedError(f"there was no time to tell an error from rounding on {doubted.name} inputs")
-        run = bench.look_closer(doubted)
+        run = doubted.beside(noise) if late else bench.look_closer(doubted)
         outputs = [] if run.pointless else [*run.outputs(bench.session.outputs, others, direct=bool(bench.why))]
         until = active_time() + LOOKING
-        for more in range(1, LOOKS):
+        for more in () if late else range(1, len(NEIGHBOURS)):
             if active_time() > until or not any(output.fault(factor) for _, output in outputs):
                 break
             run = replace(run, nudged=[*run.nudged, *bench.samples(run, more)])
@@ -498,8 +502,10 @@ def _looked_closer(
         for name, output in outputs:
             if fault := output.fault(factor):
                 raise CheckFailedError(f"output {name!r} on {run.name} inputs: {fault}")
+            found = output.errors(factor)
+            noise = max(noise, found.least) if run.ordinary and found.floating else noise
             if doubted.exact is not None or (bench.why and run.ordinary):
-                errors.append((name, output.errors(factor)))
+                errors.append((name, found))
     return errors, undecided
 
 
@@ -546,6 +552,15 @@ def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
                 moved = np.where(np.isfinite(moved.astype(value.dtype).astype(np.float64)), moved, wide)
             nudged[name] = moved.astype(value.dtype)
     return nudged
+
+
+def _moved(value: Array, share: float) -> Array:
+    """The value with each finite float larger by this share of the largest magnitude."""
+    if not is_floating(value.dtype):
+        return value
+    wide = value.astype(np.float64)
+    moved: Array = wide + share * np.max(np.abs(wide), where=np.isfinite(wide), initial=0.0)
+    return moved
 
 
 def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:

@@ -29,12 +29,21 @@ _ULPS = {
     TensorProto.BFLOAT16: 2.0**-7,
 }
 """The relative distance of neighbouring numbers, by element type."""
+_LEAST = {
+    TensorProto.DOUBLE: 2.0**-1022,
+    TensorProto.FLOAT: 2.0**-126,
+    TensorProto.FLOAT16: 2.0**-24,
+    TensorProto.BFLOAT16: 2.0**-126,
+}
+"""The least magnitude that kernels tell from 0, by element type: float16 keeps subnormal numbers, wider types may not."""
 _DEQUANTIZES = 19
 """The opset from which the evaluator knows DequantizeLinear."""
 _EXPONENTIALS = frozenset({"Exp", "Sinh", "Cosh"})
 """Operators that overflow in float64 too."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
 """Operators that add up products, whose partial sums may overflow where the sum does not."""
+_PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
+"""Operators that read a few elements of a table: the result is widened and rounded, and the table is left as it is."""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
@@ -79,21 +88,23 @@ class Reference:
             self._evaluator = evaluator(wide, new_ops=own_ops)
             kinds = [value.type.tensor_type.elem_type for value in (*own.input, *own.output)]
             kinds += [tensor.data_type for tensor in own.initializer]
-            self._ulp = max((_ULPS[kind] for kind in kinds if kind in _ULPS), default=_ULPS[TensorProto.FLOAT])
+            floats = [kind for kind in kinds if kind in _ULPS] or [TensorProto.FLOAT]
+            self._ulp, self._least = (max(by_type[kind] for kind in floats) for by_type in (_ULPS, _LEAST))
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
 
     def run_rounded(self, feeds: Mapping[str, Array], seed: int) -> list[Any]:
         """Return the outputs with every value on the way changed at random by up to a unit in the last place of its type.
 
-        Inputs, weights and the result of every node change. So the outputs spread as rounding makes them spread, also where
+        Inputs, weights and the result of every node change, but not tables of which elements are picked. Values near the
+        least magnitude of the type become multiples of it. So the outputs spread as rounding makes them spread, also where
         terms cancel that depend on the same input (Monte Carlo arithmetic, Parker 1997).
 
         Raises:
             NoReferenceError: the evaluator fails in an operator.
         """
         evaluator = type(self._evaluator)  # the bodies of control flow have evaluators of the same class
-        evaluator.rounded = _Rounding(self._ulp, np.random.default_rng(seed))
+        evaluator.rounded = _Rounding(self._ulp, self._least, np.random.default_rng(seed))
         try:
             return self.run(feeds)
         finally:
@@ -105,7 +116,7 @@ class Reference:
         Raises:
             NoReferenceError: the evaluator fails in an operator.
         """
-        wide = {name: value.astype(np.float64) if is_floating(value.dtype) else value for name, value in feeds.items()}
+        wide = {name: _wide(value) for name, value in feeds.items()}
         self._evaluator.peak, self._evaluator.partial = 0.0, partial
         try:
             with np.errstate(all="ignore"):
@@ -124,21 +135,27 @@ class Reference:
 
 @dataclass(frozen=True)
 class _Rounding:
-    """Changes floats at random by up to `ulp` of their magnitude."""
+    """Changes floats at random by up to `ulp` of their magnitude, and rounds small ones up or down to multiples of `least`."""
 
     ulp: float
+    least: float
     rng: np.random.Generator
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-            return value * (1 + self.ulp * self.rng.uniform(-1, 1, value.shape))
+            change = self.rng.uniform(-1, 1, value.shape)
+            small = np.abs(value) * self.ulp < self.least
+            if not small.any():
+                return value * (1 + self.ulp * change)
+            multiple = np.floor(value / self.least + (1 + change) / 2) * self.least
+            return np.where(small, multiple, value * (1 + self.ulp * change))
         return value
 
 
 class _Values(dict[str, Any]):
     """The values that are known while a graph runs; a weight is made anew whenever it is asked for, and not kept."""
 
-    def __init__(self, weights: Mapping[str, Callable[[], Array]], rounded: _Rounding | None) -> None:
+    def __init__(self, weights: Mapping[str, Callable[..., Array]], rounded: _Rounding | None) -> None:
         super().__init__({"": None})
         self.weights, self.rounded = weights, rounded
 
@@ -146,11 +163,17 @@ class _Values(dict[str, Any]):
         weight = self.weights[name]()
         return weight if self.rounded is None else np.asarray(self.rounded(weight))
 
+    def read_by(self, node: Any) -> list[Any]:
+        """The inputs of a node. A weight of which it picks elements has its own type, and is not rounded."""
+        if node.op_type not in _PICKS or node.input[0] in self:
+            return [self[name] for name in node.input]
+        return [self.weights[node.input[0]](wide=False), *(self[name] for name in node.input[1:])]
+
 
 class _Evaluator(ReferenceEvaluator):
     """An evaluator that keeps a value no longer than a node needs it; `weights` are those of the whole model, by name."""
 
-    weights: Mapping[str, Callable[[], Array]] = {}
+    weights: Mapping[str, Callable[..., Array]] = {}
     rounded: _Rounding | None = None
     peak = 0.0
     partial = False
@@ -171,7 +194,9 @@ class _Evaluator(ReferenceEvaluator):
             given: dict[str, Any] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
             if node.need_context():
                 given["context"] = known
-            found = node.run(*(known[name] for name in node.input), **given)
+            found = node.run(*known.read_by(node), **given)
+            if node.op_type in _PICKS:
+                found = tuple(map(_wide, found))
             if self.rounded is not None:
                 found = tuple(map(self.rounded, found))
             known.update(zip(node.output, found, strict=False))
@@ -218,16 +243,22 @@ def _names(node: NodeProto) -> Iterator[str]:
                 yield from _names(inner)
 
 
-def _read(tensor: TensorProto, folder: Path) -> Array:
-    """The tensor's values, as float64 if they are floats."""
+def _read(tensor: TensorProto, folder: Path, *, wide: bool = True) -> Array:
+    """The tensor's values; floats as float64 if they are to be `wide`."""
     stored = ir.serde.deserialize_tensor(tensor)
     if isinstance(stored, ir.ExternalTensor):
         stored = ir.ExternalTensor(
             (folder / stored.location).resolve(), stored.offset, stored.length, stored.dtype, shape=stored.shape, name=""
         )
     array = stored.numpy()
-    wide: Array = array.astype(np.float64) if tensor.data_type in _FLOATS else np.array(array)
-    return wide
+    if not wide:
+        return array
+    return _wide(array) if tensor.data_type in _FLOATS else np.array(array)
+
+
+def _wide(value: Array) -> Array:
+    """The values, floats as float64."""
+    return value.astype(np.float64) if is_floating(value.dtype) else value
 
 
 def _widen_graph(graph: GraphProto) -> None:

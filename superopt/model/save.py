@@ -23,7 +23,7 @@ from superopt.model.session import Loadable
 
 INLINE_LIMIT = 2**31 - 2**26
 """Bytes of tensors above which a model does not fit into one protobuf message (2 GiB at most)."""
-_MESSAGE = 2**27
+_MESSAGE = 32 << 20
 """Bytes of tensors up to which a model is handed to ONNX Runtime as a message, of which several copies are made."""
 
 
