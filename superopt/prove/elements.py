@@ -25,8 +25,6 @@ INSTANCES = 10
 """At how many sizes and attributes a rule is tried at most."""
 DRAWS = 48
 """From how many random instances each of them is chosen."""
-UNWANTED = 20
-"""How many elements more an instance may have for an attribute that is as a turn asks for."""
 ELEMENTS = 8
 """How many elements of the outputs, of different forms, are tried at each."""
 PLACES = 80
@@ -131,8 +129,8 @@ def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -
         yield Case(equation, choice, best, _looked_up(equation, best, rng))
 
 
-def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> float:
-    """How far the instance is from what this turn asks for."""
+def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple[int, float]:
+    """How far the instance is from what this turn asks for: of its real attributes, and of its sizes."""
     extents = [n for shape in instance.shapes.values() for n in shape]
     elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
     integers = sum(3 * abs(Fraction(str(v))) for n, v in instance.attributes.items() if n not in reals)
@@ -141,13 +139,13 @@ def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> float
     exact = sum(not v or bool(np.log2(abs(float(v))) % 1 == 0) for v in values)
     match turn:
         case 0:
-            return size + UNWANTED * exact
+            return exact, size
         case 1:
-            return size + UNWANTED * sum(bool(v) for v in values)
+            return sum(bool(v) for v in values), size
         case 2:
-            return size + 30 * sum(n == 2 for n in extents) + UNWANTED * exact
+            return exact, size + 30 * sum(n == 2 for n in extents)
         case _:
-            return size + UNWANTED * sum(v > 0 for v in values)
+            return sum(v > 0 for v in values), size
 
 
 def _reals(equation: Equation) -> frozenset[str]:

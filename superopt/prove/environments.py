@@ -18,6 +18,8 @@ SIZES = (
     *(100.0, 300.0, 1e3, 4097.0, 65504.0, 1e6, 12582912.0, 16777217.0, 1e9, 1e10, 1e20, 1e30, 1e37, 1e38, 3.4028235e38),
 )
 """Magnitudes at which kernels and models behave differently: limits of the format, masks, magic numbers, where exp ends."""
+EXTREMES = (1e-45, 1e-40, 1.1754944e-38, 1e30, 1e38, 3.4028235e38)
+"""Magnitudes where results underflow or overflow."""
 DYADIC = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 """Numbers whose sums and products are exact, so that what differs beside an infinity differs because of it."""
 COMBINED = (
@@ -63,8 +65,9 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
     positive = rng.random(rows) < 0.35
     chosen = rng.integers(0, max(len(names), 1), rows)
     place = np.where(rng.random(rows) < 0.6, rng.integers(0, max(len(inputs), 1), rows), -1)
+    extreme = rng.random(rows) < 0.5
     zeros = rng.choice([0.5, 0.8, 0.95], rows)
-    base = _special(rng, rows)
+    base = _one_of(SIZES, rows, rng)
     near = rng.standard_normal(rows) * np.power(10.0, rng.integers(-3, 4, rows))
     own = {name: np.power(10.0, rng.uniform(-37, 37, rows)) for name in names}
     values: dict[Input, Array] = {}
@@ -74,7 +77,7 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
             continue
         dyadic = rng.choice(DYADIC, rows)
         normal = rng.standard_normal(rows)
-        special = _special(rng, rows)
+        special = _one_of(SIZES, rows, rng)
         here = names.index(name) == chosen
         plain = np.select([background == 0, background == 1], [0.0, 1.0], default=rng.integers(0, 2, rows))
         finite = np.select(
@@ -88,7 +91,7 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
                 normal * own[name],
                 np.where(here, normal * own[name], normal),
                 np.where(rng.random(rows) < zeros, 0.0, 1.0) * rng.choice([1.0, -1.0], rows),
-                np.where(telling[number], special, plain),
+                np.where(telling[number], np.where(extreme, _one_of(EXTREMES, rows, rng), special), plain),
             ],
             default=np.where(rng.random(rows) < 0.25, special, dyadic),
         )
@@ -108,8 +111,9 @@ def _some_of(inputs: int, rows: int, rng: np.random.Generator) -> Mask:
     return np.asarray(order < rng.integers(1, 4, rows))
 
 
-def _special(rng: np.random.Generator, rows: int) -> Array:
-    return np.asarray(rng.choice(np.array(SIZES), rows) * rng.choice([1.0, -1.0], rows))
+def _one_of(magnitudes: Sequence[float], rows: int, rng: np.random.Generator) -> Array:
+    """Such a magnitude in each row, of either sign."""
+    return np.asarray(rng.choice(np.array(magnitudes), rows) * rng.choice([1.0, -1.0], rows))
 
 
 def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
