@@ -24,6 +24,8 @@ _FEW, _MANY = 16, 256
 """Elements that a row has at least for its noise to be known, and at most that are looked at."""
 _ISOLATED, _RARE = 4.0, 1e-3
 """By how much more a rare element may be off, all samples of whose noise are small by chance; and the share that is rare."""
+ELSEWHERE = "NaN or infinity does not stand where the original has it"
+"""What is wrong where the original is not finite, and the candidate is, or is something else that is not."""
 _ON_PURPOSE, _MUCH = 0.01, 16.0
 """Where as many elements of an original are off by a large part of their size, it may round on purpose; a candidate that is
 off by so much less does not round as it does.
@@ -158,8 +160,6 @@ class Output:
         if not differs.any():
             return ""
         unsettled = self._unsettled()
-        if self.ordinary and (differs & ~unsettled).any():
-            return "NaN or infinity does not stand where the original has it"
         wrong = np.isfinite(self.original) & ~np.isfinite(self.candidate)
         if self.spread is not None:
             wrong &= ~self.spread
@@ -171,10 +171,12 @@ class Output:
                 & (self.candidate != self.original)
                 & ~unsettled
             )
-        if not wrong.any():
-            return ""
-        at, count = tuple(int(i) for i in np.argwhere(wrong)[0]), int(np.count_nonzero(wrong))
-        return f"{self.candidate[at]:g} instead of {self.original[at]:g} at {list(at)} ({count} such of {wrong.size} elements)"
+        if wrong.any():
+            at, count = tuple(int(i) for i in np.argwhere(wrong)[0]), int(np.count_nonzero(wrong))
+            return (
+                f"{self.candidate[at]:g} instead of {self.original[at]:g} at {list(at)} ({count} such of {wrong.size} elements)"
+            )
+        return ELSEWHERE if self.ordinary and (differs & ~unsettled).any() else ""
 
     def _unsettled(self) -> Array:
         """Where the original is not finite, and rounding alone makes it something else."""
