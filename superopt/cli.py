@@ -24,7 +24,7 @@ from superopt.errors import OutputError, StoreError, SuperoptError, TargetError,
 from superopt.execute import collecting_rarely
 from superopt.files import cause, is_data_name, require_distinct, require_folder, save_text, writable
 from superopt.model.dimensions import combinations
-from superopt.model.save import data_files
+from superopt.model.stored import data_files
 from superopt.op import substitutions_folder
 from superopt.options import Options
 from superopt.profile import profile

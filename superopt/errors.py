@@ -161,3 +161,10 @@ class OutputError(SuperoptError):
     """The standard output cannot be written, because the disk is full, say."""
 
     exit_code = 36
+
+
+def first_line(error: BaseException, limit: int = 160) -> str:
+    """The first line of an error's text, shortened to `limit` characters; its type where it has no text."""
+    text = str(error).strip().splitlines()
+    line = text[0].strip() if text else type(error).__name__
+    return line if len(line) <= limit else line[: limit - 1] + "…"

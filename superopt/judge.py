@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from superopt.active import stopping
+from superopt.dim_binding import DimBinding
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.model.check import Check
 from superopt.model.compare import LOADS, LONG, MARGIN
-from superopt.model.dimensions import Sizing
 from superopt.model.everywhere import Compared, check_once, compare_once
 from superopt.model.forecast import ForecastClock, Forecasts, forecast_everywhere
 from superopt.model.measure import Clock
 from superopt.model.once import once
-from superopt.model.session import Device, Loadable
+from superopt.model.session import Device
+from superopt.model.stored import Loadable
 from superopt.search import SHORTEST
 
 COMPARING, GLANCING = 7.0, 1.0
@@ -42,7 +43,7 @@ class Judge:
 
     original: Loadable
     device: Device
-    sizings: Sequence[Sizing]
+    sizings: Sequence[DimBinding]
     cache: Path
     seed: int
     tolerance: float
@@ -143,7 +144,7 @@ class Judge:
         return after - before, own / max(other, SHORTEST), own
 
     def _compared(
-        self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False, at: Sequence[Sizing] = ()
+        self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False, at: Sequence[DimBinding] = ()
     ) -> tuple[Compared, float]:
         how: dict[str, Any] = {"cache": self.cache, "seconds": seconds, "seed": self.seed, "loads": loads, "again": again}
         return compare_once(self.original, candidate, self.device, at or self.sizings, progress=self.told, **how)

@@ -11,8 +11,7 @@ from typing import Any
 
 from superopt.model.cache import Cache, Json
 from superopt.model.once import digest_of_files
-from superopt.model.save import identity
-from superopt.model.session import Loadable
+from superopt.model.stored import Loadable, identity
 from superopt.op import specs_folder, substitutions_folder
 from superopt.report.optimization import AppliedRule, Arithmetic, Environment, Report, Rounding, SegmentGain, Timing
 

@@ -18,6 +18,7 @@ from superopt.absorption import absorption
 from superopt.accuracy import admitted
 from superopt.active import limited_memory, short_of_memory, stoppable, stopping
 from superopt.certificate import Evidence
+from superopt.dim_binding import DimBinding
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.execute import collecting_rarely
 from superopt.figures import details, environment, prediction, reason, rounding, timing, tuned
@@ -29,7 +30,7 @@ from superopt.model.bounds import index_bounds
 from superopt.model.cache import Cache, default_path
 from superopt.model.check import FACTOR, Check
 from superopt.model.compare import RESIDENT
-from superopt.model.dimensions import Sizing, representative
+from superopt.model.dimensions import representative
 from superopt.model.embedded import config_of
 from superopt.model.everywhere import Compared
 from superopt.model.first import FirstRun, first_once, pace_once
@@ -41,10 +42,11 @@ from superopt.model.measure import Clock
 from superopt.model.placed import Scratch, temporary
 from superopt.model.prices import Prices, target
 from superopt.model.raised import raised
-from superopt.model.save import loadable, parsed
-from superopt.model.session import Device, Loadable
+from superopt.model.save import loadable
+from superopt.model.session import Device
 from superopt.model.settings import chosen
 from superopt.model.splice import require_valid
+from superopt.model.stored import Loadable, parsed
 from superopt.model.tuning import Tuning, tune
 from superopt.optimized import Optimized, result
 from superopt.options import Options
@@ -242,7 +244,7 @@ class _Run:
     contrib: bool = False
     mode: FpMode = FpMode.RELAXED
     forecaster: ForecastClock | None = None
-    sizings: list[Sizing] = field(default_factory=lambda: [Sizing({})])
+    sizings: list[DimBinding] = field(default_factory=lambda: [DimBinding({})])
     chosen: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     searched: tuple[Gain, ...] = ()
@@ -297,7 +299,7 @@ class _Run:
         prices, they predict.
         """
         self.first = first_once(original, loaded, self.device, self.sizings, self.cache, chosen=self.chosen)
-        self.sizings = [Sizing(numbers) for numbers in self.first.sizes] or self.sizings
+        self.sizings = [DimBinding(numbers) for numbers in self.first.sizes] or self.sizings
         plain, weights = inlined(loaded.model), weight_bytes(loaded.model)
         if budget is None:
             pace = pace_once(self.cache)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from superopt.accuracy import is_algorithm
 from superopt.active import active_time, expired
+from superopt.dim_binding import DimBinding
 from superopt.errors import InvalidModelError, ShapeError, failure
 from superopt.fp_flags import FpMode
 from superopt.graph import subterms
 from superopt.model.cache import Part, digest_of
 from superopt.model.compare import LONG
 from superopt.model.cost import Measured
-from superopt.model.dimensions import Sizing
 from superopt.model.islands import Island
 from superopt.model.measure import Clock
 from superopt.model.offered import contributed, offered
@@ -72,7 +72,7 @@ class Search:
         rules: Sequence[Rule],
         clock: Clock,
         opset: int,
-        sizings: Sequence[Sizing],
+        sizings: Sequence[DimBinding],
         budget: float,
         partial: Sequence[Partial] = (),
         *,
@@ -203,7 +203,7 @@ class Search:
         except (InvalidModelError, ShapeError):
             return 0.0
 
-    def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[Sizing]) -> Find:
+    def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[DimBinding]) -> Find:
         """What finds as `find` does, and then looks for fusions: to all that is offered, and to ONNX Runtime's own alone."""
 
         @functools.wraps(find)
@@ -216,7 +216,7 @@ class Search:
         return fusing
 
     def _fusion_faster(
-        self, measured: Measured, everywhere: Sequence[Sizing], measure: Cost, deadline: float = math.inf
+        self, measured: Measured, everywhere: Sequence[DimBinding], measure: Cost, deadline: float = math.inf
     ) -> Callable[[State, State], float]:
         """`_faster` until the deadline, and 0 after it; of what takes `LONG`, by what is measured of each alone: there, kernels
         outweigh what lies between them, and wholes take long to be timed.
@@ -230,7 +230,7 @@ class Search:
 
         return faster
 
-    def _faster(self, measured: Measured, everywhere: Sequence[Sizing], before: State, after: State) -> float:
+    def _faster(self, measured: Measured, everywhere: Sequence[DimBinding], before: State, after: State) -> float:
         """How many times as fast the state after is, where that is least; 0 where it is none that can be run."""
         try:
             if len(everywhere) > 1:
@@ -275,7 +275,7 @@ class Search:
 
         return found
 
-    def _at(self, state: State, sizing: Sizing | None = None) -> State:
+    def _at(self, state: State, sizing: DimBinding | None = None) -> State:
         """The state with numbers for the open dimensions."""
         return tuple(map((sizing or self.sizings[0]).at, state))
 
@@ -308,7 +308,7 @@ class Search:
             return predicted >= CLEAR
         return any(measured.stands(self._at(before, s), self._at(found.outputs, s), predicted, NOISE) for s in self.sizings)
 
-    def _measure(self, measured: Measured, everywhere: Sequence[Sizing], start: State) -> Cost:
+    def _measure(self, measured: Measured, everywhere: Sequence[DimBinding], start: State) -> Cost:
         """What measures equivalents of a state, beside it."""
 
         def seconds(state: State) -> float:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from superopt.dim_binding import DimBinding
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.graph import subterms
-from superopt.model.dimensions import Sizing
 from superopt.model.islands import Charts
 from superopt.model.load import Model, ModelProto, as_model, as_proto
 from superopt.model.session import Device, Session
@@ -47,7 +47,7 @@ class Rewriter:
     def walked(self, model: Model, rng: random.Random) -> Model:
         """The model with every segment some random steps away, then every island lowered anew."""
 
-        def chosen(part: Segment, sizing: Sizing) -> State:
+        def chosen(part: Segment, sizing: DimBinding) -> State:
             state, steps = walk(part.state, self.rule_set, rng, steps=STEPS, largest=LARGEST, sizing=sizing)
             self.applied += steps
             return state
@@ -57,12 +57,12 @@ class Rewriter:
     def cheapest(self, model: Model) -> Model:
         """The model with every segment rewritten as long as products or operators go, then every island lowered anew."""
 
-        def chosen(part: Segment, sizing: Sizing) -> State:
+        def chosen(part: Segment, sizing: DimBinding) -> State:
             return self.descended(part.state, sizing)
 
         return self.lowered(self.replaced(model, chosen))
 
-    def descended(self, state: State, sizing: Sizing) -> State:
+    def descended(self, state: State, sizing: DimBinding) -> State:
         """The state at the end of the steepest path of rewrites that each lower the cost."""
         while True:
             options = [
@@ -74,7 +74,7 @@ class Rewriter:
             _, _, state, step = min(options)
             self.applied.append(step.rule)
 
-    def replaced(self, model: Model, chosen: Callable[[Segment, Sizing], State]) -> Model:
+    def replaced(self, model: Model, chosen: Callable[[Segment, DimBinding], State]) -> Model:
         """The model with every segment computed by the state that is chosen for it."""
         replacements: list[Replacement] = []
         for part in segments(self.charts.of(model), {}):
@@ -116,13 +116,13 @@ class Rewriter:
         return as_proto(found)
 
 
-def cost(state: State, sizing: Sizing) -> tuple[int, int]:
+def cost(state: State, sizing: DimBinding) -> tuple[int, int]:
     """How many products a state computes, and how many elements."""
     live = [t for t in subterms(*map(sizing.at, state), constants=False) if not t.is_variable]
     return sum(t.op in PRODUCTS for t in live), sum(1 + math.prod(t.sizes) for t in live)
 
 
-def is_defined(state: State, sizing: Sizing) -> bool:
+def is_defined(state: State, sizing: DimBinding) -> bool:
     """Whether the terms are defined at these sizes."""
     try:
         return all(map(sizing.at, state))

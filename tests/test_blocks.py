@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superopt.blocks import blocked
+from superopt.dim_binding import dimension
 from superopt.graph import Term, subterms, variable
-from superopt.model.dimensions import dimension
 from superopt.model.lower import lower
 from superopt.model.nodes import model_of
 from superopt.model.session import Device, Session

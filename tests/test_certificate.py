@@ -15,10 +15,10 @@ import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt import cli
+from superopt.dim_binding import dimension
 from superopt.errors import CertificateError, CheckFailedError, ShapeError, SuperoptError
 from superopt.evaluate import Floats, evaluate_operator
 from superopt.graph import Term, variable
-from superopt.model.dimensions import dimension
 from superopt.model.islands import Chart
 from superopt.model.known import with_known_stored
 from superopt.model.load import as_model, load

@@ -17,10 +17,10 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from superopt.errors import CheckFailedError, ProviderError, RuntimeMissingError
 from superopt.model.bounds import index_bounds
 from superopt.model.check import check
-from superopt.model.placed import Placed
 from superopt.model.reference import Reference
 from superopt.model.rounding import ELSEWHERE, Output
 from superopt.model.session import Array, Device, Port, Session, random_inputs, runtime
+from superopt.model.stored import Placed
 
 CPU = Device()
 RNG = np.random.default_rng(7)

@@ -15,18 +15,12 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 import superopt
 from superopt.certain import certain
 from superopt.cli import main
+from superopt.dim_binding import DimBinding, dimension
 from superopt.errors import DimensionError, ShapeError
 from superopt.extent import Dim, at_least, floor_divide, same, size
 from superopt.graph import Term, subterms, variable
 from superopt.match import Pattern
-from superopt.model.dimensions import (
-    Sizing,
-    combinations,
-    dimension,
-    open_dimensions,
-    representative,
-    sample_sizings,
-)
+from superopt.model.dimensions import combinations, open_dimensions, representative, sample_sizings
 from superopt.model.generic import LAST
 from superopt.model.islands import Chart
 from superopt.model.lower import lower
@@ -193,7 +187,7 @@ def test_a_bound_that_some_sizes_reach_and_others_do_not_is_a_minimum() -> None:
     node = helper.make_node("Slice", ["x", "first", "last", "axis"], ["y"])
     proto = model([node], ["n", 8], [whole("first", 0), whole("last", 512), whole("axis", 0)])
     (term,) = lifted(proto).values()
-    assert [Sizing({"n": n}).at(term).shape for n in (1, 511, 512, 513, 20000)] == [(n, 8) for n in (1, 511, 512, 512, 512)]
+    assert [DimBinding({"n": n}).at(term).shape for n in (1, 511, 512, 513, 20000)] == [(n, 8) for n in (1, 511, 512, 512, 512)]
     assert constants(y=term) == [[0], [512]]
 
 

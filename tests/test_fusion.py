@@ -13,11 +13,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
+from superopt.dim_binding import dimension
 from superopt.errors import CertificateError
 from superopt.fusion import fusions
 from superopt.graph import Term, subterms, variable
 from superopt.model.cost import Measured
-from superopt.model.dimensions import dimension
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.model.lower import lower

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from superopt.dim_binding import DimBinding
 from superopt.errors import InvalidModelError
 from superopt.graph import Term, variable
 from superopt.model.cache import Cache, default_path
 from superopt.model.compare import DECIDED, TOLD, Comparison, Until, compare, in_turns
 from superopt.model.compare import _median_interval as median_interval
 from superopt.model.cost import Measured
-from superopt.model.dimensions import Sizing
 from superopt.model.everywhere import Compared, compare_once
 from superopt.model.kernel import Kernel, Timing, random_values
 from superopt.model.measure import Clock, structure
@@ -420,10 +420,10 @@ def test_faster_means_beyond_margin_and_noise() -> None:
     assert not found(1.015, 1.012, 1.018, 0.001).faster()
     assert not found(1.05, 0.99, 1.06, 0.001).faster()
     assert Compared(
-        ((Sizing({"n": 1}), found(0.995, 0.98, 1.0, 0.03)), (Sizing({"n": 8}), found(1.05, 1.04, 1.06, 0.01)))
+        ((DimBinding({"n": 1}), found(0.995, 0.98, 1.0, 0.03)), (DimBinding({"n": 8}), found(1.05, 1.04, 1.06, 0.01)))
     ).faster
     assert not Compared(
-        ((Sizing({"n": 1}), found(0.985, 0.98, 1.0, 0.03)), (Sizing({"n": 8}), found(1.5, 1.4, 1.6, 0.01)))
+        ((DimBinding({"n": 1}), found(0.985, 0.98, 1.0, 0.03)), (DimBinding({"n": 8}), found(1.5, 1.4, 1.6, 0.01)))
     ).faster
     assert found(0.9, 0.88, 0.92, 0.01).slower()
     assert not found(0.9, 0.88, 0.92, 0.2).slower()
@@ -474,7 +474,7 @@ def test_a_comparison_that_is_known_is_as_it_was_and_took_what_it_took(monkeypat
         return [[next(found)]]
 
     monkeypatch.setattr("superopt.model.everywhere.compare_settings", compared)
-    one, other, sizings = chain("Relu"), chain("Relu", "Relu"), [Sizing({})]
+    one, other, sizings = chain("Relu"), chain("Relu", "Relu"), [DimBinding({})]
     how: dict[str, Any] = {"cache": tmp_path / "times.sqlite", "seconds": 1.0}
     first, known, anew = (compare_once(one, other, CPU, sizings, **how, again=look) for look in (False, False, True))
     assert first == known

@@ -14,10 +14,11 @@ from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundEr
 from superopt.graph import Term, variable
 from superopt.model.islands import Chart, Island
 from superopt.model.load import as_proto, load
-from superopt.model.placed import Placed, Scratch
-from superopt.model.save import identity, loadable, parsed, save, stored_bytes
-from superopt.model.session import Device, Loadable, Session
+from superopt.model.placed import Scratch
+from superopt.model.save import loadable, save
+from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, require_valid, splice
+from superopt.model.stored import Loadable, Placed, identity, parsed, stored_bytes
 from superopt.op import apply
 from tests.models import model, run, weight
 

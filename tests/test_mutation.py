@@ -9,9 +9,9 @@ import time
 import pytest
 
 from superopt.accuracy import admitted, is_algorithm
+from superopt.dim_binding import dimension
 from superopt.graph import Term, subterms, variable
 from superopt.model.cache import Cache
-from superopt.model.dimensions import dimension
 from superopt.mutation import Faster, Tally, search_mutants
 from superopt.op import apply
 from superopt.partial.judge import compared

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from superopt.dim_binding import dimension
 from superopt.errors import Undecidable
 from superopt.graph import Term, variable
-from superopt.model.dimensions import dimension
 from superopt.op import apply
 from superopt.partial.oracle import LOG2_ERROR, agreement
 

@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
 from superopt.active import expired, limited_memory
+from superopt.dim_binding import DimBinding
 from superopt.errors import (
     CertificateError,
     DimensionError,
@@ -28,7 +29,6 @@ from superopt.errors import (
 from superopt.model.bodies import TOP
 from superopt.model.bounds import IndexRange, index_bounds
 from superopt.model.child import Child, child, keeping_child
-from superopt.model.dimensions import Sizing
 from superopt.model.feasible import feasible
 from superopt.model.first import first_run
 from superopt.model.islands import Chart
@@ -392,11 +392,11 @@ def test_a_model_that_runs_at_other_sizes_than_the_usual_ones_is_run_there() -> 
     shape = numpy_helper.from_array(np.array([-1, 7], np.int64), "s")
     nodes = [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
     given = model(nodes, [port("x", ["N"])], [port("y", ["M", 7])], [shape])
-    first = first_run(given, load(given), Device(), [Sizing({"N": 1})])
+    first = first_run(given, load(given), Device(), [DimBinding({"N": 1})])
     assert not first.refused
     assert first.sizes == ({"N": 7},)
     with pytest.raises(DimensionError, match="other sizes are needed"):
-        first_run(given, load(given), Device(), [Sizing({"N": 1})], chosen=True)
+        first_run(given, load(given), Device(), [DimBinding({"N": 1})], chosen=True)
 
 
 def test_a_model_that_runs_on_no_made_up_input_is_kept() -> None:

@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
+from superopt.dim_binding import DimBinding, dimension
 from superopt.graph import Term, subterms, variable
-from superopt.model.dimensions import Sizing, dimension
 from superopt.op import apply
 from superopt.rewrite import roofline
 from superopt.rewrite.apply import State, Step, rebuilt
@@ -247,7 +247,7 @@ def test_parts_whose_ends_are_open_are_joined() -> None:
     weights = [variable(name, (16, 8), constant=True) for name in "wv"]
     rows = apply("slice", x, axis=-2, start=batch, stop=2 * batch)
     start = tuple(apply("add", apply("matmul", rows, w), apply("matmul", h, w)) for w in weights)
-    sizing = Sizing({"batch": 3})
+    sizing = DimBinding({"batch": 3})
 
     def at(state: State) -> float:
         return estimate(tuple(map(sizing.at, state)))

@@ -17,7 +17,8 @@ from onnx import helper
 import superopt.model.turns as turning
 from superopt.active import active_time
 from superopt.model.kernel import Kernel, Operand
-from superopt.model.session import Bound, Device, Loadable, Session
+from superopt.model.session import Bound, Device, Session
+from superopt.model.stored import Loadable
 from superopt.model.turns import Turn, alone
 
 OTHER = """

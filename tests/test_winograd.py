@@ -24,8 +24,7 @@ from superopt.model.check import FACTOR, Check
 from superopt.model.compare import Comparison
 from superopt.model.everywhere import check_everywhere
 from superopt.model.lower import lower
-from superopt.model.save import parsed
-from superopt.model.session import Loadable
+from superopt.model.stored import Loadable, parsed
 from superopt.op import apply
 from superopt.prove.index import Attempt, prove_axiom
 from superopt.prove.sums import Known, Read, Summand

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import random
 
+from superopt.dim_binding import FIXED, DimBinding
 from superopt.errors import ShapeError
 from superopt.graph import subterms
-from superopt.model.dimensions import FIXED, Sizing
 from superopt.rewrite.apply import State, successors
 from superopt.rewrite.ruleset import RuleSet
 
 
 def walk(
-    start: State, rules: RuleSet, rng: random.Random, *, steps: int, largest: float, sizing: Sizing = FIXED[0]
+    start: State, rules: RuleSet, rng: random.Random, *, steps: int, largest: float, sizing: DimBinding = FIXED[0]
 ) -> tuple[State, list[str]]:
     """A state up to so many random steps away, never twice the same, and the rules that lead there.
 
@@ -34,7 +34,7 @@ def walk(
     return state, taken
 
 
-def elements(state: State, sizing: Sizing) -> float:
+def elements(state: State, sizing: DimBinding) -> float:
     """How many elements the tensors of a state have together; infinity where it is not defined at these sizes."""
     try:
         return sum(math.prod(t.sizes) for t in subterms(*map(sizing.at, state)))

@@ -15,16 +15,17 @@ import onnx
 from benchmarks.peers import elsewhere
 from benchmarks.peers.contenders import PEERS, SUPEROPT, Row, optimized
 from benchmarks.peers.summary import OPENVINO
+from superopt.dim_binding import DimBinding
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, SuperoptError
 from superopt.model.bounds import index_bounds
 from superopt.model.check import FACTOR, Check, check
 from superopt.model.compare import Comparison, compare_all, compare_settings
-from superopt.model.dimensions import Sizing, combinations, open_dimensions, representative
+from superopt.model.dimensions import combinations, open_dimensions, representative
 from superopt.model.everywhere import Compared
 from superopt.model.load import load
-from superopt.model.save import parsed
 from superopt.model.session import Array, Device, Session, random_inputs
 from superopt.model.settings import chosen, settings
+from superopt.model.stored import parsed
 from superopt.selection import GROWTH
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
@@ -70,7 +71,7 @@ class Case:
         return combinations({name: sizes for name, sizes in self.settings.shapes.items() if name in known})
 
     @functools.cached_property
-    def sizings(self) -> list[Sizing]:
+    def sizings(self) -> list[DimBinding]:
         return representative(load(self.path).model, self.shapes)
 
     @functools.cached_property
@@ -218,7 +219,7 @@ def peer(case: Case, python: Path, name: str, target: Path) -> Row:
 
 def speeds(case: Case, files: Mapping[str, Path], device: Device, seconds: float) -> dict[str, Compared]:
     """Each file compared with the original on the device at every size, all in the same rounds."""
-    found: dict[str, list[tuple[Sizing, Comparison]]] = {name: [] for name in files}
+    found: dict[str, list[tuple[DimBinding, Comparison]]] = {name: [] for name in files}
     for sizing in case.sizings:
         compared = compare_all(
             case.path,
@@ -248,7 +249,7 @@ def in_openvino(case: Case, candidate: Path, python: Path) -> Row:
     """The original and the optimized file in OpenVINO, at the size where the latter gains least."""
     if case.device.provider != "cpu":
         return {"failed": "it would run on the CPU, for which the file was not optimized"}
-    at: list[tuple[Sizing, Comparison]] = []
+    at: list[tuple[DimBinding, Comparison]] = []
     version = ""
     try:
         for sizing, feeds in zip(case.sizings, case.feeds, strict=True):

@@ -21,10 +21,10 @@ from superopt.store import CORE, SEARCH
 
 HILL = 0.9
 LOCAL = 3
-Sizing: TypeAlias = "Callable[[Term], Term | None]"
+DimBinding: TypeAlias = "Callable[[Term], Term | None]"
 
 
-def useful(candidate: Candidate, numbered: Sizing) -> bool:
+def useful(candidate: Candidate, numbered: DimBinding) -> bool:
     """Whether rewriting the candidate's left side to its right can serve a search.
 
     It cannot where nothing but variables or constants is on the left, where the left does not determine all variables of the
@@ -48,7 +48,7 @@ def useful(candidate: Candidate, numbered: Sizing) -> bool:
     return len(left) > 1
 
 
-def crosses(candidate: Candidate, numbered: Sizing) -> bool:
+def crosses(candidate: Candidate, numbered: DimBinding) -> bool:
     """Whether the right side costs less than the left, weights known, or is dearer but executes no more operators.
 
     The first is a step over a hill, the second a step up one. A join always counts: it gains in operators started.
@@ -58,7 +58,7 @@ def crosses(candidate: Candidate, numbered: Sizing) -> bool:
     return len(candidate.left) > 1 or new.total < old.total or new.operators <= old.operators
 
 
-def shortens(candidate: Candidate, numbered: Sizing) -> bool:
+def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
     """Whether a search gains by the step from left to right although other rules lead there, if by more steps than a few.
 
     It does where the step crosses or climbs a hill and has an operator that `counts`, where it takes out a constant factor, and
@@ -134,7 +134,7 @@ class Kept:
         self._places: dict[str, _Place] = {}
         self._joins: list[Pattern] = []
 
-    def sizings(self, universe: Universe) -> tuple[Sizing, ...]:
+    def sizings(self, universe: Universe) -> tuple[DimBinding, ...]:
         """Two ways to put numbers into a universe's terms: extents that are larger in one are smaller in the other.
 
         A step serves where it does at one of them.
@@ -272,7 +272,7 @@ class Kept:
         """What represents the terms that are one step at the root away."""
         return {classes.canonical(t) for t in self.rewriter.steps(term)}
 
-    def _joined(self, candidate: Candidate, numbered: Sizing) -> bool:
+    def _joined(self, candidate: Candidate, numbered: DimBinding) -> bool:
         """Whether a join that is kept computes these outputs together already, by no more operators than the candidate."""
         left, right = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
         return any(

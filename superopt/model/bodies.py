@@ -22,9 +22,8 @@ from superopt.model.bounds import index_bounds
 from superopt.model.check import LEAST_INPUTS, cases
 from superopt.model.feasible import feasible_bounds
 from superopt.model.load import Model
-from superopt.model.placed import Placed
-from superopt.model.save import folder_of, parsed
-from superopt.model.session import Device, Loadable, Session
+from superopt.model.session import Device, Session
+from superopt.model.stored import Loadable, Placed, folder_of, parsed
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 STANDARD = ("", "ai.onnx")

@@ -20,12 +20,11 @@ from superopt.model.adversarial import adversarial_values, images
 from superopt.model.bounds import index_bounds
 from superopt.model.device import begins_with
 from superopt.model.feasible import feasible_bounds
-from superopt.model.placed import Placed
 from superopt.model.reference import NoReferenceError, Reference
 from superopt.model.rounding import Errors, Output, largest_of, ulp_of
-from superopt.model.save import folder_of, parsed
-from superopt.model.session import Array, Device, Loadable, Port, Session, is_floating, random_inputs
+from superopt.model.session import Array, Device, Port, Session, is_floating, random_inputs
 from superopt.model.sizes import dynamic_dimensions, sizes_to_check
+from superopt.model.stored import Loadable, Placed, folder_of, parsed
 
 FACTOR = 4.0
 LEAST_INPUTS = 2

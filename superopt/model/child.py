@@ -14,12 +14,10 @@ from typing import Any
 
 from onnx import ModelProto
 
-from superopt.errors import InvalidModelError, RuntimeDiedError
+from superopt.errors import InvalidModelError, RuntimeDiedError, first_line
 from superopt.model.device import LOAD_CONFIG, Device
-from superopt.model.load import first_line
-from superopt.model.placed import Placed
-from superopt.model.save import stored_bytes
-from superopt.model.session import Array, Loadable, Port, port_of
+from superopt.model.session import Array, Port, port_of
+from superopt.model.stored import Loadable, Placed, stored_bytes
 
 PROGRAM = Path(__file__).with_name("child_main.py")
 PATIENCE_SECONDS, SECONDS_PER_BYTE = 20.0, 60 / 2**30

@@ -13,8 +13,8 @@ from typing import TypeAlias, TypedDict, Unpack
 from superopt.active import active_time, stopping
 from superopt.model.feasible import feasible_bounds
 from superopt.model.load import ModelProto
-from superopt.model.save import stored_bytes
-from superopt.model.session import Device, Loadable, Session, random_inputs
+from superopt.model.session import Device, Session, random_inputs
+from superopt.model.stored import Loadable, stored_bytes
 from superopt.model.timed import Cold, Timed
 
 RESIDENT = 1 << 30

@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from superopt.dim_binding import DimBinding, Numbers, dimension
 from superopt.errors import DimensionError
 from superopt.graph import (
-    Atom,
-    Dim,
-    Extent,
     Size,
-    Term,
-    size,
-    substitute,
-    substitute_attribute,
-    variable,
 )
 from superopt.model.load import Model
-from superopt.op import apply
+from superopt.model.names import is_unnamed
 
-Numbers = Mapping[str, int]
-"""What open dimensions are, by their names."""
 IMAGE, SHORT = 64, 8
 """Where the sizes begin at which the side of an image, and any other dimension, are tried."""
 TRIED = 3
 """Sizes at which what holds at all sizes is tested too."""
-UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
-"""Texts that exporters write where a dimension has no name, and texts that read like the key of such a dimension."""
 BATCH, LENGTH, SIDE = 1, 128, 224
 """What a first dimension, any other, and the side of an image are taken for in measuring where nothing is said."""
-
-
-def dimension(name: str) -> Size:
-    """The extent that is an open dimension of the model; no variable of a rule is called so."""
-    return size(Dim(f"%{name}", 0))
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
     """The name of a dynamic dimension of an input: its own, or `input[axis]` where it has none."""
     name = own_name(extent)
-    return f"{value.name}[{axis}]" if UNNAMED.fullmatch(name) else name
+    return f"{value.name}[{axis}]" if is_unnamed(name) else name
 
 
 def own_name(extent: object) -> str:
@@ -56,55 +39,9 @@ def without_placeholders(values: Iterable[ir.Value]) -> None:
     reuses memory by them.
     """
     for value in values:
-        if value.shape is not None and any(UNNAMED.fullmatch(own_name(d)) for d in value.shape if not isinstance(d, int)):
-            named = [d if isinstance(d, int) or not UNNAMED.fullmatch(own_name(d)) else None for d in value.shape]
+        if value.shape is not None and any(is_unnamed(own_name(d)) for d in value.shape if not isinstance(d, int)):
+            named = [d if isinstance(d, int) or not is_unnamed(own_name(d)) else None for d in value.shape]
             value.shape = ir.Shape(named)
-
-
-class Sizing:
-    """Numbers for all open dimensions, and terms with these numbers put in."""
-
-    def __init__(self, numbers: Numbers) -> None:
-        self.numbers = dict(numbers)
-        self._values: dict[Atom, Extent] = {next(dimension(n).atoms()): value for n, value in numbers.items()}
-        self._known: dict[Term, Term] = {}
-
-    def __repr__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.numbers.items())
-
-    def extent(self, extent: Extent) -> Extent:
-        """The extent as a number."""
-        return substitute(extent, self._values.get)
-
-    def at(self, term: Term) -> Term:
-        """The term with numbers for its extents."""
-        return _over(term, self._known, self._numeric) if self.numbers else term
-
-    def _numeric(self, term: Term) -> Term:
-        if term.is_variable:
-            shape = tuple(self.extent(n) for n in term.shape)
-            return variable(term.name, shape, constant=term.constant, condition=term.condition, position=term.position)
-        attributes = {name: substitute_attribute(value, self._values.get) for name, value in term.attributes}
-        return apply(term.op, *(self._known[a] for a in term.args), **attributes)
-
-
-FIXED = (Sizing({}),)
-"""The one sizing of what has no open dimensions."""
-
-
-def _over(root: Term, known: dict[Term, Term], made: Callable[[Term], Term]) -> Term:
-    """What is made of the term, its operands first; what is known is not looked into."""
-    stack = [root]
-    while root not in known:
-        term = stack[-1]
-        missing = [a for a in term.args if a not in known]
-        if missing:
-            stack.extend(missing)
-        else:
-            if term not in known:
-                known[term] = made(term)
-            stack.pop()
-    return known[root]
 
 
 def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
@@ -142,17 +79,17 @@ def trust_assumptions(model: Model) -> list[str]:
     ]
 
 
-def sample_sizings(model: Model) -> tuple[Sizing, ...]:
+def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
     """Sizes at which what holds at all sizes is tested too: different ones for all dimensions, of mixed residues."""
     starts = [IMAGE if image else SHORT for image in open_dimensions(model).values()]
     names = [*open_dimensions(model)]
     return tuple(
-        Sizing({name: start + turn + 5 * place for place, (name, start) in enumerate(zip(names, starts, strict=True))})
+        DimBinding({name: start + turn + 5 * place for place, (name, start) in enumerate(zip(names, starts, strict=True))})
         for turn in range(TRIED)
     )
 
 
-def representative(model: Model, given: Sequence[Numbers]) -> list[Sizing]:
+def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
     """The sizings that matter: those `given`, with what is usual for what they leave out; the usual alone if none are given.
 
     A size that is given for a name that is none, such as "?", is for all dimensions that are called so; `input.axis` is an
@@ -176,7 +113,7 @@ def representative(model: Model, given: Sequence[Numbers]) -> list[Sizing]:
         raise DimensionError(f"the model has no open dimension {unknown[0]!r}: {open_ones}")
     usual = {n: SIDE if image else BATCH if n in firsts else LENGTH for n, image in found.items()}
     spelled = [{own: n for name, n in numbers.items() for own in aliases[name]} for numbers in given or [{}]]
-    return [Sizing({**usual, **numbers}) for numbers in spelled]
+    return [DimBinding({**usual, **numbers}) for numbers in spelled]
 
 
 def combinations(choices: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:

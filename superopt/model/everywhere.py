@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from superopt.active import stopping
+from superopt.dim_binding import DimBinding
 from superopt.errors import CheckFailedError
 from superopt.model.cache import Json
 from superopt.model.check import FACTOR, Check, Trial, check_all
 from superopt.model.compare import DECIDED, LOADS, MARGIN, Comparison, compare_settings
-from superopt.model.dimensions import Sizing
 from superopt.model.once import once
-from superopt.model.session import Device, Loadable
+from superopt.model.session import Device
+from superopt.model.stored import Loadable
 
 SLOWER = 0.01
 """How much slower a candidate may measure at one of several sizings for it to count as no slower there."""
@@ -26,7 +27,7 @@ CHECKING, HURRIED = 5.0, 2.0
 class Compared:
     """Comparisons at the sizings that matter, in their order."""
 
-    at: tuple[tuple[Sizing, Comparison], ...]
+    at: tuple[tuple[DimBinding, Comparison], ...]
 
     @property
     def least(self) -> Comparison:
@@ -54,7 +55,7 @@ def check_everywhere(
     original: Loadable,
     candidate: Loadable,
     device: Device,
-    sizings: Sequence[Sizing],
+    sizings: Sequence[DimBinding],
     *,
     factor: float = FACTOR,
     seed: int = 0,
@@ -74,7 +75,7 @@ def compare_everywhere(
     original: Loadable,
     candidate: Loadable,
     device: Device,
-    sizings: Sequence[Sizing],
+    sizings: Sequence[DimBinding],
     *,
     seconds: float,
     seed: int = 0,
@@ -92,7 +93,7 @@ def check_once(
     original: Loadable,
     candidate: Loadable,
     device: Device,
-    sizings: Sequence[Sizing],
+    sizings: Sequence[DimBinding],
     *,
     cache: Path,
     factor: float = FACTOR,
@@ -124,7 +125,7 @@ def compare_once(
     original: Loadable,
     candidate: Loadable,
     device: Device,
-    sizings: Sequence[Sizing],
+    sizings: Sequence[DimBinding],
     *,
     cache: Path,
     seconds: float,

@@ -10,18 +10,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from superopt.active import active_time
+from superopt.dim_binding import DimBinding
 from superopt.errors import DimensionError, InvalidModelError, RuntimeDiedError
 from superopt.model.bounds import index_bounds
 from superopt.model.cache import Cache
 from superopt.model.child import child
-from superopt.model.dimensions import Sizing
 from superopt.model.feasible import Feasible, feasible
 from superopt.model.hardware import cpu_name
 from superopt.model.load import Loaded
 from superopt.model.measure import SHORT
 from superopt.model.once import once
-from superopt.model.save import parsed
-from superopt.model.session import Device, Loadable, Session, random_inputs
+from superopt.model.session import Device, Session, random_inputs
+from superopt.model.stored import Loadable, parsed
 from superopt.model.values import BFLOAT16
 
 _WORK, _WORKED = 200_000, 0.028
@@ -44,7 +44,7 @@ class FirstRun:
 
 
 def first_once(
-    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing], cache: Path, *, chosen: bool
+    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], cache: Path, *, chosen: bool
 ) -> FirstRun:
     """`first_run`, or what came of it before: a search that is given time by it is then given the same; see `once`.
 
@@ -57,7 +57,7 @@ def first_once(
 
 
 def first_run(
-    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[Sizing], *, chosen: bool = False
+    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], *, chosen: bool = False
 ) -> FirstRun:
     """Run the model for the first time, in a child process before it is loaded in this one.
 

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 
 from onnx import AttributeProto, ModelProto
 
+from superopt.dim_binding import DimBinding
 from superopt.errors import InvalidModelError
 from superopt.model.cache import text_of
 from superopt.model.compare import MARGIN
-from superopt.model.dimensions import Sizing
 from superopt.model.kernel import Kernel, Operand
 from superopt.model.measure import Clock, Piece, spare, structure
 from superopt.model.prices import Price, Prices
 from superopt.model.roofline import Roofline
-from superopt.model.session import Device, Loadable
+from superopt.model.session import Device
+from superopt.model.stored import Loadable
 
 SIGMAS = 2.0
 """By how many standard deviations prices are taken to err against a gain, for it to be believed."""
@@ -189,7 +190,7 @@ class ForecastClock(Clock):
 class Forecasts:
     """Forecasts at the sizings that matter, in their order."""
 
-    at: tuple[tuple[Sizing, Forecast], ...]
+    at: tuple[tuple[DimBinding, Forecast], ...]
 
     @property
     def least(self) -> Forecast:
@@ -203,7 +204,9 @@ class Forecasts:
         return any(f.faster for f in found) and not any(f.slower for f in found)
 
 
-def forecast_everywhere(clock: ForecastClock, original: Loadable, candidate: Loadable, sizings: Sequence[Sizing]) -> Forecasts:
+def forecast_everywhere(
+    clock: ForecastClock, original: Loadable, candidate: Loadable, sizings: Sequence[DimBinding]
+) -> Forecasts:
     """What is predicted of the two models at every sizing.
 
     Raises:
@@ -212,7 +215,7 @@ def forecast_everywhere(clock: ForecastClock, original: Loadable, candidate: Loa
     return Forecasts(tuple((s, forecast(clock.plan(original, s.numbers), clock.plan(candidate, s.numbers))) for s in sizings))
 
 
-def unpriced(clock: ForecastClock, model: Loadable, sizings: Sequence[Sizing]) -> str:
+def unpriced(clock: ForecastClock, model: Loadable, sizings: Sequence[DimBinding]) -> str:
     """Why the model cannot be priced at these sizings, where it cannot."""
     try:
         for sizing in sizings:

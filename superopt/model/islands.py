@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from superopt.dim_binding import FIXED, DimBinding
 from superopt.errors import ShapeError
 from superopt.fp_flags import FpMode
 from superopt.graph import Term, subterms, variables
 from superopt.model.bodies import TOP, Scope, graphs
-from superopt.model.dimensions import FIXED, Sizing
 from superopt.model.facts import ModelFacts, is_guard
 from superopt.model.known import with_known_stored
 from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
@@ -63,7 +63,7 @@ class Island:
     outputs: Mapping[str, Term]
     dtype: ir.DataType
     conditions: frozenset[str] = frozenset()
-    sizings: tuple[Sizing, ...] = FIXED
+    sizings: tuple[DimBinding, ...] = FIXED
     scope: Scope = TOP
     facts: Mapping[str, Facts] = field(default_factory=dict)
 

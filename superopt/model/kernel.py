@@ -19,7 +19,8 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
 from superopt.model.nodes import Hollow, hollow_tensor, with_weights
-from superopt.model.session import Array, Bound, Device, Loadable, Session, is_floating
+from superopt.model.session import Array, Bound, Device, Session, is_floating
+from superopt.model.stored import Loadable
 
 Json: TypeAlias = "Any"
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx import ModelProto
 from onnx_ir import Model
 
-from superopt.errors import InvalidModelError, ModelNotFoundError
+from superopt.errors import InvalidModelError, ModelNotFoundError, first_line
 from superopt.model.maps import make_untyped, with_maps, without_maps
 from superopt.model.propagate import with_shapes
 from superopt.model.validate import require_well_formed
@@ -27,7 +27,6 @@ __all__ = [
     "as_model",
     "as_proto",
     "charted",
-    "first_line",
     "load",
     "nodes_of",
     "normalized",
@@ -157,13 +156,6 @@ def nodes_of(model: Model) -> Iterator[ir.Node]:
 def count(model: Model) -> int:
     """How many nodes there are."""
     return sum(1 for _ in nodes_of(model))
-
-
-def first_line(error: BaseException, limit: int = 160) -> str:
-    """The first line of an error's text, shortened to `limit` characters; its type where it has no text."""
-    text = str(error).strip().splitlines()
-    line = text[0].strip() if text else type(error).__name__
-    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def tensors(model: Model) -> Iterator[ir.TensorProtocol]:

@@ -35,8 +35,9 @@ from superopt.model.kernel import (
 )
 from superopt.model.nodes import with_weights
 from superopt.model.roofline import Roofline
-from superopt.model.session import Bound, Device, Loadable, Session
+from superopt.model.session import Bound, Device, Session
 from superopt.model.sizes import dimension_key
+from superopt.model.stored import Loadable
 
 Json: TypeAlias = "Any"
 

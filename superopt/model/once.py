@@ -10,8 +10,7 @@ from pathlib import Path
 
 from superopt.active import active_time
 from superopt.model.cache import Cache, Json
-from superopt.model.save import identity
-from superopt.model.session import Loadable
+from superopt.model.stored import Loadable, identity
 
 
 def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]) -> tuple[Json, float]:

@@ -5,28 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
 
-from superopt.errors import TargetError
+from superopt.errors import TargetError, first_line
 from superopt.files import remove_scratch, scratch_folder
-from superopt.model.load import Model, as_proto, first_line
+from superopt.model.load import Model, as_proto
+from superopt.model.stored import Placed
 
 _LARGE = 1 << 16
 """Bytes from which a tensor is laid out in a file: smaller ones, which say of what shape others are, stay in the message."""
 _KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
 """Types of which the numbers matter to whoever looks at the message: text, conditions, indices."""
 _PAGE = 1 << 12
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A model as ONNX writes it, whose external data lies in a folder."""
-
-    content: bytes
-    folder: Path
 
 
 def placed(model: Model, scratch: Scratch | None = None) -> Placed:

@@ -6,8 +6,8 @@ import onnx
 import onnx_ir as ir
 from onnx import version_converter
 
-from superopt.errors import OpsetError
-from superopt.model.load import Model, as_model, as_proto, first_line, opset_of
+from superopt.errors import OpsetError, first_line
+from superopt.model.load import Model, as_model, as_proto, opset_of
 
 SMALL = 2**12
 """Bytes of a weight that the converter is shown: it may be a shape, or axes. Larger ones it need not copy."""

@@ -18,7 +18,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from superopt.model.load import first_line
+from superopt.errors import first_line
 from superopt.model.session import Array, is_floating
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 from onnx import ModelProto
 
-from superopt.errors import InvalidModelError, ProviderError
+from superopt.errors import InvalidModelError, ProviderError, first_line
 from superopt.model.bounds import IndexRange
 from superopt.model.device import (
     PROVIDERS,
@@ -30,9 +30,8 @@ from superopt.model.device import (
     silenced,
     taken_from_the_program,
 )
-from superopt.model.dimensions import UNNAMED
-from superopt.model.load import first_line
-from superopt.model.placed import Placed
+from superopt.model.names import is_unnamed
+from superopt.model.stored import Loadable, Placed
 from superopt.model.turns import alone
 from superopt.model.values import BFLOAT16, array_of, value_of
 
@@ -42,7 +41,6 @@ __all__ = [
     "Array",
     "Bound",
     "Device",
-    "Loadable",
     "Port",
     "Session",
     "Unbound",
@@ -52,7 +50,6 @@ __all__ = [
 ]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Placed"
 
 _DTYPES: dict[str, Any] = {
     "float": np.float32,
@@ -385,7 +382,7 @@ def port_of(name: str, kind: str, extents: Sequence[int | str | None]) -> Port:
     def extent(axis: int, given: int | str | None) -> int | str:
         if isinstance(given, int) and given >= 0:
             return given
-        return f"{name}.{axis}" if UNNAMED.fullmatch(str(given or "")) else str(given)
+        return f"{name}.{axis}" if is_unnamed(str(given or "")) else str(given)
 
     shape = tuple(extent(axis, given) for axis, given in enumerate(extents))
     dtype = _dtype(kind)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from superopt.model.dimensions import UNNAMED
 from superopt.model.messages import graphs
+from superopt.model.names import is_unnamed
 
 SMALL = (1, 2, 3, 4, 0)
 MIXED = (7, 8, 6, 33, 9, 32, 16, 5, 65, 12, 31, 64, 15, 48, 10, 17, 100)
@@ -38,7 +38,7 @@ _FEW = 16
 
 def dimension_key(port: str, axis: int, name: str) -> str:
     """The name under which a size is given for a dynamic dimension: its own, or `input[axis]` if it has no proper one."""
-    return f"{port}[{axis}]" if UNNAMED.fullmatch(name) else name
+    return f"{port}[{axis}]" if is_unnamed(name) else name
 
 
 def dynamic_dimensions(model: ModelProto) -> list[str]:

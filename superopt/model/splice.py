@@ -15,13 +15,14 @@ import onnx_ir as ir
 from onnx.checker import check_model
 from onnx_ir.passes.common import CheckerPass
 
-from superopt.errors import CheckFailedError
+from superopt.dim_binding import FIXED, DimBinding
+from superopt.errors import CheckFailedError, first_line
 from superopt.graph import Term, variables
 from superopt.model.bodies import TOP, Scope, graphs
-from superopt.model.dimensions import FIXED, Sizing, without_placeholders
+from superopt.model.dimensions import without_placeholders
 from superopt.model.fold import fold
 from superopt.model.lift import constant_tensor
-from superopt.model.load import OVERRIDABLE_SINCE, Model, as_proto, first_line, opset_of
+from superopt.model.load import OVERRIDABLE_SINCE, Model, as_proto, opset_of
 from superopt.model.lower import Array, is_boolean, lower
 from superopt.model.maps import has_maps
 from superopt.model.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
@@ -45,7 +46,7 @@ class Replacement:
     outputs: Mapping[str, Term]
     dtype: ir.DataType
     conditions: frozenset[str] = frozenset()
-    sizings: tuple[Sizing, ...] = FIXED
+    sizings: tuple[DimBinding, ...] = FIXED
     scope: Scope = TOP
 
 

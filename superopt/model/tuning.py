@@ -18,9 +18,9 @@ import onnx
 from superopt.errors import InvalidModelError, ProviderError
 from superopt.files import scratch_folder
 from superopt.model.compare import Comparison, compare_settings
-from superopt.model.save import parsed
-from superopt.model.session import Bound, Device, Loadable, Session, random_inputs
+from superopt.model.session import Bound, Device, Session, random_inputs
 from superopt.model.settings import EXTENDED, GRAPH, LEVEL, NHWC, THREADS, Settings, chosen, settings
+from superopt.model.stored import Loadable, parsed
 
 LEAVES: Mapping[str, tuple[str, ...]] = {
     "Attention": ("AttentionFusion",),

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from superopt.dim_binding import FIXED, DimBinding
 from superopt.extent import AllOf, AnyOf, Compare, Cond, Extent, Size, atoms
 from superopt.graph import Shape, Term, subterms, variable
 from superopt.integers import is_unknown, prove, prove_equal
-from superopt.model.dimensions import FIXED, Sizing, dynamic_dimensions, sample_sizings, trust_assumptions
+from superopt.model.dimensions import dynamic_dimensions, sample_sizings, trust_assumptions
 from superopt.model.lift import leaf_of, lift_node, results_of
 from superopt.model.load import Model, charted, normalized, opset_of
 from superopt.model.shape_values import ShapeValues
@@ -32,7 +33,7 @@ class Views:
         self.opset = opset_of(model)
         dimensions = dynamic_dimensions(model)
         self.dynamic = bool(dimensions)
-        self.small: tuple[Sizing, ...] = sample_sizings(model) if self.dynamic else FIXED
+        self.small: tuple[DimBinding, ...] = sample_sizings(model) if self.dynamic else FIXED
         self.assumptions: tuple[str, ...] = ()
         self._known: dict[tuple[int, ...], list[Extent]] = {}
         self._shapes: dict[ir.Value, Shape] = {}
