@@ -60,3 +60,15 @@ def test_a_model_without_such_values_or_with_open_dimensions_is_returned_itself(
     assert with_known_stored(plain) is plain
     assert with_known_stored(open_) is open_
     assert isinstance(plain, ir.Model)
+
+
+def test_a_branch_may_give_and_use_what_a_shape_decides() -> None:
+    ints = onnx.TensorProto.INT64
+    inside = [node("Shape", ["x"], "shape"), node("Neg", ["shape"], "negative")]
+    given = [helper.make_tensor_value_info(name, ints, [2]) for name in ("shape", "negative")]
+    branch = helper.make_graph(inside, "branch", [], given)
+    chosen = helper.make_node("If", ["c"], ["s", "n"], then_branch=branch, else_branch=branch)
+    nodes = [node("Cast", ["k"], "c", to=onnx.TensorProto.BOOL), chosen, node("Reshape", ["x", "s"], "y")]
+    proto = model(nodes, {"x": [2, 3], "k": []}, {"y": ["a", "b"]})
+    proto.graph.output.append(helper.make_tensor_value_info("n", ints, [2]))
+    assert [v.name for v in with_known_stored(load(proto).model).graph.outputs] == ["y", "n"]

@@ -170,12 +170,14 @@ def _learn_shapes(model: ir.Model) -> None:
     """Infers shapes again, with what is known in place of what computes it."""
     copy = model.clone()
     pairs = zip(_nodes(model), list(_nodes(copy)), strict=True)
-    for node, twin in pairs:
+    for number, (node, twin) in enumerate(pairs):
         for value, other in zip(node.outputs, twin.outputs, strict=True):
             if value.const_value is not None and node.op_type != "Constant" and value.name:
-                stored = ir.Value(name=f"{value.name}.known", shape=value.shape, type=value.type, const_value=value.const_value)
+                name = f"{value.name}.known{number}"
+                stored = ir.Value(name=name, shape=value.shape, type=value.type, const_value=value.const_value)
                 copy.graph.register_initializer(stored)
-                other.replace_all_uses_with(stored, replace_graph_outputs=False)
+                for user, position in tuple(other.uses()):
+                    user.replace_input_with(position, stored)
     copy = inferred(copy)
     for node, twin in zip(_nodes(model), _nodes(copy), strict=True):
         for value, other in zip(node.outputs, twin.outputs, strict=True):
