@@ -51,7 +51,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     top = parser()
     options = top.parse_args(arguments)
     if options.run == "optimize" and options.ort_config and not options.tune:
-        top.error("argument --ort-config: writes what tuning finds, so it needs --tune")
+        top.error("argument --ort-config: requires --tune")
     if options.run in ("optimize", "profile"):
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
@@ -62,173 +62,173 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _add_limits(command: argparse.ArgumentParser) -> None:
-    about = "error of rounding allowed, as a multiple of the original's (4)"
+    about = "largest rounding error of the result, as a multiple of the original's (4)"
     command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
-    about = "how much larger the weights may become, as a share of what they are (3, up to 256 MiB, or 0.5 if more)"
+    about = "largest growth of the weights, as a share of their size (3 up to 256 MiB of weights, 0.5 above)"
     command.add_argument("--growth", type=share, metavar="SHARE", help=about)
 
 
 def _add_optimize(commands: Commands) -> None:
-    about = "Write a model that computes the same and runs faster, or the same model where none is found."
+    about = "Write an equivalent model that runs faster. If none is found, write the original."
     command = commands.add_parser("optimize", help="make a model faster", description=about)
     command.add_argument("source", type=Path, metavar="in.onnx", help="the model to optimize")
     command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
-    command.add_argument("--provider", default="cpu", help=f"where it will run: {WHERE}")
+    command.add_argument("--provider", default="cpu", help=f"execution provider that will run the model: {WHERE}")
     command.add_argument(
-        "--budget", type=seconds, metavar="TIME", help="time for the search: 90, 60s, 2m (10s to 30s, by size and speed)"
+        "--budget", type=seconds, metavar="TIME", help="time limit of the search: 90, 60s, 2m (10s to 30s, depending on the model)"
     )
-    command.add_argument("--seed", type=seed, default=0, help="seed of every random choice (0)")
-    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of the sessions (1)")
-    about = "optimize for runs that are replayed as a CUDA graph, with the provider cuda"
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
+    about = "optimize for replay as a CUDA graph (with --provider cuda)"
     command.add_argument("--cuda-graph", action="store_true", help=about)
-    about = "sizes of an open dimension of the inputs at which to be fast, given once for each; it stays open"
+    about = "sizes of a dynamic dimension to optimize for; repeat the option for each dimension; dimensions stay dynamic"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     about = (
-        "measure, first, how sessions should be made (without which of ONNX Runtime's own optimizers, in what layout, with "
-        "fewer threads, as a CUDA graph), and optimize for those"
+        "first find the fastest session settings (ONNX Runtime's optimizers, layout, number of threads, CUDA graph), then "
+        "optimize for these settings"
     )
     measuring = command.add_mutually_exclusive_group()
     measuring.add_argument("--tune", action="store_true", help=about)
     written = (
-        "write what --tune finds into the model's metadata: the number of threads and the level of optimization under "
-        "ort_config, which ONNX Runtime reads where ORT_LOAD_CONFIG_FROM_MODEL=1 is set; optimizers to leave out and options "
-        "of a provider, which it cannot read there, under superopt.session_entries and superopt.provider_options"
+        "write the settings that --tune finds into the model's metadata: threads and optimization level under ort_config, "
+        "which ONNX Runtime reads if ORT_LOAD_CONFIG_FROM_MODEL=1 is set; disabled optimizers and provider options, which "
+        "ONNX Runtime does not read, under superopt.session_entries and superopt.provider_options"
     )
     command.add_argument("--ort-config", action="store_true", help=written)
-    about = "optimize for the device that `superopt profile --export` described there: nothing is measured, times are predicted"
+    about = "optimize for the device that this file of `superopt profile --export` describes; times are predicted, not measured"
     measuring.add_argument("--device-profile", type=Path, metavar="FILE", help=about)
-    about = f"what the search may do: {', '.join(MOVES)}, or {','.join(MOVES)} (default)"
+    about = f"kinds of rewrites: {', '.join(MOVES)}, or {','.join(MOVES)} (default)"
     command.add_argument("--moves", type=choices(*MOVES), default=MOVES, metavar="M,M", help=about)
     about = (
-        "how freely floating-point arithmetic is rewritten: precise (the same bits, but for signs of zeros), relaxed (default: "
-        "regrouped where values are known to be finite and of ordinary magnitude), or fast (as real numbers)"
+        "floating-point mode: precise (bit-exact except for signs of zeros), relaxed (default; reassociates where values are "
+        "known to be finite and of ordinary magnitude), or fast (rewrites as over the real numbers)"
     )
     command.add_argument("--fp", choices=[*map(str, FpMode)], default=FpMode.RELAXED, help=about)
-    about = "let the result have operators that ONNX Runtime alone knows (com.microsoft), where they measure faster"
+    about = "allow ONNX Runtime's own operators (com.microsoft) where they measure faster"
     command.add_argument("--allow-contrib", action="store_true", help=about)
-    about = "let the result have this opset, newer than the model's, and the operators that are new in it"
+    about = "convert the result to this newer opset and allow its operators"
     command.add_argument("--opset", type=positive, metavar="N", help=about)
     _add_limits(command)
-    command.add_argument("--json", type=Path, metavar="FILE", help="write the report there, as JSON")
-    about = "write there what was done step by step, as JSON, for `superopt verify`"
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    about = "write every rewrite step as JSON, for `superopt verify`"
     command.add_argument("--certificate", type=Path, metavar="FILE", help=about)
-    command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
+    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (default: in the user's cache folder)")
     command.set_defaults(run="optimize")
 
 
 def _add_profile(commands: Commands) -> None:
-    about = "Measure how fast this device is, and the nodes of models, and show what is known of it."
-    command = commands.add_parser("profile", help="measure a device, and describe it to other machines", description=about)
-    command.add_argument("model", type=Path, nargs="*", metavar="MODEL", help="models whose nodes are timed")
-    command.add_argument("--provider", default="cpu", help=f"what is measured: {WHERE}")
-    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of the sessions (1)")
-    about = "sizes of an open dimension of the models, given once for each"
+    about = "Measure this device and the nodes of models, and show all measurements of the device."
+    command = commands.add_parser("profile", help="measure a device and write its profile", description=about)
+    command.add_argument("model", type=Path, nargs="*", metavar="MODEL", help="models whose nodes to time")
+    command.add_argument("--provider", default="cpu", help=f"execution provider to measure: {WHERE}")
+    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
+    about = "sizes of a dynamic dimension; repeat the option for each dimension"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
-    about = "write a device profile there, all that is known of the device, for `superopt optimize --device-profile`"
+    about = "write all measurements of the device, for `superopt optimize --device-profile`"
     command.add_argument("--export", type=Path, metavar="FILE", help=about)
-    about = "keep the times of this device profile too, from a machine of the same kind, say; may be given several times"
+    about = "add the times of this device profile, for example from a machine of the same kind; repeatable"
     command.add_argument("--import", dest="merge", type=Path, action="append", default=[], metavar="FILE", help=about)
-    command.add_argument("--cache", type=Path, metavar="FILE", help="keep measured times there (the user's cache folder)")
+    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (default: in the user's cache folder)")
     command.set_defaults(run="profile")
 
 
 def _add_verify(commands: Commands) -> None:
     about = (
-        "Check that a model computes what another does, by the certificate of its optimization. Exits with 28 where it fails."
+        "Check an optimized model against its original and its certificate. The exit code is 28 if the check fails."
     )
-    command = commands.add_parser("verify", help="check what optimize did", description=about)
+    command = commands.add_parser("verify", help="check an optimized model", description=about)
     command.add_argument("source", type=Path, metavar="in.onnx", help="the original model")
     command.add_argument("target", type=Path, metavar="out.onnx", help="the optimized model")
-    about = "what `superopt optimize --certificate` wrote"
+    about = "the file that `superopt optimize --certificate` wrote"
     command.add_argument("--certificate", type=Path, required=True, metavar="FILE", help=about)
-    command.add_argument("--provider", default="cpu", help=f"where both are run: {WHERE}")
-    command.add_argument("--seed", type=seed, default=0, help="seed of every random choice (0)")
-    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of the sessions (1)")
+    command.add_argument("--provider", default="cpu", help=f"execution provider that runs both models: {WHERE}")
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
     command.set_defaults(run="verify")
 
 
 def _add_generate(commands: Commands) -> None:
-    about = "Find, prove and store rules. The same seed writes the same files, wherever the tasks run."
+    about = "Find, prove and store rules. The same seed writes the same files on any number of workers."
     command = commands.add_parser("generate", help="find and prove rules", description=about)
-    command.add_argument("--family", action="append", metavar="F", help="a family of rules, as matrix or convolution (all)")
-    about = "generalise mutants to partial rules instead, which are judged at many sizes and not proved"
+    command.add_argument("--family", action="append", metavar="F", help="a family of rules, such as matrix or convolution (all)")
+    about = "find partial rules instead, by generalising mutants"
     command.add_argument("--mutants", action="store_true", help=about)
-    command.add_argument("--seed", type=seed, default=0, help="seed of every random choice (0)")
-    command.add_argument("--output", type=Path, metavar="DIR", help="where to store the rules (superopt's own substitutions/)")
-    command.add_argument("--json", type=Path, metavar="FILE", help="write the counts there, as JSON")
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.add_argument("--output", type=Path, metavar="DIR", help="folder for the rules (superopt's own substitutions/)")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the counts as JSON")
     where = command.add_mutually_exclusive_group()
     _add_workers(where)
     where.add_argument(
         "--scheduler", default="", metavar="WHERE", help="a Dask cluster: tcp://HOST:PORT, or local:N to start one"
     )
     command.add_argument(
-        "--resume", type=Path, metavar="DIR", help="keep finished tasks there, and go on from them (user's cache)"
+        "--resume", type=Path, metavar="DIR", help="folder for finished tasks, from which a later run resumes (default: in the user's cache folder)"
     )
     command.set_defaults(run="generate")
 
 
 def _add_prove(commands: Commands) -> None:
-    about = "Check the proofs of the stored rules. Exits with 16 if anything is not proved."
-    command = commands.add_parser("prove", help="check proofs, or make them anew", description=about)
+    about = "Check the proofs of the stored rules. The exit code is 16 if a proof fails."
+    command = commands.add_parser("prove", help="check the proofs of stored rules, or prove the rules again", description=about)
     which = command.add_mutually_exclusive_group()
     which.add_argument("--axioms", action="store_true", help="prove every axiom from the operators' definitions")
-    which.add_argument("--fresh", action="store_true", help="prove every stored rule from nothing, stored proofs unused")
-    about = "judge every stored partial rule again, at all sizes of its certificate"
+    which.add_argument("--fresh", action="store_true", help="prove every stored rule again without its stored proof")
+    about = "test every stored partial rule again, at all sizes of its certificate"
     which.add_argument("--mutants", action="store_true", help=about)
-    which.add_argument("--samples", type=positive, metavar="N", help="try every stored rule on N random instantiations instead")
-    command.add_argument("--write", action="store_true", help="store the proofs; of axioms, every verdict")
-    command.add_argument("--each", action="store_true", help="a line for each axiom or rule, with its milliseconds")
-    command.add_argument("--seed", type=seed, default=0, help="seed of every random choice (0)")
+    which.add_argument("--samples", type=positive, metavar="N", help="test every stored rule on N random instances instead")
+    command.add_argument("--write", action="store_true", help="store the proofs, and with --axioms every verdict")
+    command.add_argument("--each", action="store_true", help="print a line and the milliseconds for each axiom or rule")
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     _add_workers(command)
     command.set_defaults(run="prove")
 
 
 def _add_workers(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
-    about = "processes of this machine (one for each core; 1: no others)"
+    about = "worker processes (one for each core; 1 runs in this process)"
     command.add_argument("--workers", type=threads, metavar="N", help=about)
 
 
 def _add_rules(commands: Commands) -> None:
-    command = commands.add_parser("rules", help="look at the rules", description="Look at the stored rules.")
+    command = commands.add_parser("rules", help="list, show and export rules", description="List, show and export the stored rules.")
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
-    listing = actions.add_parser("list", help="every rule that optimization uses, one a line")
+    listing = actions.add_parser("list", help="list the rules, one a line")
     listing.set_defaults(run="rules list")
-    about = "every partial rule that the search for mutants begins with, with what its certificate says"
+    about = "list the partial rules and their certificates"
     actions.add_parser("partial", help=about).set_defaults(run="rules partial")
     about = "Write the rules as a Python module for onnxscript.rewriter, or as a model of function pairs for onnxsim."
-    export = actions.add_parser("export", help="the rules for other tools", description=about)
-    export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="the tool's form")
-    export.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write them")
+    export = actions.add_parser("export", help="export the rules to other tools", description=about)
+    export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="format of the other tool")
+    export.add_argument("--output", type=Path, required=True, metavar="FILE", help="file for the exported rules")
     export.set_defaults(run="rules export")
     _add_rules_derive(actions)
     for several in (listing, export):
-        several.add_argument("--family", metavar="F", help="those of one family")
+        several.add_argument("--family", metavar="F", help="only rules of this family")
         several.add_argument(
-            "--part", choices=(CORE, SEARCH), help="those of the minimal core, or those derived for the search"
+            "--part", choices=(CORE, SEARCH), help="only core rules, or only search rules"
         )
-        several.add_argument("--operator", action="append", default=[], metavar="OP", help="those that mention the operator")
+        several.add_argument("--operator", action="append", default=[], metavar="OP", help="only rules that contain this operator; repeatable")
     for name, detail in (
-        ("show", "the mathematics of one rule, and a drawing"),
-        ("explain", "its proof and an example as well"),
+        ("show", "print one rule and its preconditions"),
+        ("explain", "print one rule with its proof and an example"),
     ):
         reading = actions.add_parser(name, help=detail)
         reading.add_argument("name", metavar="NAME", help="a rule's name, as `rules list` prints it")
-        reading.add_argument("--svg", type=Path, metavar="FILE", help="draw both sides there")
+        reading.add_argument("--svg", type=Path, metavar="FILE", help="draw both sides as an SVG file")
         reading.set_defaults(run="rules show", whole=name == "explain")
 
 
 def _add_rules_derive(actions: Commands) -> None:
     about = (
-        "Say which equalities of a rule file follow from the stored rules, and which of these from the file, with the steps."
+        "Print which equations of a rule file follow from the stored rules, which stored rules follow from the file, and the steps."
     )
-    command = actions.add_parser("derive", help="compare a file of rules with ours", description=about)
+    command = actions.add_parser("derive", help="compare a rule file with the stored rules", description=about)
     command.add_argument("file", type=Path, metavar="FILE", help="rules in the notation of substitutions/*.rules")
     which = command.add_mutually_exclusive_group()
     which.add_argument("--from", dest="given", type=Path, metavar="FILE", help="derive from the rules of this file instead")
-    which.add_argument("--core", action="store_true", help="derive from the core alone, without the search set")
+    which.add_argument("--core", action="store_true", help="derive from the core rules alone")
     which.add_argument("--axioms", action="store_true", help="derive from the operators' axioms instead")
-    command.add_argument("--brief", action="store_true", help="leave out the steps")
-    command.add_argument("--one-way", action="store_true", help="leave out what follows from the file")
+    command.add_argument("--brief", action="store_true", help="omit the steps")
+    command.add_argument("--one-way", action="store_true", help="omit the stored rules that follow from the file")
     command.add_argument("--seed", type=seed, default=0, help="seed of the random instantiations (0)")
-    command.add_argument("--json", type=Path, metavar="FILE", help="write the findings there, as JSON")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
     command.set_defaults(run="rules derive")
