@@ -75,7 +75,7 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
     command.add_argument("--provider", default="cpu", help=f"execution provider that will run the model: {WHERE}")
     command.add_argument(
-        "--budget", type=seconds, metavar="TIME", help="time limit of the search: 90, 60s, 2m (10s to 30s, depending on the model)"
+        "--budget", type=seconds, metavar="TIME", help="time limit of the search: 90, 60s, 2m (10s to 30s, by model size)"
     )
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
@@ -112,7 +112,7 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     about = "write every rewrite step as JSON, for `superopt verify`"
     command.add_argument("--certificate", type=Path, metavar="FILE", help=about)
-    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (default: in the user's cache folder)")
+    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (in the user's cache folder)")
     command.set_defaults(run="optimize")
 
 
@@ -128,14 +128,12 @@ def _add_profile(commands: Commands) -> None:
     command.add_argument("--export", type=Path, metavar="FILE", help=about)
     about = "add the times of this device profile, for example from a machine of the same kind; repeatable"
     command.add_argument("--import", dest="merge", type=Path, action="append", default=[], metavar="FILE", help=about)
-    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (default: in the user's cache folder)")
+    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (in the user's cache folder)")
     command.set_defaults(run="profile")
 
 
 def _add_verify(commands: Commands) -> None:
-    about = (
-        "Check an optimized model against its original and its certificate. The exit code is 28 if the check fails."
-    )
+    about = "Check an optimized model against its original and its certificate. The exit code is 28 if the check fails."
     command = commands.add_parser("verify", help="check an optimized model", description=about)
     command.add_argument("source", type=Path, metavar="in.onnx", help="the original model")
     command.add_argument("target", type=Path, metavar="out.onnx", help="the optimized model")
@@ -150,7 +148,7 @@ def _add_verify(commands: Commands) -> None:
 def _add_generate(commands: Commands) -> None:
     about = "Find, prove and store rules. The same seed writes the same files on any number of workers."
     command = commands.add_parser("generate", help="find and prove rules", description=about)
-    command.add_argument("--family", action="append", metavar="F", help="a family of rules, such as matrix or convolution (all)")
+    command.add_argument("--family", action="append", metavar="F", help="a family of rules, such as matrix (all)")
     about = "find partial rules instead, by generalising mutants"
     command.add_argument("--mutants", action="store_true", help=about)
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
@@ -161,9 +159,7 @@ def _add_generate(commands: Commands) -> None:
     where.add_argument(
         "--scheduler", default="", metavar="WHERE", help="a Dask cluster: tcp://HOST:PORT, or local:N to start one"
     )
-    command.add_argument(
-        "--resume", type=Path, metavar="DIR", help="folder for finished tasks, from which a later run resumes (default: in the user's cache folder)"
-    )
+    command.add_argument("--resume", type=Path, metavar="DIR", help="folder for finished tasks, from which a later run resumes")
     command.set_defaults(run="generate")
 
 
@@ -189,7 +185,7 @@ def _add_workers(command: argparse.ArgumentParser | argparse._MutuallyExclusiveG
 
 
 def _add_rules(commands: Commands) -> None:
-    command = commands.add_parser("rules", help="list, show and export rules", description="List, show and export the stored rules.")
+    command = commands.add_parser("rules", help="list, show and export rules", description="List, show or export rules.")
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
     listing = actions.add_parser("list", help="list the rules, one a line")
     listing.set_defaults(run="rules list")
@@ -203,10 +199,8 @@ def _add_rules(commands: Commands) -> None:
     _add_rules_derive(actions)
     for several in (listing, export):
         several.add_argument("--family", metavar="F", help="only rules of this family")
-        several.add_argument(
-            "--part", choices=(CORE, SEARCH), help="only core rules, or only search rules"
-        )
-        several.add_argument("--operator", action="append", default=[], metavar="OP", help="only rules that contain this operator; repeatable")
+        several.add_argument("--part", choices=(CORE, SEARCH), help="only core rules, or only search rules")
+        several.add_argument("--operator", action="append", default=[], metavar="OP", help="only rules with this operator")
     for name, detail in (
         ("show", "print one rule and its preconditions"),
         ("explain", "print one rule with its proof and an example"),
@@ -218,9 +212,7 @@ def _add_rules(commands: Commands) -> None:
 
 
 def _add_rules_derive(actions: Commands) -> None:
-    about = (
-        "Print which equations of a rule file follow from the stored rules, which stored rules follow from the file, and the steps."
-    )
+    about = "Print which equations of a rule file follow from the stored rules, and which stored rules follow from the file."
     command = actions.add_parser("derive", help="compare a rule file with the stored rules", description=about)
     command.add_argument("file", type=Path, metavar="FILE", help="rules in the notation of substitutions/*.rules")
     which = command.add_mutually_exclusive_group()

@@ -122,7 +122,7 @@ def test_an_unknown_provider(capsys: pytest.CaptureFixture[str], source: Path, t
 def test_what_tuning_finds_is_written_only_where_there_is_tuning(source: Path, target: Path) -> None:
     finished = command("optimize", source, target, "--ort-config")
     assert finished.returncode == 2
-    assert finished.stderr.splitlines()[-1].endswith("argument --ort-config: writes what tuning finds, so it needs --tune")
+    assert finished.stderr.splitlines()[-1].endswith("argument --ort-config: requires --tune")
     assert target.read_bytes() == BEFORE
 
 
