@@ -24,7 +24,7 @@ from superopt.job import code_version, define_all, explore_all, flag_all, merged
 from superopt.minimal import minimal
 from superopt.prove.arithmetic import version
 from superopt.prove.flags import Flagged
-from superopt.prove.witnesses import write_witnesses
+from superopt.prove.witnesses import to_store, write_witnesses
 
 EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS)
 
@@ -102,7 +102,7 @@ def generate(
     for family in families:
         own = [(found, flagged) for found, flagged in zip(rules, flags, strict=True) if found.family == family]
         store.write_family(family, ABOUT[family], [(found.rule, _entry(found, flagged)) for found, flagged in own], folder)
-        write_witnesses(family, [(found.rule, witness) for found, flagged in own for witness in flagged.witnesses], folder)
+        write_witnesses(family, [to_store(found.rule, w) for found, flagged in own for w in flagged.witnesses], folder)
     every = [findings for parts in (*found.values(), composites) for findings in parts]
     rejected = [r for findings in every for r in findings.rejected]
     store.write_refuted([*store.load_refuted(folder).values(), *rejected], folder)

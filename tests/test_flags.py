@@ -15,7 +15,7 @@ from superopt.prove.flags import Flagged, flags_of, missing
 from superopt.prove.floats import SMALL, Format, evaluate
 from superopt.prove.scalars import Program
 from superopt.prove.small import KNOWN, SORT, Basis
-from superopt.prove.witnesses import flag_sets, holds, read_witnesses, write_witnesses
+from superopt.prove.witnesses import flag_sets, holds, read_witnesses, to_store, write_witnesses
 from superopt.rule import Rule, parse_rule
 from superopt.store import families, load
 
@@ -138,7 +138,7 @@ def test_stored_witnesses_hold_and_do_not_hold_for_another_rule() -> None:
 
 def test_witnesses_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     one = rule("x => x @ eye(n=x.shape[-1]) for x[2]")
-    write_witnesses("eye", [(one, w) for w in flags_of(one).witnesses], tmp_path)
+    write_witnesses("eye", [to_store(one, w) for w in flags_of(one).witnesses], tmp_path)
     stored = read_witnesses("eye", tmp_path)
     assert [w.flag for w in stored] == [FpFlag.NSZ, FpFlag.NNAN, FpFlag.NINF]
     assert all(holds(one, w) for w in stored)

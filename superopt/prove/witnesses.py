@@ -40,13 +40,14 @@ def path_of(family: str, folder: Path | None = None) -> Path:
     return (substitutions_folder() if folder is None else folder) / f"{family}.witnesses.jsonl"
 
 
-def write_witnesses(family: str, witnesses: Iterable[tuple[Rule, Witness]], folder: Path | None = None) -> None:
-    """The family's file holds exactly these witnesses.
+def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Path | None = None) -> None:
+    """Replace the family's witnesses by these.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the file cannot be written.
     """
-    replace_file(path_of(family, folder), "".join(sealed(_row(rule, one)) for rule, one in witnesses))
+    lines = (sealed({"rule": one.rule, "flag": str(one.flag), **one.row}) for one in witnesses)
+    replace_file(path_of(family, folder), "".join(lines))
 
 
 def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
@@ -82,9 +83,10 @@ def _again(rule: Rule, row: Mapping[str, Any]) -> tuple[Pair, Environments]:
     return pair, environments_of([{one: values[one] for one in pair.inputs}])
 
 
-def _row(rule: Rule, witness: Witness) -> dict[str, Any]:
+def to_store(rule: Rule, witness: Witness) -> StoredWitness:
+    """Return the witness of the rule's flag in its stored form."""
     case = witness.case
-    row: dict[str, Any] = {"rule": rule.name, "flag": str(witness.flag)}
+    row: dict[str, Any] = {}
     optional = {
         "choice": case.choice,
         "attributes": {name: str(value) for name, value in sorted(case.instance.attributes.items())},
@@ -96,7 +98,7 @@ def _row(rule: Rule, witness: Witness) -> dict[str, Any]:
     row["shapes"] = {name: list(shape) for name, shape in sorted(case.instance.shapes.items())}
     row["element"] = list(witness.element)
     row["values"] = {f"{name}[{','.join(map(str, at))}]": _text(v) for (name, at), v in sorted(witness.values.items())}
-    return row
+    return StoredWitness(rule.name, witness.flag, row)
 
 
 def _text(value: float) -> str:
