@@ -263,7 +263,7 @@ def run_generate(options: argparse.Namespace) -> int:
     families = options.family or list(EVERY)
     unknown = [family for family in families if family not in EVERY]
     if unknown:
-        raise StoreError(f"unknown family {unknown[0]!r}: it is one of {', '.join(EVERY)}")
+        raise StoreError(f"unknown family {unknown[0]!r}: expected one of {', '.join(EVERY)}")
     for folder in filter(None, (options.output, options.resume)):
         require_folder(folder)
     if options.json is not None:

@@ -166,11 +166,11 @@ def optimize(
     """
     _require_numbers(seed=(seed, 0), threads=(threads, 1), tolerance=(tolerance, 1), budget=(budget, 0), growth=(growth, 0))
     if unknown := set(moves) - {*MOVES}:
-        raise ValueError(f"no move {min(unknown)!r}: they are {' and '.join(MOVES)}")
+        raise ValueError(f"unknown move {min(unknown)!r}: expected one of {', '.join(MOVES)}")
     if tune and device_profile is not None:
-        raise ValueError("tuning measures sessions, and the device of a profile is not here")
+        raise ValueError("tune=True cannot be used with a device profile: it measures sessions on the device")
     if ort_config and not tune:
-        raise ValueError("ort_config is what tuning finds, and nothing is to be tuned")
+        raise ValueError("ort_config=True requires tune=True")
     path = Path(cache) if cache is not None else default_path()
     prices = target(device_profile, provider) if device_profile is not None else None
     device = Device(provider if prices is None else "cpu", threads, cuda_graph)
@@ -215,7 +215,7 @@ def _require_numbers(**given: tuple[float | None, int]) -> None:
     """Refuse numbers below the least that each may be, and what is no number."""
     for name, (number, least) in given.items():
         if number is not None and not least <= number < math.inf:
-            raise ValueError(f"{name}={number!r} is not a number from {least} on")
+            raise ValueError(f"{name} must be a number of at least {least}, not {number!r}")
 
 
 def mode_of(name: str) -> FpMode:
@@ -225,7 +225,7 @@ def mode_of(name: str) -> FpMode:
         ValueError: there is none.
     """
     if name not in {*FpMode}:
-        raise ValueError(f"no floating-point mode {name!r}: it is one of {', '.join(FpMode)}")
+        raise ValueError(f"unknown floating-point mode {name!r}: expected one of {', '.join(FpMode)}")
     return FpMode(name)
 
 

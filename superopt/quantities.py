@@ -18,7 +18,7 @@ def seconds(text: str) -> float:
     """A span of time in seconds: a number with an optional unit (ms, s, m, min, h)."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a span of time such as 90, 60s or 2m")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90, 60s or 2m")
     found = float(match[1]) * UNITS[match[2]]
     if found > LONGEST:
         raise argparse.ArgumentTypeError(f"{shortened(text)} is more than a year")
@@ -42,9 +42,7 @@ def threads(text: str) -> int:
 
 def _whole(text: str, least: int, most: int) -> int:
     if not text.isdecimal() or (len(text.lstrip("0")) <= len(str(most)) and int(text) < least):
-        raise argparse.ArgumentTypeError(
-            f"{shortened(text)} is not a whole number {f'above {least - 1}' if least else 'from 0 on'}"
-        )
+        raise argparse.ArgumentTypeError(f"{shortened(text)} is not an integer of at least {least}")
     if len(text.lstrip("0")) > len(str(most)) or int(text) > most:
         raise argparse.ArgumentTypeError(f"{shortened(text)} is more than {most}")
     return int(text)
@@ -67,7 +65,7 @@ def share(text: str) -> float:
 
 def _from(least: int, text: str) -> float:
     if re.fullmatch(r"\d+(\.\d+)?", text) is None or not least <= float(text) < math.inf:
-        raise argparse.ArgumentTypeError(f"{shortened(text)} is not a number from {least} on")
+        raise argparse.ArgumentTypeError(f"{shortened(text)} is not a number of at least {least}")
     return float(text)
 
 
@@ -75,7 +73,7 @@ def extents(text: str) -> tuple[str, tuple[int, ...]]:
     """The name of a dimension and the sizes that it has, as `batch=1,8`."""
     name, equals, listed = text.partition("=")
     if not (name.strip() and equals and listed):
-        raise argparse.ArgumentTypeError(f"{text!r} does not give sizes to a dimension, as batch=1,8 does")
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=N,N, such as batch=1,8")
     return name.strip(), tuple(positive(n.strip()) for n in listed.split(","))
 
 

@@ -139,7 +139,7 @@ def test_an_absent_provider(
 
 def test_a_graph_of_what_runs_on_the_cpu(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
     line = fails(capsys, errors.ProviderError, "optimize", source, target, "--cuda-graph")
-    assert line == "superopt: CUDA graphs need the provider cuda"
+    assert line == "superopt: CUDA graphs require the provider cuda"
     assert target.read_bytes() == BEFORE
 
 

@@ -78,7 +78,7 @@ def test_no_graph_is_replayed_where_values_are_compared(monkeypatch: pytest.Monk
     device = Device("cuda", cuda_graph=True)
     assert options(providers(device))["enable_cuda_graph"] == "1"
     assert options(providers(device, exact=True))["enable_cuda_graph"] == "0"
-    with pytest.raises(ProviderError, match="CUDA graphs need the provider cuda"):
+    with pytest.raises(ProviderError, match="CUDA graphs require the provider cuda"):
         Device("tensorrt", cuda_graph=True)
 
 

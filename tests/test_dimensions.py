@@ -169,7 +169,7 @@ def test_open_dimensions_have_names_and_usual_sizes() -> None:
     assert [s.numbers for s in representative(picture, [])] == [{"x[0]": 1, "height": 224, "width": 224}]
     given = combinations({"x.0": [1, 8], "width": [96]})
     assert [s.numbers["x[0]"] for s in representative(picture, given)] == [1, 8]
-    with pytest.raises(DimensionError, match=r"no open dimension 'batch': its open dimensions are x\[0\], height, width"):
+    with pytest.raises(DimensionError, match=r"no dynamic dimension 'batch': its dynamic dimensions are x\[0\], height, width"):
         representative(picture, [{"batch": 1}])
     assert all(len({*s.numbers.values()}) == 3 for s in sample_sizings(picture))
 
@@ -290,11 +290,11 @@ def test_a_dimension_that_is_not_there_is_one_line_and_a_code(tmp_path: Path, ca
     onnx.save(attention(), source)
     target = str(tmp_path / "out.onnx")
     assert main(["optimize", str(source), target, "--shape", "seq=8"]) == DimensionError.exit_code
-    assert "no open dimension 'seq': its open dimensions are batch, length" in capsys.readouterr().err
+    assert "no dynamic dimension 'seq': its dynamic dimensions are batch, length" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stopped:
         main(["optimize", str(source), target, "--shape", "batch"])
     assert stopped.value.code == 2
-    assert "does not give sizes to a dimension" in capsys.readouterr().err
+    assert "is not of the form NAME=N,N" in capsys.readouterr().err
 
 
 def test_sizes_at_which_the_model_does_not_run_are_named(tmp_path: Path) -> None:

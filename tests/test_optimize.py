@@ -485,7 +485,7 @@ def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pyt
 
 
 def test_a_move_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="no move 'luck'"):
+    with pytest.raises(ValueError, match="unknown move 'luck'"):
         superopt.optimize(branches(), moves=("luck",))
 
 

@@ -585,7 +585,7 @@ def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, 
         found = [_parts(value) if isinstance(value, dict) else value for value in given]
         lists = [len(value) if isinstance(value, list) else value is None for value in found]
         if len(set(lists)) > 1:
-            raise CheckFailedError(f"output {name!r} has not as many elements as the original's")
+            raise CheckFailedError(f"output {name!r} has another number of elements than the original's")
         if isinstance(found[0], list):
             yield from _tensors([f"{name}[{n}]" for n in range(len(found[0]))], *found)
         elif found[0] is not None:

@@ -57,11 +57,11 @@ class Device:
 
     def __post_init__(self) -> None:
         if self.provider not in PROVIDERS:
-            raise ProviderError(f"unknown provider {self.provider!r}: it is one of {', '.join(PROVIDERS)}")
+            raise ProviderError(f"unknown provider {self.provider!r}: expected one of {', '.join(PROVIDERS)}")
         if self.cuda_graph and self.provider != "cuda":
-            raise ProviderError("CUDA graphs need the provider cuda")
+            raise ProviderError("CUDA graphs require the provider cuda")
         if self.nhwc and self.provider != "cuda":
-            raise ProviderError("the layout NHWC needs the provider cuda")
+            raise ProviderError("the layout NHWC requires the provider cuda")
         available = runtime().get_available_providers()
         if PROVIDERS[self.provider] not in available:
             raise ProviderError(f"the installed ONNX Runtime has no provider {self.provider}; it has {', '.join(available)}")

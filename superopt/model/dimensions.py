@@ -109,8 +109,8 @@ def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
         firsts.update([name] if axis == 0 else [])
     unknown = sorted({name for numbers in given for name in numbers} - aliases.keys())
     if unknown:
-        open_ones = f"its open dimensions are {', '.join(found)}" if found else "it has none"
-        raise DimensionError(f"the model has no open dimension {unknown[0]!r}: {open_ones}")
+        open_ones = f"its dynamic dimensions are {', '.join(found)}" if found else "all of its dimensions are fixed"
+        raise DimensionError(f"the model has no dynamic dimension {unknown[0]!r}: {open_ones}")
     usual = {n: SIDE if image else BATCH if n in firsts else LENGTH for n, image in found.items()}
     spelled = [{own: n for name, n in numbers.items() for own in aliases[name]} for numbers in given or [{}]]
     return [DimBinding({**usual, **numbers}) for numbers in spelled]

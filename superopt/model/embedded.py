@@ -30,7 +30,7 @@ def config_of(model: Model) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidModelError(f"the model's own metadata {CONFIG!r} is not JSON ({error})") from error
     if not isinstance(config, dict) or not isinstance(config.setdefault(OPTIONS, {}), dict):
-        raise InvalidModelError(f"the model's own metadata {CONFIG!r} is no JSON object with {OPTIONS!r}")
+        raise InvalidModelError(f"the model's own metadata {CONFIG!r} is not a JSON object with {OPTIONS!r}")
     return config
 
 

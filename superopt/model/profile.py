@@ -108,11 +108,11 @@ def read(path: str | os.PathLike[str]) -> DeviceProfile:
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror or 'cannot be read'}") from error
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{path}: not a device profile: it is no text") from error
+        raise ProfileError(f"{path}: not a device profile: it is not text") from error
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path}: not a device profile, or not all of one: it is no JSON") from error
+        raise ProfileError(f"{path}: not a device profile, or a truncated one: it is not JSON") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ProfileError(f"{path}: not a device profile: `superopt profile --export` writes one")
     if value.get("version") != VERSION:
@@ -150,5 +150,5 @@ def _known(values: Iterable[Json]) -> Iterable[Known]:
 
 def _text(value: Json) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
