@@ -1,1 +1,1 @@
-"""Partial equivalence: programs that agree with another at some output positions only, and how they are put right."""
+"""Partial equivalence: programs that agree with another program at some output positions only, and their correction."""

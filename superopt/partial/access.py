@@ -1,7 +1,7 @@
-"""What a program reads to compute chosen positions: its sum of products there, written out.
+"""The elements that a program reads to compute chosen positions, as an explicit sum of products.
 
-The definitions are interpreted with an index as an array of integers: chosen output positions along the last axis, and an axis
-in front for every summation. A value is the products that are summed, each a number times the elements that it multiplies.
+Definitions are interpreted with an index as an array of integers: the chosen output positions along the last axis, and one axis
+in front of it for every summation. A value is the list of summed products, each a number times elements of variables.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -28,9 +28,14 @@ Coordinates: TypeAlias = "tuple[Array, ...]"
 
 @dataclass(frozen=True)
 class Product:
-    """Numbers times elements of variables: `seen` says for which summation indices and positions there is such a product.
+    """A number times elements of variables.
 
-    A factor is a variable and the position that is read of it, an array for each axis. All arrays broadcast together.
+    All arrays broadcast together.
+
+    Attributes:
+        coefficient: The number.
+        seen: For which summation indices and positions the product exists.
+        factors: Pairs of a variable and the position that is read, which has one array per axis.
     """
 
     coefficient: Any
@@ -43,7 +48,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Sum:
-    """A value: the products that are summed over every axis but the last."""
+    """A value: products that are summed over every axis but the last."""
 
     products: tuple[Product, ...]
 
@@ -67,18 +72,18 @@ class Sum:
         )
 
     def only(self, condition: Any) -> Sum:
-        """The value where the condition holds, and nothing elsewhere."""
+        """Return the value restricted to where the condition holds. It is zero elsewhere."""
         if condition is True:
             return self
         return Sum(tuple(replace(p, seen=p.seen & condition) for p in self.products))
 
     def value(self) -> Any:
-        """What a sum of numbers is."""
+        """Return the value of a sum without factors."""
         return sum(np.where(p.seen, p.coefficient, 0.0) for p in self.products)
 
 
 class _Products:
-    """The interpretation: an index is an array of integers, a value is a `Sum`. Every summation has an axis of its own."""
+    """The interpretation that gives every summation its own axis. An index is an array of integers and a value is a `Sum`."""
 
     def __init__(self) -> None:
         self.depth = 1
@@ -87,7 +92,7 @@ class _Products:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
-        """Terms are well typed already."""
+        """Do nothing: terms are already well typed."""
 
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         assert isinstance(extent, int)
@@ -125,7 +130,7 @@ class _Products:
 
 
 def _counted(value: Sum, extent: int, axis: int) -> Sum:
-    """A sum of numbers over an axis, as one number."""
+    """Sum numbers over an axis into one number."""
     numbers = np.asarray(value.value(), dtype=np.float64)
     along = numbers.ndim > axis and numbers.shape[-axis - 1] == extent
     summed = numbers.sum(axis=-axis - 1, keepdims=True) if along else numbers * extent
@@ -133,16 +138,20 @@ def _counted(value: Sum, extent: int, axis: int) -> Sum:
 
 
 def _along(product: Product, extent: int, axis: int) -> Product:
-    """The product with the axis of a summation, also where nothing in it depends on the index."""
+    """Broadcast the product along a summation's axis, also if nothing in it depends on the index."""
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
     return replace(product, seen=np.broadcast_to(product.seen, shape))
 
 
 @dataclass(frozen=True)
 class Reads:
-    """The products of every chosen position, in arrays of shape (products, positions); what is not `seen` means nothing.
+    """The products of every chosen position, in arrays of shape (products, positions).
 
-    `at` has, for each of the variables that are multiplied, the position that is read: one such array for each of its axes.
+    Attributes:
+        variables: The variables that are multiplied.
+        at: For each variable, the position that is read: one array per axis of the variable.
+        coefficient: The number that each product is multiplied by.
+        seen: Where there is a product. The other arrays are meaningless elsewhere.
     """
 
     variables: tuple[Term, ...]
@@ -152,10 +161,12 @@ class Reads:
 
 
 def reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
-    """The program's products at the positions, an array of indices for each axis: those of like factors together.
+    """Return the program's products at the positions, grouped by their variables.
+
+    `positions` has one array of indices per output axis.
 
     Raises:
-        Undecidable: the program is no polynomial of its variables.
+        Undecidable: The program is not a polynomial in its variables.
     """
     interpretation = _Products()
     with index.interpreted(interpretation):
@@ -174,7 +185,7 @@ def _flattened(product: Product, count: int) -> Reads:
 
 
 def _tensor(term: Term) -> index.Tensor:
-    """The term as a tensor whose values are sums of products of its variables' elements."""
+    """Return the term as a tensor whose values are sums of products of its variables' elements."""
     if term.is_variable:
         return index.Tensor(term.shape, functools.partial(_element, term))
     return interpret(term, [_tensor(a) for a in term.args])

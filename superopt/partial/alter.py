@@ -1,4 +1,4 @@
-"""Mutants of one term: an operator with other attributes, and rules applied where their conditions are not met."""
+"""Mutants of one term: an operator with changed attributes, and rules applied where their conditions do not hold."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from superopt.rule import Rule
 
 POSITIONS, FIELDS, SEED = 64, 1, 0
 LEAST_SHARE = 0.3
-"""The share of drawn positions at which a changed term must be right, to be a mutant."""
+"""The share of drawn positions at which a changed term must be right to be a mutant."""
 Change = tuple[Term, tuple[str, ...]]
 
 
 def altered(term: Term) -> Iterator[Change]:
-    """The term's operator with one number of its attributes changed, or two, where its shape stays and much of it is right."""
+    """Yield the term's operator with one or two numbers in its attributes changed.
+
+    Only terms of the same shape that are right at enough positions are yielded, each with a description of the change.
+    """
     numbers = [
         (name, position, value)
         for name, attribute in term.attributes
@@ -59,7 +62,7 @@ def _changed(term: Term, changes: Sequence[tuple[str, int, int]]) -> dict[str, A
 
 
 def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """What rules of one output make of terms though their conditions do not hold: the term, its mutant, and how it was made."""
+    """Yield the results of single-output rules whose conditions are ignored: the term, its mutant, and how it was made."""
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant]
     kinds = {t.op for t in live}
     for rule in rules:
@@ -75,13 +78,13 @@ def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tu
 
 @functools.lru_cache(maxsize=1024)
 def _patterns(rule: Rule) -> tuple[Pattern, ...]:
-    """The rule's patterns as if it had no condition."""
+    """Return the rule's patterns without the rule's condition."""
     found = [Pattern(e.left, e.right, where=True) for e in rule.equations if len(e.left) == 1]
     return tuple(p for p in found if p.usable)
 
 
 def likely(program: Term, mutant: Term) -> bool:
-    """Whether two terms agree over prime fields at enough of some drawn positions for the mutant to be worth a judgement."""
+    """Return whether two terms agree over prime fields at enough drawn positions for the mutant to be worth judging."""
     rng = np.random.default_rng(SEED)
     at = np.stack([rng.integers(0, n, POSITIONS) for n in program.sizes], axis=-1)
     points = _points(program)
@@ -95,5 +98,5 @@ def likely(program: Term, mutant: Term) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _points(program: Term) -> Points:
-    """Random inputs, and what the program makes of them, for all its mutants."""
+    """Return random inputs, and the program's values on them, for all its mutants."""
     return Points(program, PrimeFields(primes(FIELDS)), SEED)

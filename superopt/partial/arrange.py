@@ -1,7 +1,8 @@
-"""Weights solved for: the term that has the wanted elements of given weights, or zeros, at every place.
+"""Construction of weights: a term that holds wanted elements of given weights, or zeros, at every position.
 
-What is wanted is an array of row-major positions. A regular pattern of them is a view: digits, each with an extent and a
-stride, which reshapes, slices and a transpose make. Bands of zeros are padding; what is no view is joined from parts that are.
+The wanted elements are an array of row-major positions. A regular pattern of positions is a view: digits, each with an extent
+and a stride, which reshapes, slices and a transpose produce. Bands of zeros become padding. A pattern that is not a view is
+joined from views.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ from superopt.partial.layout import flat, reshaped, transposed, unflat
 Array = npt.NDArray[Any]
 NOTHING, NUMBER = -1, -2
 PARTS = 64
-"""How many parts a weight is joined from at most."""
+"""The most parts that a weight is joined from."""
 PRECISE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Elements:
-    """What a new weight should hold: at each place a number times an element of one of the weights.
+    """The wanted content of a new weight: at each position, a number times an element of one of the weights.
 
-    `of` is the row-major position in the weights one behind the other; `NOTHING` where the place holds a zero, `NUMBER` where
-    it holds the number alone.
+    Attributes:
+        weights: The given weights.
+        of: The row-major position in the concatenated weights, `NOTHING` for a zero, or `NUMBER` for the number alone.
+        factor: The number.
     """
 
     weights: tuple[Term, ...]
@@ -42,7 +45,7 @@ class Elements:
 
 
 def arranged(wanted: Elements) -> Term | None:
-    """A term that holds what is wanted: of the weights and constants alone. None where it is too irregular to be written."""
+    """Return a term over the weights and constants with the wanted content, or None if the content is too irregular."""
     live = wanted.of != NOTHING
     if not live.any():
         return None
@@ -57,7 +60,7 @@ def arranged(wanted: Elements) -> Term | None:
 
 
 class _Arrangement:
-    """Joins parts of weights, counting them."""
+    """A builder that joins parts of weights and counts them."""
 
     def __init__(self, weights: Sequence[Term]) -> None:
         self.weights = weights
@@ -65,11 +68,11 @@ class _Arrangement:
         self.parts = 0
 
     def owner(self, wanted: Array) -> Array:
-        """Which weight each place is of: `NOTHING` and `NUMBER` where it is of none."""
+        """Return the index of each position's weight, or `NOTHING` or `NUMBER`."""
         return np.where(wanted < 0, wanted, np.searchsorted(self.starts, wanted, side="right") - 1)
 
     def of(self, wanted: Array) -> Term | None:
-        """The term that has these elements, padded where the borders are zeros."""
+        """Return the term with these elements, padded where the borders are zeros."""
         live = wanted != NOTHING
         if not live.any():
             return apply("zeros", shape=wanted.shape)
@@ -82,7 +85,7 @@ class _Arrangement:
         return apply("pad", term, before=tuple(a for a, _ in bounds), after=after)
 
     def _whole(self, wanted: Array) -> Term | None:
-        """The term of elements whose borders are not all zeros."""
+        """Return the term of elements whose borders are not all zeros."""
         self.parts += 1
         if self.parts > PARTS:
             return None
@@ -96,7 +99,7 @@ class _Arrangement:
         return self._spread(wanted) or self._joined(wanted, owners)
 
     def _spread(self, wanted: Array) -> Term | None:
-        """Elements with as many zeros between any two of them along an axis: padded behind each, then cut."""
+        """Return the term of elements with equal gaps of zeros along an axis, by padding behind each element and cutting."""
         for axis in range(wanted.ndim):
             others = tuple(a for a in range(wanted.ndim) if a != axis)
             held = np.flatnonzero((wanted != NOTHING).any(axis=others))
@@ -107,7 +110,7 @@ class _Arrangement:
         return None
 
     def _joined(self, wanted: Array, owners: Array) -> Term | None:
-        """The term in parts along an axis, cut where it changes whose elements they are, or else where their order breaks."""
+        """Return the term as parts joined along an axis, cut where the source weight changes or else where the order breaks."""
         for axis in (a for a, n in enumerate(wanted.shape) if n > 1):
             rows = np.moveaxis(owners, axis, 0).reshape(wanted.shape[axis], -1)
             edges = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
@@ -129,7 +132,7 @@ def _band(live: Array, axis: int) -> tuple[int, int]:
 
 
 def joined(parts: list[Term], axis: int) -> Term:
-    """The parts one behind the other along an axis that is counted from the end."""
+    """Concatenate the parts along an axis that is counted from the end."""
     result = parts[-1]
     for part in reversed(parts[:-1]):
         result = apply("concat", part, result, axis=axis)
@@ -137,7 +140,7 @@ def joined(parts: list[Term], axis: int) -> Term:
 
 
 def dilated(x: Term, axis: int, step: int, extent: int) -> Term:
-    """The positions of an axis with step - 1 zeros between any two, and an axis of this extent altogether."""
+    """Return `x` with step - 1 zeros between any two positions of an axis, and the axis cut to `extent`."""
     split = (*x.sizes[: axis + 1], 1, *x.sizes[axis + 1 :])
     after = tuple(step - 1 if a == axis + 1 else 0 for a in range(len(split)))
     padded = apply("pad", reshaped(x, split), before=(0,) * len(split), after=after)
@@ -146,9 +149,9 @@ def dilated(x: Term, axis: int, step: int, extent: int) -> Term:
 
 
 def viewed(x: Term, wanted: Array) -> Term | None:
-    """The term that has x's elements at these row-major positions: x sliced, its axes split, repeated and in another order.
+    """Return the term with x's elements at these row-major positions: x sliced, with its axes split, repeated and reordered.
 
-    None where the positions are no such view of x.
+    Return None if the positions are not such a view of x.
     """
     if wanted.size == math.prod(x.sizes) and np.array_equal(wanted.reshape(-1), np.arange(wanted.size)):
         return reshaped(x, wanted.shape)
@@ -173,14 +176,17 @@ def viewed(x: Term, wanted: Array) -> Term | None:
 
 @dataclass(frozen=True)
 class Digit:
-    """So many positions, this far from each other in the tensor that is viewed: 0 where they are one."""
+    """A number of positions at a distance in the viewed tensor. A stride of 0 repeats one position."""
 
     extent: int
     stride: int
 
 
 def _digits(at: Array) -> list[Digit] | None:
-    """The digits of an array that is a sum over its axes and 0 at its origin, in row-major order; None for another array."""
+    """Return the digits, in row-major order, of an array that is a sum over its axes and 0 at its origin.
+
+    Return None for other arrays.
+    """
     lines = [np.moveaxis(at, axis, 0).reshape(n, -1)[:, 0] for axis, n in enumerate(at.shape)]
     if at.flat[0] or not np.array_equal(at, functools.reduce(np.add, np.ix_(*lines))):
         return None
@@ -211,7 +217,7 @@ def _digits_of_line(line: Array) -> list[Digit] | None:
 
 
 def _repeated(small: Term, digits: list[Digit]) -> Term:
-    """The digits that move, each with its axis, among those that repeat what is there."""
+    """Expand the term of the moving digits by the digits that repeat it."""
     if all(d.stride for d in digits):
         return small
     axes = tuple(position - len(digits) for position, d in enumerate(digits) if d.stride)

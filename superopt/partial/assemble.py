@@ -1,4 +1,4 @@
-"""Tensors put together from boxes: by concatenation where boxes stand side by side, by interleaving where they alternate."""
+"""Assembly of tensors from boxes, by concatenation of adjacent boxes and interleaving of alternating boxes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MOST_WINDOWS = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A label for each position, as a grid of cells: cell i of an axis goes from edges[i] to edges[i + 1]."""
+    """A label for each position, as a grid of cells: cell i of an axis spans edges[i] to edges[i + 1]."""
 
     edges: tuple[tuple[int, ...], ...]
     labels: Array
 
     @classmethod
     def of(cls, sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any) -> Cells:
-        """The label of the last box that holds a position, and `other` where none does."""
+        """Label each position with the label of the last box that holds it, or with `other`."""
         edges = []
         for axis, n in enumerate(sizes):
             runs = [box.runs[axis] for box, _ in labelled]
@@ -54,16 +54,16 @@ class Cells:
         return tuple((0, n) for n in self.labels.shape)
 
     def box(self, window: Window) -> Box:
-        """The positions of a window of cells."""
+        """Return the positions of a window of cells."""
         return Box(tuple(Run(e[a], e[b] - e[a]) for e, (a, b) in zip(self.edges, window, strict=True)))
 
     def uniform(self, window: Window) -> bool:
-        """Whether a window has one label."""
+        """Return whether all cells of a window have the same label."""
         part = self.labels[tuple(slice(a, b) for a, b in window)]
         return bool((part == part.flat[0]).all())
 
     def label(self, window: Window) -> Any:
-        """The label of a window's first cell."""
+        """Return the label of a window's first cell."""
         return self.labels[tuple(a for a, _ in window)]
 
 
@@ -77,10 +77,10 @@ def _pieces(run: Run) -> Iterator[tuple[int, int]]:
 def assembled(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Callable[[Box, Label], Term]
 ) -> Term:
-    """The tensor of these sizes that is make(box, label) at each box of one label, of as few as cuts from end to end allow.
+    """Return the tensor of these sizes that equals make(box, label) at each box, with as few boxes as straight cuts allow.
 
-    Positions that no box holds have the label `other`. Where runs have a step that divides the axis, each class of positions
-    modulo the step is put together by itself.
+    Positions in no box have the label `other`. If runs have a step that divides the axis, each class of positions modulo the
+    step is assembled separately.
     """
     for axis, n in enumerate(sizes):
         step = math.lcm(*(box.runs[axis].step for box, _ in labelled if box.runs[axis].count > 1), 1)
@@ -92,7 +92,7 @@ def assembled(
 def _interleaved(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any, make: Make, axis: int, step: int
 ) -> Term:
-    """As `assembled`, a class of positions modulo `step` at a time."""
+    """Assemble each class of positions modulo `step` and interleave them. See `assembled`."""
     shape = [n // step if a == axis else n for a, n in enumerate(sizes)]
     stacked = []
     for first in range(step):
@@ -110,17 +110,17 @@ def _interleaved(
 
 
 def _counted(run: Run, every: Run) -> Run:
-    """The run among the positions of another that holds it."""
+    """Return the run in terms of the positions of `every`, which contains it."""
     return Run((run.start - every.start) // every.step, run.count, max(run.step // every.step, 1))
 
 
 def joined(parts: Sequence[Term], axis: int) -> Term:
-    """The parts side by side along an axis counted from the end, nested to the right."""
+    """Concatenate the parts along an axis counted from the end, nested to the right."""
     return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
 
 
 def _side_by_side(cells: Cells, make: Make) -> Term:
-    """The guillotine partition of the grid into the fewest windows of one label, each made by itself."""
+    """Build the term of a guillotine partition of the grid into windows of one label, the fewest possible on small grids."""
     few = math.prod(n * (n + 1) // 2 for n in cells.labels.shape) <= MOST_WINDOWS
 
     @functools.cache
@@ -149,7 +149,7 @@ def _cut(window: Window, axis: int, at: int) -> tuple[Window, Window]:
 
 
 def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
-    """Whether the cells on both sides of a cut have the same labels."""
+    """Return whether the cells on both sides of a cut have the same labels."""
     axis, low, high = cut
     before, after = low[axis][1] - 1, high[axis][0]
     sides = [cells.labels[tuple(place if a == axis else slice(*low[a]) for a in range(len(low)))] for place in (before, after)]
@@ -157,9 +157,9 @@ def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
 
 
 def piecewise(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], other: Fraction) -> Term:
-    """The constant tensor that holds each box's number, and `other` elsewhere; expanded along axes on which it does not change.
+    """Return the constant tensor with each box's number, and `other` elsewhere.
 
-    It needs no input, so it is a weight like any other.
+    The tensor is expanded along axes on which it is constant. It needs no input, so it is a weight like any other.
     """
     cells = Cells.of(sizes, labelled, other)
     vary = [a for a in range(len(sizes)) if not np.all(cells.labels == np.take(cells.labels, [0], axis=a))]
@@ -171,16 +171,16 @@ def piecewise(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], ot
 
 
 def _filled(box: Box, number: Fraction) -> Term:
-    """The number everywhere, in a tensor of the box's shape."""
+    """Return a tensor of the box's shape that holds the number everywhere."""
     if number in (0, 1):
         return apply("ones" if number else "zeros", shape=box.shape)
     return apply("scale", apply("ones", shape=box.shape), factor=number)
 
 
 def widened(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]:
-    """The boxes, and ways to cover them by fewer and larger ones: whole along some of the axes, or one that holds them all.
+    """Return the boxes, and covers of them by fewer and larger boxes: whole along some axes, or a single box.
 
-    None is all there is. Boxes that hold one another are in it once.
+    Covers of the whole tensor are left out. Within a cover, boxes inside other boxes are dropped.
     """
     whole = [Run(0, n) for n in sizes]
     found = {tuple(sorted(boxes)): None, (functools.reduce(Box.hull, boxes),): None}
@@ -192,6 +192,6 @@ def widened(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]
 
 
 def within(inner: Box, outer: Box) -> bool:
-    """Whether the outer box holds every position of the inner one."""
+    """Return whether the outer box holds every position of the inner box."""
     common = outer.intersect(inner)
     return common is not None and common.size == inner.size

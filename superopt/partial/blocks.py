@@ -1,4 +1,4 @@
-"""Mutants that skip blocks: where an operator leaves elements out (a triangle, a pad), what would be computed there is not."""
+"""Mutants that skip blocks of an operator's result that are zero, such as a triangle or padding."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from superopt.partial.places import place
 from superopt.partial.restrict import restricted
 
 BLOCKS = (2, 4, 8)
-"""Into how many blocks of rows a matrix is cut."""
+"""The numbers of blocks of rows that a matrix is cut into."""
 ROWS = 4
-"""Rows of a block that are looked at: its first, its last, and some between them."""
+"""The rows of a block that are inspected: its first, its last, and some between."""
 Span = tuple[int, int]
 
 
 def skipped(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """Terms of the program, what they are where blocks of rows skip the columns that hold zeros alone, and how that was made.
+    """Yield terms of the program with versions whose blocks of rows skip all-zero columns, and how each version was made.
 
-    A matrix product whose left factor has such blocks skips the rows of its right factor that they would be multiplied by.
+    A matrix product whose left factor has such blocks also skips the rows of its right factor that would be multiplied by
+    zeros.
     """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant and t.rank >= 2]
     for masked in live:
@@ -46,7 +47,7 @@ def skipped(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ..
 
 
 def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
-    """For each block of rows, its rows and the columns outside which it is zero; None where all blocks have all columns."""
+    """Return the rows of each block and the columns outside which the block is zero, or None if all blocks need all columns."""
     rows, columns = masked.sizes[-2:]
     edges = sorted({round(k * rows / count) for k in range(count + 1)})
     spans = list(itertools.pairwise(edges))
@@ -57,7 +58,7 @@ def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
 
 
 def _columns(masked: Term, rows: Span) -> Span | None:
-    """The columns that hold more than zeros in some rows that are looked at; None where the operator sums, or all is zero."""
+    """Return the columns that are not all zero in the inspected rows, or None if the operator sums or every column is zero."""
     (cut,) = place((masked,)).cuts
     looked = np.unique(np.linspace(rows[0], rows[1] - 1, ROWS).astype(np.int64))
     row, column = (a.ravel() for a in np.meshgrid(looked, np.arange(masked.sizes[-1]), indexing="ij"))
@@ -73,7 +74,7 @@ def _columns(masked: Term, rows: Span) -> Span | None:
 
 
 def _part(masked: Term, rows: Span, columns: Span) -> Term:
-    """The rows and columns of a matrix, or of each of a batch of them, computed from what they need."""
+    """Return these rows and columns of a matrix, or of each matrix in a batch, computed from what they need."""
     whole = (Run(0, n) for n in masked.sizes[:-2])
     return restricted(masked, Box((*whole, *(Run(a, b - a) for a, b in (rows, columns)))))
 

@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """The positions start, start + step, ... of one axis, `count` of them: at least one, and step is at least 1."""
+    """The `count` positions start, start + step, ... of one axis. Both `count` and `step` are at least 1."""
 
     start: int
     count: int
@@ -35,23 +35,23 @@ class Run:
         return self.start <= position <= self.last and (position - self.start) % self.step == 0
 
     def positions(self) -> Array:
-        """Every position, in order: int64 of shape (count,)."""
+        """Return every position, in order: int64 of shape (count,)."""
         return self.start + self.step * np.arange(self.count, dtype=np.int64)
 
     def cut(self, points: Iterable[int]) -> tuple[Run, ...]:
-        """The run in parts that begin at its first position and at these: numbers of positions, from 1 to count - 1."""
+        """Split the run before each of these indices into its positions, each from 1 to count - 1."""
         edges = [0, *sorted(set(points)), self.count]
         return tuple(Run(self.start + a * self.step, b - a, self.step) for a, b in itertools.pairwise(edges))
 
     def classes(self, modulus: int) -> tuple[Run, ...]:
-        """The run in parts that take every modulus-th position, one for each first position; none of them is empty."""
+        """Split the run into non-empty runs of every modulus-th position, one for each of the first positions."""
         parts = min(modulus, self.count)
         return tuple(
             Run(self.start + k * self.step, -(-(self.count - k) // modulus), self.step * modulus) for k in range(parts)
         )
 
     def intersect(self, other: Run) -> Run | None:
-        """The positions of both; None where there are none."""
+        """Return the common positions, or None if there are none."""
         step = math.lcm(self.step, other.step)
         common = math.gcd(self.step, other.step)
         if (other.start - self.start) % common:
@@ -63,7 +63,7 @@ class Run:
         return Run(first, (high - first) // step + 1, step) if first <= high else None
 
     def hull(self, other: Run) -> Run:
-        """The smallest run that holds every position of both."""
+        """Return the smallest run that holds every position of both."""
         steps = [run.step for run in (self, other) if run.count > 1]
         step = math.gcd(*steps, self.start - other.start) or 1
         start = min(self.start, other.start)
@@ -85,54 +85,54 @@ class Box:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many positions each axis has."""
+        """The number of positions along each axis."""
         return tuple(run.count for run in self.runs)
 
     @property
     def size(self) -> int:
-        """How many positions the box has."""
+        """The number of positions in the box."""
         return math.prod(self.shape)
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """The first position of each axis, and the one behind its last."""
+        """The first position of each axis, and one past its last position."""
         return tuple((run.start, run.last + 1) for run in self.runs)
 
     @property
     def first(self) -> tuple[int, ...]:
-        """The corner where every axis is at its first position."""
+        """The corner at the first position of every axis."""
         return tuple(run.start for run in self.runs)
 
     def contains(self, position: Sequence[int]) -> bool:
-        """Whether the position, one number for each axis, is one of the box's."""
+        """Return whether the box holds the position, given as one number per axis."""
         return all(p in run for p, run in zip(position, self.runs, strict=True))
 
     def grid(self) -> tuple[Array, ...]:
-        """The positions of each axis, in arrays that broadcast to `shape` together: arrays of that shape index by them."""
+        """Return the positions of each axis as index arrays that broadcast to `shape`."""
         axes = np.ix_(*(run.positions() for run in self.runs)) if self.runs else ()
         return tuple(np.asarray(a) for a in axes)
 
     def intersect(self, other: Box) -> Box | None:
-        """The positions of both; None where there are none."""
+        """Return the common positions, or None if there are none."""
         runs = [a.intersect(b) for a, b in zip(self.runs, other.runs, strict=True)]
         return Box(tuple(run for run in runs if run)) if all(runs) else None
 
     def hull(self, other: Box) -> Box:
-        """The smallest box that holds every position of both."""
+        """Return the smallest box that holds every position of both."""
         return Box(tuple(a.hull(b) for a, b in zip(self.runs, other.runs, strict=True)))
 
     def along(self, axis: int, run: Run) -> Box:
-        """The box with another run along one axis."""
+        """Return the box with another run along one axis."""
         return replace(self, runs=(*self.runs[:axis], run, *self.runs[axis + 1 :]))
 
 
 def whole(shape: Sequence[int]) -> Box:
-    """Every position of a tensor of this shape."""
+    """Return the box of every position of a tensor of this shape."""
     return Box(tuple(Run(0, n) for n in shape))
 
 
 def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Disjoint boxes that hold the same positions as these disjoint ones, no more of them than before, in order."""
+    """Merge disjoint boxes into at most as many disjoint boxes with the same positions, sorted."""
     found = sorted(set(boxes))
     while True:
         before = len(found)
@@ -146,7 +146,7 @@ def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
 
 
 def _joined(runs: Sequence[Run]) -> Sequence[Run]:
-    """The union of disjoint runs as fewer runs, where taking each as long as it goes, from the first on, gives fewer."""
+    """Return the union of disjoint runs as fewer runs if greedy merging from the first position gives fewer."""
     if len(runs) == 1:
         return runs
     positions = np.sort(np.concatenate([run.positions() for run in runs]))
@@ -166,7 +166,7 @@ def _progressions(positions: Sequence[int]) -> Iterator[Run]:
 
 
 def covering(flags: Array, box: Box, axes: Sequence[int]) -> Iterator[Box]:
-    """Disjoint boxes that hold the positions of `box` whose flag is set; flags stand for the positions along these axes."""
+    """Yield disjoint boxes with the positions of `box` whose flag is set. The flags are indexed by position along `axes`."""
     if not flags.any():
         return
     if not axes or flags.all():

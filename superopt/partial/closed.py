@@ -1,7 +1,7 @@
-"""Reciprocals of terms that no variable is in, as what they are: one number in each box.
+"""Evaluation of reciprocals of terms without variables, as one number per box.
 
-A correction by a factor is the program of ones over the mutant of ones. At given sizes that is a constant, which only changes
-at borders, and is written as one, so that it is a polynomial's coefficient and no function of data.
+A correction by a factor is the program on ones divided by the mutant on ones. At given sizes this factor is a constant that
+changes only at borders. It is written as a constant, so that it is a coefficient of a polynomial and not a function of data.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ RECIPROCAL = "reciprocal"
 
 
 def settled(term: Term) -> Term:
-    """The term with the reciprocals of what no variable is in as constants, expanded from as few numbers as there are.
+    """Return the term with reciprocals of variable-free terms replaced by constants, expanded from as few numbers as possible.
 
     Raises:
-        Undecidable: one of them is not one number in each region, or divides by zero.
+        Undecidable: A reciprocal is not constant in each region, or divides by zero.
     """
     found = {t: _constant(t) for t in subterms(term) if t.op == RECIPROCAL and not any(s.is_variable for s in subterms(t))}
     return rebuild(term, found) if found else term
 
 
 def _constant(quotient: Term) -> Term:
-    """The reciprocal, piece by piece."""
+    """Return the reciprocal as a piecewise constant."""
     below = quotient.args[0]
     ones = apply("ones", shape=below.shape)
     boxes: dict[Fraction, list[Box]] = {}
@@ -44,8 +44,9 @@ def _constant(quotient: Term) -> Term:
 
 
 def scaled(program: Term, mutant: Term) -> Iterator[Term]:
-    """The mutant times what corrects it wherever a factor does: the program of ones over the mutant of ones, first as if the
-    former were one everywhere.
+    """Yield the mutant times its correcting factor, the program on ones divided by the mutant on ones.
+
+    The first version takes the program on ones as 1 everywhere.
     """
     factor = apply(RECIPROCAL, _of_ones(mutant))
     yield apply("mul", mutant, factor)
@@ -53,5 +54,5 @@ def scaled(program: Term, mutant: Term) -> Iterator[Term]:
 
 
 def _of_ones(term: Term) -> Term:
-    """The term with ones in place of its variables."""
+    """Return the term with ones in place of its variables."""
     return rebuild(term, {t: apply("ones", shape=t.shape) for t in subterms(term) if t.is_variable})

@@ -1,8 +1,7 @@
-"""The weakest condition on sizes that tells draws at which a rule holds from draws at which it does not.
+"""The weakest condition on sizes that separates draws at which a rule holds from draws at which it fails.
 
-Conditions compare extents and attributes with small numbers and with each other, and say what divides what. A conjunction of
-the fewest of them is taken that holds wherever the rule does and nowhere else among the draws; whether it is the right one,
-other draws have to say.
+Conditions compare extents and attributes with small numbers and with each other, and state divisibility. The result is a
+conjunction of the fewest conditions that holds at exactly the draws where the rule holds. Other draws must confirm it.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from superopt.text import parse_condition
 
 NUMBERS = (1, 0)
 MOST_TOGETHER = 8
-"""Conditions of one conjunction at most."""
+"""The most conditions in one conjunction."""
 
 
 @dataclass(frozen=True)
 class Stated:
-    """A condition as the notation has it, and read."""
+    """A condition as text and in parsed form."""
 
     text: str
     condition: Cond
 
 
 def together(stated: Sequence[Stated]) -> Cond:
-    """All of the conditions at once."""
+    """Return the conjunction of the conditions."""
     return conjunction(*(one.condition for one in stated))
 
 
 def candidates(family: Family) -> Iterator[Stated]:
-    """Conditions on the sizes of a family, the simple ones first."""
+    """Yield conditions on the sizes of a family, simple ones first."""
     tensors = {t.name: t for t in family.tensors}
     for text in _texts(family):
         yield Stated(text, parse_condition(text, tensors, ()))
@@ -53,8 +52,9 @@ def _texts(family: Family) -> Iterator[str]:
 
 
 def weakest(family: Family, good: Sequence[Draw], bad: Sequence[Draw]) -> tuple[Stated, ...] | None:
-    """The fewest conditions that hold at all good draws and not together at any bad one, each the simplest that will do beside
-    the others; None where there are none.
+    """Return the fewest conditions that hold at all good draws and not all together at any bad draw, or None if there are none.
+
+    Each condition is the simplest that suffices beside the others.
     """
     if not bad:
         return ()

@@ -1,4 +1,4 @@
-"""Matrix products recognized from what is read: where each axis of the data is carried to one of the output or summed over."""
+"""Recognition of matrix products from reads: each axis of the data is carried to an output axis or summed over."""
 
 from __future__ import annotations
 
@@ -20,11 +20,17 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A product of data, with its axes in groups, and a weight; `left` where the data is the left factor.
+    """A product of data, with its axes in groups, and a weight.
 
-    `batch` and `rows` are pairs of an axis of the data and the axis of the output that it is carried to, `inner` the axes of
-    the data that are summed over, `free` the axes of the output that the weight alone makes. The weight has the batch where
-    `heads`.
+    Attributes:
+        x_shape: The shape of the data.
+        y_shape: The shape of the output.
+        batch: Pairs of a data axis and the output axis that it is carried to, for the batch.
+        rows: The same pairs for the rows.
+        inner: The data axes that are summed over.
+        free: The output axes that come from the weight alone.
+        left: Whether the data is the left factor.
+        heads: Whether the weight has the batch.
     """
 
     x_shape: tuple[int, ...]
@@ -85,7 +91,7 @@ class MatrixProduct:
 
 
 def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
-    """The matrix products that read what is read, the data on the left and on the right; none where nothing is summed over.
+    """Yield matrix products that match the reads, with the data on the left and on the right, if an axis is summed over.
 
     The weight has a batch only of axes along which it differs.
     """
@@ -108,7 +114,7 @@ def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> dict[int, int]:
-    """The axes of the data whose position is always that of an axis of the output, and which that is."""
+    """Return the data axes whose position always equals that of an output axis, each with this output axis."""
     found: dict[int, int] = {}
     for a, n in enumerate(x_shape):
         for b, m in enumerate(y_shape):
@@ -119,7 +125,7 @@ def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] | None:
-    """The fewest carried axes, first ones first, along which the weight must differ to be what the sample says."""
+    """Return the fewest carried axes, first ones first, along which the weight must differ to match the sample."""
     for some in ((), *((pair,) for pair in form.rows), form.rows):
         others = tuple(p for p in form.rows if p not in some)
         tried = MatrixProduct(form.x_shape, form.y_shape, some, others, form.inner, form.free, form.left, bool(some))

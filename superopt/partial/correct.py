@@ -1,8 +1,8 @@
-"""Corrections: what makes of a mutant that is wrong in some boxes a term that equals the program everywhere.
+"""Corrections, which turn a mutant that is wrong in some boxes into a term that equals the program everywhere.
 
-A correction puts zeros between what the mutant lays side by side, multiplies it by a constant in each box, computes boxes anew
-by the program restricted to them, or does the last two. None is given away before `judge` has found it equal everywhere. What
-each costs is said by the caller's model, with the correction included.
+A correction inserts zeros between elements that the mutant places side by side, multiplies the mutant by a constant in each
+box, recomputes boxes with the restricted program, or does the last two. A correction is returned only after `judge` has found
+it equal everywhere. The caller's cost model gives the cost of the corrected term.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ from superopt.partial.spaced import spaced
 from superopt.work import total_work
 
 LAUNCH = 500_000
-"""Operations that take as long as starting an operator does."""
+"""The number of operations that take as long as starting an operator."""
 TRAFFIC = 2.5
-"""Operations that take as long as reading or writing a byte."""
+"""The number of operations that take as long as reading or writing a byte."""
 MOST_FACTORS = 64
 
 
 @dataclass(frozen=True)
 class Corrected:
-    """A term that equals the program everywhere: the mutant, corrected in the way `kind`; `boxes` are computed anew.
+    """A corrected mutant, which equals the program everywhere.
 
-    `judgement` is of the corrected term against the program, so its `equal` boxes are all there is.
+    Attributes:
+        term: The corrected term.
+        kind: The kind of correction.
+        boxes: The boxes that are recomputed.
+        judgement: The judgement of the corrected term, whose `equal` boxes cover the whole output.
     """
 
     term: Term
@@ -52,7 +56,10 @@ class _Draft:
 
 
 def estimated(term: Term) -> float:
-    """Arithmetic, memory traffic and starts of operators of one run, in operations: orders terms where nothing is measured."""
+    """Estimate the cost of one run in operations, from arithmetic, memory traffic and operator starts.
+
+    The estimate orders terms when nothing is measured.
+    """
     counted = total_work([term])
     starts = sum(not t.is_variable and not t.constant for t in subterms(term))
     return counted.flops + TRAFFIC * counted.bytes + LAUNCH * starts
@@ -61,9 +68,9 @@ def estimated(term: Term) -> float:
 def corrections(
     program: Term, mutant: Term, judgement: Judgement, *, cost: Callable[[Term], float] = estimated, seed: int = 0
 ) -> Iterator[Corrected]:
-    """Terms over the same variables that equal the program everywhere, the cheapest first; `judgement` is the mutant's.
+    """Yield terms over the same variables that equal the program everywhere, cheapest first, given the mutant's judgement.
 
-    A mutant that is equal already is the one correction of itself. There may be none.
+    A mutant that is already equal is its own only correction. There may be no correction.
     """
     drafts = {draft.term: draft for draft in _drafts(program, mutant, judgement, seed)}
     drafts.pop(program, None)
@@ -92,7 +99,7 @@ def _drafts(program: Term, mutant: Term, judgement: Judgement, seed: int) -> Ite
 
 
 def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> tuple[Term, tuple[Box, ...]]:
-    """The mutant times a constant that makes it equal to the program in as many of the boxes as it can, and the other boxes."""
+    """Return the mutant times a constant that makes it right in as many boxes as possible, and the remaining boxes."""
     factors: dict[Fraction, list[Box]] = {}
     left: list[Box] = []
     zero = judge(program, apply("zeros", shape=program.shape), seed=seed).equal
@@ -116,7 +123,7 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 
 
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
-    """The mutant with boxes that hold the unequal ones computed by the program, put together in several ways."""
+    """Yield the mutant with boxes that cover the unequal ones computed by the program, assembled in several ways."""
     for cover in widened(program.sizes, unequal):
         labelled = [(box, "anew") for box in cover]
         for kept in (cut, restricted):

@@ -1,4 +1,4 @@
-"""The degree of a program as a polynomial in its variables, and how large its coefficients can be: for the error bound."""
+"""Bounds on the degree and the coefficients of a program as a polynomial in its variables, for the error bound."""
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
 
@@ -20,9 +20,14 @@ from superopt.partial.reading import written_out
 
 @dataclass(frozen=True)
 class Extremes:
-    """Bounds for a polynomial: its degree, and logarithms to base 2 of a common denominator of its coefficients and of the sum
-    of their magnitudes times that denominator. A number that counts is at most the product of `counts`, if there are any: one
-    for each sum, whose conditions concern that sum's index alone.
+    """Bounds for a polynomial.
+
+    Attributes:
+        degree: The degree.
+        numerators: The base-2 logarithm of the sum of the coefficients' magnitudes times the common denominator.
+        denominator: The base-2 logarithm of a common denominator of the coefficients.
+        counts: For a number that counts, one factor per sum. The number is at most their product. The conditions of each sum
+            concern that sum's index alone.
     """
 
     degree: int = 0
@@ -42,19 +47,19 @@ class Extremes:
 
 
 def _sum(a: float, b: float) -> float:
-    """The logarithm of a sum, given those of its terms."""
+    """Return the logarithm of a sum, given the logarithms of its summands."""
     low, high = sorted((a, b))
     return high if low == -math.inf else high + math.log2(1 + 2 ** (low - high))
 
 
 class Bounds:
-    """The interpretation of index notation in which a value is `Extremes`, conditions and indices being ignored."""
+    """The interpretation of index notation in which a value is `Extremes` and conditions and indices are ignored."""
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
-        """Terms are well typed already."""
+        """Do nothing: terms are already well typed."""
 
     def total(self, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
         count = int(extent)  # type: ignore[arg-type]
@@ -73,7 +78,7 @@ class Bounds:
         return Extremes(0, numerators, math.log2(fraction.denominator))
 
     def call(self, function: str, *arguments: Extremes) -> Extremes:
-        """The reciprocal of a count, which is a product of one count for each sum."""
+        """Return bounds for the reciprocal of a count, which is a product of one count for each sum."""
         value = arguments[0]
         if function != "reciprocal" or value.degree or value.denominator or not value.counts:
             raise Undecidable(f"{function} of values is no polynomial")
@@ -95,10 +100,10 @@ class Bounds:
 
 @functools.lru_cache(maxsize=4096)
 def extremes(program: Term) -> Extremes:
-    """Bounds for the polynomial at each position of the program.
+    """Return bounds for the polynomial at each position of the program.
 
     Raises:
-        Undecidable: it is no polynomial.
+        Undecidable: The program is not a polynomial.
     """
     root = written_out(program)
     known: dict[Term, Extremes] = {}
@@ -108,10 +113,10 @@ def extremes(program: Term) -> Extremes:
 
 
 def bounds(term: Term, known: Mapping[Term, Extremes], meaning: Bounds) -> Extremes:
-    """What the term's root makes of what is known of its operands, under an interpretation whose values are `Extremes`.
+    """Return the bounds of a term from the bounds of its operands, under an interpretation whose values are `Extremes`.
 
     Raises:
-        Undecidable: it is no polynomial in them, or a number in it is in no field.
+        Undecidable: The term is not a polynomial in its operands, or a number in it is in no field.
     """
     operands = [index.Tensor(a.shape, functools.partial(_constant, known[a])) for a in term.args]
     try:

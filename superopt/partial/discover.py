@@ -1,7 +1,8 @@
-"""Partial rules found: mutants of a family's programs at several sizes, generalised, corrected, and tried at other sizes.
+"""Discovery of partial rules: mutants of a family's programs are generalised, corrected and tried at other sizes.
 
-What is kept is equal to its program at every size tried where its condition holds, and nowhere else; each of those is judged
-as a mutant is in the search. So is each of its instances there: what is found here saves looking, and is not trusted.
+A kept rule equals its program at every tried size where its condition holds, and at no other tried size. Each of these trials
+is judged like a mutant in the search. The search judges every instance of the rule again: the rule saves looking for mutants,
+and is not trusted.
 """
 
 from __future__ import annotations
@@ -29,28 +30,35 @@ from superopt.work import work
 Kind: TypeAlias = "tuple[tuple[object, ...], ...]"
 
 DRAWN = 24
-"""Sizes at which mutants are looked for."""
+"""The number of sizes at which mutants are looked for."""
 SUPPORT = 3
-"""The part of these sizes at which a form must be met: one in so many."""
+"""A form must be met at one in `SUPPORT` of these sizes."""
 TRIED = 12
-"""Sizes of each kind at which a rule is tried."""
+"""The number of sizes of each kind at which a rule is tried."""
 BORDER = 6
-"""Sizes at which a condition holds, or one part of it alone does not, in each trial of a condition: of any attributes, of
-attributes that are neither 0 nor 1, which everything divides, and the smallest, at which parts are empty.
+"""The number of draws at which a condition holds, or exactly one part of it fails, in each trial of a condition.
+
+There are as many draws for any attributes, for attributes that are neither 0 nor 1 (which are trivial for divisibility), and
+for the smallest sizes, at which parts are empty.
 """
 NEAR = 2
-"""Sizes of each trial around which a rule is tried, one number changed at a time."""
+"""The number of sizes per trial whose neighbours, with one number changed, are tried as well."""
 ROUNDS = 5
-"""How often a condition is stated anew, but for one."""
+"""The most rounds of trials. Every round but the first may restate the condition."""
 SIZES, LARGER, SMALLEST = Range((1, 12), (0, 4)), Range((1, 12), (2, 4)), Range((1, 2), (0, 2))
 
 
 @dataclass(frozen=True)
 class Generalised:
-    """A term over a family's open sizes that equals its program where the conditions hold, at all draws tried: the `trials`.
+    """A term over a family's variable sizes that equals its program where the conditions hold.
 
-    At the draws `refused`, where the conditions do not hold, it does not, or is not well typed. `counted` are the operators
-    that it computes with.
+    Attributes:
+        family: The family.
+        term: The term.
+        counted: The operators that the term computes with.
+        where: The conditions.
+        trials: The trials at which the term equals the program, all of which meet the conditions.
+        refused: The draws at which the conditions fail, and the term is unequal or not well typed.
     """
 
     family: Family
@@ -62,15 +70,16 @@ class Generalised:
 
     @property
     def everywhere(self) -> bool:
-        """Whether it needs no condition."""
+        """Whether the term needs no condition."""
         return not self.where
 
 
 def discovered(family: Family, seed: int, *, drawn: int = DRAWN) -> list[Generalised]:
-    """The mutants of the family that generalise, those of the fewest operators first; the same for the same seed.
+    """Return the mutants of the family that generalise, those with the fewest operators first.
 
-    They are looked for at so many sizes. Of those that compute with operators of one `kind`, one that holds everywhere is kept,
-    and one of fewer operators that holds under a condition; none of the program's own kind.
+    The result depends only on the seed. Mutants are looked for at `drawn` sizes. For each `kind`, one rule that holds
+    everywhere is kept, and one rule of fewer operators that holds under a condition. Rules of the program's own kind are
+    dropped.
     """
     bench = _Bench(family, np.random.default_rng(seed))
     met: dict[Form, dict[Draw, Term]] = {}
@@ -95,24 +104,27 @@ def discovered(family: Family, seed: int, *, drawn: int = DRAWN) -> list[General
 
 
 def operators(term: Term) -> int:
-    """How many operators are computed at run time."""
+    """Return the number of operators that are computed at run time."""
     return sum(not t.is_variable and not t.constant for t in subterms(term))
 
 
 def adding(term: Term) -> frozenset[str]:
-    """The operators of a term at given sizes that add up products, or other numbers."""
+    """Return the operators of a term at given sizes that sum products or other numbers."""
     live = (t for t in subterms(term) if not t.is_variable and not t.constant)
     return frozenset(t.op for t in live if work(t).flops > math.prod(t.sizes))
 
 
 def kind(term: Term, counted: frozenset[str]) -> Kind:
-    """The term's operators that are counted, and which of their numbers are what they are by default."""
+    """Return the term's counted operators, with flags for which of their numbers have default values."""
     held = [t for t in subterms(term) if t.op in counted and not t.constant]
     return tuple(sorted((t.op, *itertools.chain.from_iterable(map(_plain(t), operator(t.op).parameters))) for t in held))
 
 
 def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
-    """For an attribute of the term whether each of its numbers is the default; pads, which are none by default, aside."""
+    """Return a function that says for an attribute of the term whether each of its numbers is the default.
+
+    Numbers whose default is 0, such as pads, are skipped.
+    """
 
     def plain(parameter: Parameter) -> Iterator[bool]:
         value, usual = term[parameter.name], parameter.default
@@ -125,7 +137,7 @@ def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
 
 
 class _Bench:
-    """Where terms of one family are tried: at draws that all of them share, as many as are asked for."""
+    """A test bench for terms of one family, which share as many draws as needed."""
 
     def __init__(self, family: Family, rng: np.random.Generator) -> None:
         self.family = family
@@ -137,12 +149,13 @@ class _Bench:
         self._seen: dict[tuple[Term, bool], Generalised | None] = {}
 
     def typical(self, count: int) -> list[Draw]:
-        """So many draws at which mutants are looked for, none of them drawn before."""
+        """Return `count` new draws at which mutants are looked for."""
         return list(itertools.islice(self._typical, count))
 
     def first(self, terms: Sequence[Term], draw: Draw, *, conditional: bool) -> Generalised | None:
-        """Of these terms, met at the draw, one that holds where as simple a condition as of any does, corrected by a factor or
-        not; unless `conditional`, one that needs no condition.
+        """Return the term with the simplest condition, corrected by a factor or not, among terms that were met at the draw.
+
+        Unless `conditional`, return only a term that needs no condition.
         """
         for term in terms:
             if (term, conditional) not in self._seen:
@@ -151,7 +164,7 @@ class _Bench:
         return min(found, key=lambda rule: len(rule.where), default=None)
 
     def _corrected(self, term: Term, draw: Draw, conditional: bool) -> Generalised | None:
-        """The term as it is, or times a factor where it is right at some positions of the draw alone."""
+        """Return the term itself if it is right at the draw, or times a factor if it is right at some positions only."""
         trial = self._tried(term, draw)
         if trial.holds:
             return self._established(term, conditional)
@@ -166,13 +179,13 @@ class _Bench:
         return self._known[term, draw]
 
     def _round(self, number: int) -> list[Draw]:
-        """The draws of a round of trials: half of them where mutants are looked for, half anywhere."""
+        """Return the draws of a round of trials: half of them where mutants are looked for, half at any sizes."""
         while len(self._rounds) <= number:
             self._rounds.append([*self.typical(TRIED), *itertools.islice(self._free, TRIED)])
         return self._rounds[number]
 
     def _established(self, term: Term, conditional: bool) -> Generalised | None:
-        """The term with the condition that says where it holds, in a round of trials that had no part in finding it."""
+        """Return the term with its condition, confirmed by a round of trials that was not used to find the condition."""
         trials: list[Trial] = []
         where: tuple[Stated, ...] | None = None
         if not self._general(term):
@@ -192,7 +205,7 @@ class _Bench:
         return None
 
     def _general(self, term: Term) -> bool:
-        """Whether the term holds at more than half of the first sizes at which mutants are looked for."""
+        """Return whether the term holds at more than half of the first sizes at which mutants are looked for."""
         left = TRIED // 2
         for draw in self._round(0)[:TRIED]:
             left -= not self._tried(term, draw).holds
@@ -201,7 +214,7 @@ class _Bench:
         return True
 
     def _border(self, where: Sequence[Stated]) -> Iterator[Draw]:
-        """Draws at which the conditions hold, and for each of them draws at which it alone does not."""
+        """Yield draws at which all conditions hold, and draws at which exactly one of the conditions fails."""
         without = [[negation(c.condition), together([o for o in where if o is not c])] for c in where]
         for condition in (together(where), *itertools.starmap(conjunction, without)):
             for sizes in (SIZES, LARGER, SMALLEST):

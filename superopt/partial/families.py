@@ -1,4 +1,4 @@
-"""The programs whose mutants are looked for, to be generalised: one operator each, which adds up products or other numbers."""
+"""The programs whose mutants are generalised, each a single operator that sums products or other numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FAMILIES: Mapping[str, tuple[Family, ...]] = {
         ),
     ),
 }
-"""By the file of substitutions/partial/ that their rules are stored in."""
+"""The families by the file of substitutions/partial/ that stores their rules."""
 ABOUT: Mapping[str, str] = {
     "pooling": "Average pooling as other operators, times what corrects it at the borders.",
     "convolution": "Dilated convolutions in other layouts, and those of single pixels as products of matrices.",

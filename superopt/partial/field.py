@@ -1,4 +1,4 @@
-"""Arithmetic in several prime fields at once, as a domain of `superopt.evaluate`: the last axis of an array is the fields."""
+"""Arithmetic in several prime fields at once, as a domain of `superopt.evaluate`. The last axis of an array is the fields."""
 
 # ruff: noqa: ARG002 (the methods are those of every domain)
 
@@ -21,20 +21,20 @@ Array = npt.NDArray[Any]
 BITS = 31
 HALF = 16
 MOST_TERMS = 1 << 20
-"""Products of halves that float64 adds up without rounding."""
+"""The most products of halves that float64 sums without rounding."""
 MOST_VALUES = 1 << 23
-"""Residues in an array, beyond which fewer positions are worked out at a time."""
+"""The most residues in an array. With more, fewer positions are computed at a time."""
 SMALL = 1 << 12
-"""Products up to which nothing is gained by a matrix product."""
+"""The most products for which a matrix product gains nothing."""
 
 
 class TooLarge(Exception):  # noqa: N818 (no error: fewer positions are worked out at a time)
-    """More values at a time than memory is meant to hold."""
+    """More values at a time than memory should hold."""
 
 
 @functools.cache
 def primes(count: int) -> tuple[int, ...]:
-    """That many primes below 2 ** 31, the largest first."""
+    """Return the `count` largest primes below 2 ** 31, the largest first."""
     found: list[int] = []
     candidate = 2**BITS - 1
     while len(found) < count:
@@ -45,7 +45,10 @@ def primes(count: int) -> tuple[int, ...]:
 
 
 def _is_prime(odd: int) -> bool:
-    """Miller and Rabin's test, which is certain below 3,215,031,751 with the bases 2, 3, 5 and 7."""
+    """Return whether an odd number is prime.
+
+    The test is that of Miller and Rabin, which is exact below 3,215,031,751 with the bases 2, 3, 5 and 7.
+    """
     twos = ((odd - 1) & -(odd - 1)).bit_length() - 1
     for base in (2, 3, 5, 7):
         power = pow(base, (odd - 1) >> twos, odd)
@@ -55,9 +58,9 @@ def _is_prime(odd: int) -> bool:
 
 
 class Residues:
-    """Values of shape (..., fields), from 0 to each field's modulus: the product of `factors`, summed over its first axes.
+    """Residues of shape (..., fields): the product of `factors`, summed over its first axes.
 
-    The sum of products is worked out when its value is asked for: as a matrix product where the factors have axes of their own.
+    The sum of products is computed on demand. It becomes a matrix product if the factors have separate axes.
     """
 
     __slots__ = ("factors", "moduli", "summed", "value")
@@ -77,7 +80,7 @@ class Residues:
         """The residues.
 
         Raises:
-            TooLarge: there are more of them than memory is meant to hold.
+            TooLarge: There are more residues than memory should hold.
         """
         if self.value is None:
             self.value = contracted(self.factors, self.summed, self.moduli)
@@ -93,12 +96,12 @@ class Residues:
         return Residues(self.moduli, self.array, other.array)
 
     def sum(self) -> Residues:
-        """The sum over the first axis."""
+        """Return the sum over the first axis."""
         return Residues(self.moduli, *self.factors, summed=self.summed + 1)
 
 
 def contracted(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
-    """The product of one or two arrays of residues, summed over the first axes of what they broadcast to."""
+    """Return the product of one or two arrays of residues, summed over the first axes of their broadcast shape."""
     rank = max(f.ndim for f in factors)
     wide = [f.reshape((1,) * (rank - f.ndim) + f.shape) for f in factors]
     if len(wide) == 1:
@@ -115,7 +118,10 @@ def contracted(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
 
 
 def _matrix_product(a: Array, b: Array, summed: int, modulus: int) -> Array:
-    """As `contracted`, in one field: axes of one factor alone become rows or columns, those of both a batch."""
+    """Contract two arrays in one field.
+
+    Axes of one factor alone become rows or columns, and common axes become a batch. See `contracted`.
+    """
     shape = np.broadcast_shapes(a.shape, b.shape)
     kept = range(summed, len(shape))
     rows = [d for d in kept if b.shape[d] == 1 < shape[d]]
@@ -140,7 +146,10 @@ def _matrix_product(a: Array, b: Array, summed: int, modulus: int) -> Array:
 
 
 def _modular(a: Array, b: Array, modulus: int) -> Array:
-    """The matrix product of residues: halves of 16 bits multiply without rounding in float64, up to 2 ** 20 products a sum."""
+    """Return the matrix product of residues.
+
+    Products of 16-bit halves are exact in float64, for sums of up to 2 ** 20 products.
+    """
     total: Any = 0
     for start in range(0, a.shape[-1], MOST_TERMS):
         left = _halves(a[..., start : start + MOST_TERMS])
@@ -157,7 +166,7 @@ def _halves(a: Array) -> tuple[Array, Array]:
 
 
 class PrimeFields:
-    """The domain whose values are residues modulo these primes, which are below 2 ** 31, so that int64 holds products."""
+    """The domain whose values are residues modulo primes below 2 ** 31, so that int64 holds their products."""
 
     tail = 1
 
@@ -184,10 +193,10 @@ class PrimeFields:
         return self.read(np.where(np.asarray(condition)[..., None], then.array, other.array))
 
     def number(self, value: Any) -> Residues:
-        """A number's residues; an index's where it is an array of integers.
+        """Return the residues of a number, or of an array of indices.
 
         Raises:
-            Undecidable: it is not finite, or its denominator has one of the primes as a factor.
+            Undecidable: The number is not finite, or one of the primes divides its denominator.
         """
         if isinstance(value, np.ndarray):
             return self.read(value[..., None] % self.moduli)
@@ -206,10 +215,10 @@ class PrimeFields:
 
 
 def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
-    """The residues of a rational number; a float is the binary fraction that it is.
+    """Return the residues of a rational number. A float is treated as an exact binary fraction.
 
     Raises:
-        Undecidable: it is not finite, or its denominator has one of the primes as a factor.
+        Undecidable: The number is not finite, or one of the primes divides its denominator.
     """
     if isinstance(number, float) and not math.isfinite(number):
         raise Undecidable(f"{number} is in no field")
@@ -220,7 +229,7 @@ def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
 
 
 def rational(residue: int, modulus: int) -> Fraction | None:
-    """The fraction of smallest terms (both below the root of half the modulus) with this residue; None where there is none."""
+    """Return the fraction with this residue whose terms are at most the square root of half the modulus, or None."""
     bound = math.isqrt(modulus // 2)
     (r0, s0), (r1, s1) = (modulus, 0), (residue % modulus, 1)
     while r1 > bound:
@@ -230,8 +239,9 @@ def rational(residue: int, modulus: int) -> Fraction | None:
 
 
 def drawn(name: str, positions: Array, seed: int, moduli: Array) -> Array:
-    """Residues of shape (positions, fields) that a variable holds at flat positions: uniform, and the same for the same name,
-    position and seed wherever they are asked for.
+    """Return the uniform residues of a variable at flat positions, of shape (positions, fields).
+
+    The residues depend only on the name, position and seed.
     """
     key = np.uint64(int.from_bytes(hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest(), "little"))
     fields = np.arange(1, len(moduli) + 1, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)

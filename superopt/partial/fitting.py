@@ -1,7 +1,7 @@
-"""Expressions that fit: what a number that varies with sizes may be, as sums, products and quotients of other numbers.
+"""Expressions for a number that varies with sizes: sums, products and quotients of other numbers.
 
-Columns are the numbers of atoms at some draws. An expression fits a column that it equals at every draw; of those that do, the
-ones of fewer operations come first. That it is what the number is elsewhere too is for other draws to say.
+A column holds the value of an atom at each draw. An expression fits a column if both are equal at every draw. Expressions with
+fewer operations come first. Other draws must confirm that the expression holds elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Operation = Callable[[Any, Any], Any]
 NUMBERS = (1, 2)
 LARGEST = 1 << 40
 MOST_FITS = 3
-"""Expressions tried for one number."""
+"""The most expressions tried for one number."""
 
 
 def _sum(a: Any, b: Any) -> Any:
@@ -50,14 +50,14 @@ COMMUTATIVE = (_product, _sum)
 
 @dataclass(frozen=True)
 class Known:
-    """A number that has a name: an expression, and what it is at each draw."""
+    """A named number: an expression, and its value at each draw."""
 
     extent: Extent
     column: tuple[int, ...]
 
 
 class Expressions:
-    """Expressions of up to so many operations on known numbers, with their columns."""
+    """Expressions of at most `operations` operations on known numbers, with their columns."""
 
     def __init__(self, known: Sequence[Known], operations: int) -> None:
         count = len(known[0].column)
@@ -68,7 +68,10 @@ class Expressions:
         self._made: list[list[tuple[Operation, int, int] | None]] = [[None] * len(self.base)]
 
     def fitting(self, column: Sequence[int]) -> Iterator[Extent]:
-        """Expressions that are these numbers, those of fewer operations first: a number by itself, if they are all the same."""
+        """Yield expressions with these values, those with fewer operations first.
+
+        A column of equal numbers first yields the number.
+        """
         wanted = np.array(column, dtype=np.int64)
         if (wanted == wanted[0]).all():
             yield int(wanted[0])
@@ -91,7 +94,7 @@ class Expressions:
         return result
 
     def _grow(self) -> None:
-        """Every operation on the last level and the known numbers."""
+        """Apply every operation to the last level and the known numbers."""
         last, columns = self._levels[-1], self._columns
         found: list[Array] = []
         made: list[tuple[Operation, int, int] | None] = []
@@ -110,7 +113,7 @@ class Expressions:
 
 
 def reals(expressions: Expressions, column: Sequence[int | Fraction]) -> Iterator[Extent]:
-    """As `fitting`, of rational numbers: integers, or one divided by integers."""
+    """Yield expressions for rational numbers that are integers or reciprocals of integers. See `Expressions.fitting`."""
     if all(n == column[0] for n in column):
         yield column[0]
     if all(Fraction(n).denominator == 1 for n in column):

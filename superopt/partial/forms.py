@@ -1,7 +1,8 @@
-"""Convolutions recognized from what is read: where that is a window which slides with the output position.
+"""Recognition of convolutions from reads: a window that slides with the output position.
 
-A sample says at chosen output positions which elements of the data are read, and what each is multiplied by. An operator that
-reads the same elements of the data, in whatever layout, is a form; its weight is then solved for (`superopt.partial.arrange`).
+A sample says, at chosen output positions, which elements of the data are read and what each element is multiplied by. A form is
+an operator that reads the same elements of the data, in some layout. Its weight is then solved for
+(`superopt.partial.arrange`).
 """
 
 from __future__ import annotations
@@ -20,18 +21,23 @@ from superopt.partial.layout import Coordinates, Layout, cropped, flat
 
 Array = npt.NDArray[Any]
 LONGEST_WINDOW = 32
-"""Positions that a window spans at most along an axis."""
+"""The most positions that a window spans along an axis."""
 SPARSE = 4
-"""How many times the elements that are read a weight has, for those to be numbered rather than the weight to be filled."""
+"""The ratio of a weight's elements to the elements read above which the read elements are numbered, and no weight is filled."""
 MOST_ELEMENTS = 1 << 26
-"""Elements of a weight at most."""
+"""The most elements of a weight."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What is read at positions `y` (an array for each axis): the data at `x`, arrays of shape (products, positions).
+    """The elements that are read at output positions.
 
-    `of` and `factor` say what each element is multiplied by, as in `arrange.Elements`. `seen` tells where there is a product.
+    Attributes:
+        y: The output positions, one array per axis.
+        x: The positions of the data that are read, arrays of shape (products, positions).
+        of: The element of the weights that each element is multiplied by, as in `arrange.Elements`.
+        factor: The number that each element is multiplied by, as in `arrange.Elements`.
+        seen: Where there is a product.
     """
 
     y: Coordinates
@@ -41,11 +47,11 @@ class Sample:
     seen: Array
 
     def through(self, before: Layout, after: Layout) -> Sample:
-        """The sample where data and output are kept in other layouts."""
+        """Return the sample with data and output in other layouts."""
         return replace(self, x=before.to(self.x), y=after.to(self.y))
 
     def thinned(self, count: int) -> Sample:
-        """So many products of each position, the first and the last among them; all where there are no more."""
+        """Return at most about `count` products of each position, including the first and the last."""
         deep = len(self.seen)
         if deep <= count:
             return self
@@ -67,17 +73,17 @@ class Form(Protocol):
     def flops(self) -> int: ...
 
     def places(self, sample: Sample) -> Array:
-        """Which element of the weight, row-major, each product takes: shape (products, positions)."""
+        """Return the row-major element of the weight that each product uses, of shape (products, positions)."""
 
     def term(self, x: Term, weight: Term) -> Term:
-        """The operator applied, its result in the output's shape."""
+        """Return the operator applied to the data and the weight, in the output's shape."""
 
     def said(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How a window slides along an axis."""
+    """The parameters of a window that slides along an axis."""
 
     stride: int
     before: int
@@ -88,7 +94,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of data (N, C, H, W) to an output (N, F, H, W), which is cut to its size where it would be larger."""
+    """A convolution of data (N, C, H, W) to an output (N, F, H, W). A larger result is cut to the output's size."""
 
     x_shape: tuple[int, ...]
     y_shape: tuple[int, ...]
@@ -130,7 +136,7 @@ class Convolution:
 
 
 def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
-    """The convolution with the most groups that reads what is read, and the dense one where that has several; or none."""
+    """Yield the convolution with the most groups that matches the reads, and the dense one if there are several groups."""
     if len(x_shape) != 4 or len(y_shape) != 4 or x_shape[0] != y_shape[0]:
         return
     if (np.where(sample.seen, sample.x[0] - sample.y[0], 0) != 0).any():
@@ -144,7 +150,7 @@ def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int])
 
 
 def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
-    """The largest number of groups under which every output channel reads its own group's channels; then 1."""
+    """Yield the largest number of groups under which each output channel reads only its group's channels, and 1."""
     common = math.gcd(channels, features)
     for group in (g for g in range(common, 1, -1) if common % g == 0):
         if not np.where(sample.seen, sample.x[1] // (channels // group) - sample.y[1] // (features // group), 0).any():
@@ -154,7 +160,7 @@ def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
 
 
 def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> Axis | None:
-    """The window along an axis, padded behind as far as the output's extent asks; None where what is read is no window."""
+    """Return the window along an axis, padded behind to the output's extent, or None if the reads form no window."""
     big = np.iinfo(sample.x[axis].dtype).max
     low = np.where(sample.seen, sample.x[axis], big).min(axis=0)
     live = low != big
@@ -178,7 +184,7 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> Axis | None
 
 
 def consistent(form: Form, sample: Sample) -> bool:
-    """Whether the sample wants one number of every element of the form's weight."""
+    """Return whether the sample asks for a single number at every element of the form's weight."""
     places = form.places(sample)[sample.seen]
     size = math.prod(form.weight_shape)
     if size > MOST_ELEMENTS or not len(places) or places.min() < 0 or places.max() >= size:

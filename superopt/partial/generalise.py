@@ -1,8 +1,8 @@
-"""From mutants at several sizes to one term over open sizes: the same operators, with expressions where their numbers were.
+"""Generalisation of mutants at several sizes to one term over variable sizes, with expressions in place of their numbers.
 
-Mutants of two draws are of one form if they were made by the same steps of the same operators, and differ in numbers alone.
-Each number is then written over the extents and attributes of the program, or over the extents of what the operator is applied
-to. What comes of it is a guess, and is tried at other sizes (`superopt.partial.discover`).
+Mutants of two draws have the same form if they come from the same steps on the same operators and differ in numbers alone. Each
+number is then written as an expression over the extents and attributes of the program, or over the extents of the operator's
+operands. The result is a guess, which is tried at other sizes (`superopt.partial.discover`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from superopt.partial.sizes import Draw
 Form: TypeAlias = "tuple[object, ...]"
 MOST_LABELS = 256
 MOST_TERMS = 2
-"""Terms tried for one form."""
+"""The most terms tried for one form."""
 OPERATIONS = 2
 NUMERIC = ("extent", "extents", "real")
 
 
 def forms(draw: Draw, mutant: Mutant) -> Iterator[Form]:
-    """What the mutant has in common with those of other draws: its operators, and the steps that it was made by.
+    """Yield the forms of a mutant, which it shares with mutants of other draws: its operators and the steps that made it.
 
-    A number in a step may be that number or one of the program's, so there are several forms.
+    A number in a step may be that number or one of the program's numbers, so there are several forms.
     """
     if isinstance(mutant.term, tuple):
         return
@@ -47,7 +47,7 @@ def forms(draw: Draw, mutant: Mutant) -> Iterator[Form]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def skeleton(term: Term) -> Form:
-    """The term without its numbers; axes are no numbers."""
+    """Return the structure of the term without its numbers. Axes do not count as numbers."""
     if term.is_variable:
         return (term.name,)
     kinds = {p.name: p.kind for p in operator(term.op).parameters}
@@ -61,7 +61,7 @@ def _count(value: Attribute) -> int:
 
 
 def generalised(drawn: Sequence[Draw], terms: Sequence[Term]) -> Iterator[Term]:
-    """Terms over the family's open sizes that are these terms at these draws; none twice, the simplest first, a few at most."""
+    """Yield a few distinct terms over the family's variable sizes that equal these terms at these draws, the simplest first."""
     found: set[Term] = set()
     for choice in range(MOST_TERMS):
         try:
@@ -74,11 +74,11 @@ def generalised(drawn: Sequence[Draw], terms: Sequence[Term]) -> Iterator[Term]:
 
 
 class _UnfitError(Exception):
-    """No expression that is tried is a number of a term at all draws."""
+    """No tried expression equals a number of a term at all draws."""
 
 
 class _Writer:
-    """Writes terms of one form over open sizes; of what fits a number, each time the simplest, or a later `choice`."""
+    """A writer of terms of one form over variable sizes. `choice` counts the simpler expressions that are passed over."""
 
     def __init__(self, drawn: Sequence[Draw], choice: int) -> None:
         self.family = drawn[0].family
@@ -93,10 +93,10 @@ class _Writer:
         self.done: dict[tuple[Term, ...], Term] = {}
 
     def written(self, terms: tuple[Term, ...]) -> Term:
-        """The term over open sizes that these are.
+        """Return the term over variable sizes that equals these terms.
 
         Raises:
-            _UnfitError: there is none.
+            _UnfitError: There is no such term.
         """
         if terms not in self.done:
             self.done[terms] = self._variable(terms[0]) if terms[0].is_variable else self._applied(terms)
@@ -143,14 +143,14 @@ class _Writer:
 
 
 def _operands(term: Term) -> tuple[Term, ...]:
-    """The operands in an order that terms of one form have alike."""
+    """Return the operands in an order that is the same for all terms of one form."""
     if operator(term.op).commutative:
         return tuple(sorted(term.args, key=lambda t: repr(skeleton(t))))
     return term.args
 
 
 def unmerged(term: Term) -> Term:
-    """The same term, with axes that are merged to be transposed together transposed one by one."""
+    """Return an equal term in which axes that were merged for a transpose are transposed one by one."""
     done: dict[Term, Term] = {}
     for each in subterms(term):
         args = tuple(done[a] for a in each.args)
@@ -177,7 +177,7 @@ def _unmerged(outer: Term) -> Term:
 
 
 def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent]]:
-    """The axes that each of the coarse ones is a product of, as far as it is one of the given axes, in their order."""
+    """Return, for each coarse axis, the given axes that it is a product of, in order, with any remainder."""
     found: list[list[Extent]] = []
     left = list(axes)
     for axis in coarse:
@@ -192,7 +192,7 @@ def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent
 
 
 def _divided(whole: Extent, by: Extent) -> Extent | None:
-    """The quotient, where there is no remainder whatever the sizes are."""
+    """Return the quotient if the division is exact at all sizes, otherwise None."""
     if isinstance(whole, int) and isinstance(by, int):
         return whole // by if whole % by == 0 else None
     quotient = floor_divide(whole, by)

@@ -1,4 +1,4 @@
-"""Partial rules generated: the families' programs explored one after the other, and what is found stored."""
+"""Generation of partial rules: the families' programs are explored one after the other, and the rules are stored."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ def generate(
     proved: Callable[[Partial], Partial] = lambda partial: partial,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> dict[str, list[Partial]]:
-    """Finds and stores the partial rules of these files, of all without any; the same seed writes the same files.
+    """Find and store the partial rules of these files, or of all files. The same seed writes the same files.
 
-    `proved` adds a proof to a rule, where there is one. `progress` is told each family of programs, and how many rules were
-    found about it.
+    Args:
+        seed: The random seed.
+        files: The names of the files, or empty for all.
+        folder: The folder of the rule store, or None for the default.
+        proved: A function that adds a proof to a rule, if there is one.
+        progress: A function that is called with the name of each finished family and its number of rules.
+
+    Returns:
+        The rules by file.
 
     Raises:
-        StoreError: there is no such file of rules, or one cannot be written.
+        StoreError: There is no such file of rules, or a file cannot be written.
     """
     unknown = [file for file in files if file not in FAMILIES]
     if unknown:

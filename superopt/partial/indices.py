@@ -1,8 +1,8 @@
-"""Indices and conditions over a whole box of positions at once: the abstract values with which definitions are read.
+"""Indices and conditions over a whole box of positions at once: the abstract values for interpreting definitions.
 
 Position q of a box with runs start + step * q is the vector of the q's, each from 0 to count - 1. An index is affine in q with
-one linear part; its offset may depend on the choices of summation indices, an array with an axis for each of them. A condition
-has an outcome for each choice: true at every q, false at every q, or neither, and then the box must be cut.
+one linear part. Its offset may depend on the choices of summation indices, so it is an array with one axis per summation index.
+A condition has an outcome for each choice: true at every q, false at every q, or undecided. An undecided box must be cut.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from superopt.partial.box import Box, Run
 Array = npt.NDArray[Any]
 Vector: TypeAlias = "tuple[int, ...]"
 MOST_CHOICES = 1 << 24
-"""Combinations of summation indices, beyond which an index or a condition is not followed."""
+"""The most combinations of summation indices for which an index or a condition is followed."""
 FEW = 64
-"""Parts of a box that are looked at before it is cut into them."""
+"""The most pieces of a box that are examined before the box is cut into them."""
 PARTS_OF_OPEN = 4
-"""How many parts a part is taken to be cut into in turn, if it has to be."""
+"""The assumed number of pieces that an undecided piece is cut into."""
 
 
 class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with the pieces)
-    """The box has no one outcome, and each of these pieces, which make it up, is nearer to having one."""
+    """The box has no single outcome. These pieces partition it, and each is nearer to having a single outcome."""
 
     def __init__(self, pieces: Sequence[Box]) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with th
 
 
 def span(coefficients: Sequence[int], box: Box) -> tuple[int, int]:
-    """The smallest and the largest of coefficients . q in the box."""
+    """Return the smallest and the largest value of coefficients . q in the box."""
     ends = [c * (run.count - 1) for c, run in zip(coefficients, box.runs, strict=True)]
     return sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends)
 
@@ -58,7 +58,7 @@ class Affine:
         return not any(self.coefficients)
 
     def span(self) -> tuple[int, int]:
-        """The smallest and the largest of coefficients . q."""
+        """Return the smallest and the largest value of coefficients . q."""
         return span(self.coefficients, self.box)
 
     def _plus(self, other: Affine | int, sign: int) -> Affine:
@@ -100,10 +100,14 @@ class Affine:
         return Affine(self.box, rest, self.offsets - int(divisor) * floors)
 
     def _divided(self, divisor: int) -> tuple[Vector, Vector, Array]:
-        """Vectors d and r, and f, such that at every q the quotient is d . q + f and the rest r . q + offsets - divisor * f.
+        """Divide the index by a positive number.
+
+        Returns:
+            Vectors d and r and an array f such that at every q the quotient is d . q + f and the rest is
+            r . q + offsets - divisor * f.
 
         Raises:
-            Cut: the quotient jumps inside the box.
+            Cut: The quotient jumps inside the box.
         """
         quotient = tuple(int(math.copysign(abs(c) // divisor, c)) for c in self.coefficients)
         rest = tuple(c - divisor * d for c, d in zip(self.coefficients, quotient, strict=True))
@@ -114,7 +118,7 @@ class Affine:
         return quotient, rest, floors
 
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
-        """The box cut along one axis, where the quotient jumps or in residue classes: whichever promise the fewest parts."""
+        """Cut the box along one axis, at the quotient's jumps or into residue classes, whichever promises fewer pieces."""
         ways = [
             [self.box.along(axis, part) for part in parts]
             for axis, r in enumerate(rest)
@@ -130,7 +134,7 @@ class Affine:
         return min((pieces for pieces in ways if len(pieces) > 1), key=promise)
 
     def _jumps_in(self, piece: Box, rest: Vector, divisor: int) -> bool:
-        """Whether the quotient jumps inside a piece of the box."""
+        """Return whether the quotient jumps inside a piece of the box."""
         start, left = 0, []
         for r, whole, part in zip(rest, self.box.runs, piece.runs, strict=True):
             start += r * ((part.start - whole.start) // whole.step)
@@ -140,7 +144,7 @@ class Affine:
         return bool(((self.offsets + start + low) // divisor != (self.offsets + start + high) // divisor).any())
 
     def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
-        """The run along an axis, cut where the smallest or the largest quotient that the others leave possible jumps."""
+        """Cut the run along an axis where the smallest or largest quotient over the other axes jumps."""
         low, high = span([0 if a == axis else r for a, r in enumerate(rest)], self.box)
         run, offsets = self.box.runs[axis], np.unique(self.offsets)
         along = rest[axis] * np.arange(run.count)[:, None] + offsets
@@ -175,8 +179,12 @@ def _affordable(a: Array, b: Array, combine: Callable[[Array, Array], Array]) ->
 
 
 class Guard:
-    """A condition with an outcome for each choice of summation indices: `sure` where it holds at every position of the box,
-    not `possible` where it holds at none. `causes` are the comparisons it is made of, as (index, equality, sure, possible).
+    """A condition with an outcome for each choice of summation indices.
+
+    Attributes:
+        sure: Where the condition holds at every position of the box.
+        possible: Where the condition holds at some position of the box, as far as is known.
+        causes: The undecided comparisons in the condition, as (index, equality, undecided).
     """
 
     __slots__ = ("causes", "possible", "sure")
@@ -188,7 +196,7 @@ class Guard:
 
     @staticmethod
     def of(index: Affine, *, equality: bool) -> Guard:
-        """index >= 0, or index == 0 where `equality`."""
+        """Return the condition index >= 0, or index == 0 with `equality`."""
         low, high = index.span()
         least, most = index.offsets + low, index.offsets + high
         if not equality:
@@ -220,14 +228,14 @@ class Guard:
         return Guard(~self.possible, ~self.sure, self.causes)
 
     def somewhere(self) -> Guard:
-        """Whether the condition holds for some choice of the summation index whose axis comes first."""
+        """Return the condition that this condition holds for some choice of the summation index on the first axis."""
         return Guard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
 
     def settled(self, box: Box) -> Array:
-        """For each choice whether the condition holds, at every position of the box alike.
+        """Return, for each choice, whether the condition holds, which must be the same at every position of the box.
 
         Raises:
-            Cut: for some choice it holds at a part of the box.
+            Cut: For some choice the condition holds at a part of the box only.
         """
         undecided = self.possible & ~self.sure
         if undecided.any():
@@ -235,7 +243,7 @@ class Guard:
         return self.sure
 
     def _undecided(self, undecided: Array) -> Iterator[tuple[Affine, bool, Array]]:
-        """The comparisons that leave these choices undecided, each with the offsets for which it does."""
+        """Yield the comparisons that leave these choices undecided, each with the offsets for which it does."""
         for index, equality, open_ in self.causes:
             ours = undecided
             while ours.ndim > open_.ndim:
@@ -253,7 +261,7 @@ NEVER = Guard(np.zeros((), np.bool_), np.zeros((), np.bool_))
 
 
 def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
-    """The box cut where comparisons of one axis change, at all such places; in halves where all are of several axes."""
+    """Cut the box at all places where single-axis comparisons change, or in halves if all comparisons have several axes."""
     points: dict[int, set[int]] = {}
     for index, equality, offsets in causes:
         axes = [a for a, c in enumerate(index.coefficients) if c]
@@ -273,7 +281,7 @@ def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
 
 
 def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
-    """The q at which coefficient * q + offset >= 0, or == 0, begins to be or is no more what it is at q - 1."""
+    """Return each q at which coefficient * q + offset >= 0, or == 0 with `equality`, differs from its outcome at q - 1."""
     if equality:
         zeros = -offsets[offsets % coefficient == 0] // coefficient
         return {int(p) for q in zeros for p in (q, q + 1)}
@@ -283,7 +291,7 @@ def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
 
 
 def starting(box: Box) -> tuple[Affine, ...]:
-    """The output's own position: along each axis start + step * q."""
+    """Return the output's own position: start + step * q along each axis."""
     return tuple(
         Affine(box, tuple(run.step if b == a and run.count > 1 else 0 for b in range(box.rank)), np.asarray(run.start))
         for a, run in enumerate(box.runs)
@@ -291,7 +299,10 @@ def starting(box: Box) -> tuple[Affine, ...]:
 
 
 def hull(coefficients: Vector, offsets: Array, box: Box) -> Run:
-    """The smallest run that holds coefficients . q + offset for every q in the box and every offset of a sorted array."""
+    """Return the smallest run that holds coefficients . q + offset for every q in the box and every offset.
+
+    `offsets` is a sorted array.
+    """
     low, high = span(coefficients, box)
     steps = [c for c, run in zip(coefficients, box.runs, strict=True) if run.count > 1]
     step = math.gcd(*steps, *(int(d) for d in np.unique(np.diff(offsets)))) or 1

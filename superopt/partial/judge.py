@@ -1,7 +1,7 @@
-"""Where a mutant equals its program: whole boxes of the output, judged from values over prime fields at a few positions each.
+"""Judgement of where a mutant equals its program: whole boxes, from values over prime fields at a few positions each.
 
-What is said of a box is exact, but for the chance that a polynomial other than zero vanishes at random inputs (`log2_error`).
-See docs/partial.md for why a few positions are enough.
+The verdict on a box is exact, except for the chance that a nonzero polynomial vanishes at random inputs (`log2_error`).
+docs/partial.md explains why a few positions are enough.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ __all__ = ["Judgement", "compared", "glance", "judge", "ratio"]
 
 LOG2_ERROR = -60.0
 MOST_POSITIONS = 1 << 20
-"""Positions of one box, beyond which they are not compared one by one."""
+"""The most positions of one box that are compared one by one."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Where a mutant equals its program and where it does not: boxes that partition the output's positions.
+    """Where a mutant equals its program: boxes that partition the output positions.
 
-    Each of `tests` random inputs was drawn in a prime field of its own, the smallest of `prime` elements, and both programs
-    were evaluated at `positions` of the `total` positions. The probability that any box called equal is not is at most
-    2 ** `log2_error`; one called unequal is.
+    Attributes:
+        equal: The boxes where they are equal. The probability that any of them is not is at most 2 ** `log2_error`.
+        unequal: The boxes where they certainly differ.
+        tests: The number of random inputs, each in a prime field of its own.
+        positions: The number of positions at which both were evaluated.
+        total: The number of positions of the output.
+        log2_error: The base-2 logarithm of the error probability.
+        prime: The size of the smallest field.
     """
 
     equal: tuple[Box, ...]
@@ -51,15 +56,15 @@ class Judgement:
 
     @property
     def share(self) -> Fraction:
-        """The part of the positions where both are equal, from 0 to 1."""
+        """The share of positions where both are equal, from 0 to 1."""
         return Fraction(sum(box.size for box in self.equal), self.total)
 
 
 def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 0) -> Judgement:
-    """Where the mutant equals the program. Without `tests`, there are as many as make the error less than 2 ** -60.
+    """Judge where the mutant equals the program. By default, enough tests are run for an error below 2 ** -60.
 
     Raises:
-        Undecidable: one is no polynomial in its variables, they differ in shape, or there are too many boxes.
+        Undecidable: One of them is not a polynomial in its variables, their shapes differ, or there are too many boxes.
     """
     count, lost = _tests(program, mutant, tests)
     pair = _Pair(program, mutant, _points(program, count, seed))
@@ -72,7 +77,7 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 
 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
-    """How many random inputs to take, and in how many of their fields the difference could be zero though it is not."""
+    """Return the number of random inputs, and the number of fields in which a nonzero difference could be zero."""
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
         raise Undecidable("a size is not a number")
     if program.sizes != mutant.sizes:
@@ -88,25 +93,31 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=16)
 def _points(program: Term, tests: int, seed: int) -> Points:
-    """Random inputs, and what is known of the program on them."""
+    """Return random inputs, and the known values of the program on them."""
     return Points(program, PrimeFields(primes(tests)), seed)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A box in which both programs read alike, and which of its positions are `free` along the `mixed` axes (see `_mixed`)."""
+    """A box in which both programs read uniformly.
+
+    Attributes:
+        box: The box.
+        mixed: The axes along which reads move in different ways (see `_mixed`).
+        free: Which positions along the mixed axes are free (see `_mixed`).
+    """
 
     box: Box
     mixed: tuple[int, ...]
     free: Array
 
     def at(self, along: Sequence[int]) -> tuple[int, ...]:
-        """The position that is so many steps along each mixed axis, and the first along the others."""
+        """Return the position at these steps along the mixed axes and at the first position along the others."""
         chosen = dict(zip(self.mixed, along, strict=True))
         return tuple(run.start + run.step * int(chosen.get(axis, 0)) for axis, run in enumerate(self.box.runs))
 
     def probes(self) -> list[tuple[int, ...]]:
-        """A free position, if there is any, and those one step along each other axis from it."""
+        """Return a free position, if any, and the positions one step from it along each other axis."""
         if not self.free.any():
             return []
         corner = self.at(np.argwhere(self.free)[0].tolist())
@@ -115,10 +126,10 @@ class _Part:
         return [corner, *((*corner[:a], corner[a] + runs[a].step, *corner[a + 1 :]) for a in steps)]
 
     def bound(self) -> Iterator[tuple[int, ...]]:
-        """The positions that no probe answers for: all that are not free.
+        """Return the positions that no probe decides: all that are not free.
 
         Raises:
-            Undecidable: they are too many.
+            Undecidable: There are too many such positions.
         """
         bound = np.argwhere(~self.free)
         if len(bound) > MOST_POSITIONS:
@@ -127,7 +138,7 @@ class _Part:
 
 
 class _Pair:
-    """A program and a mutant on the same random inputs; `positions` counts where they were compared."""
+    """A program and a mutant on the same random inputs. `positions` counts the positions compared."""
 
     def __init__(self, program: Term, mutant: Term, points: Points) -> None:
         self.program = program
@@ -136,7 +147,7 @@ class _Pair:
         self.positions = 0
 
     def agree(self, positions: Sequence[tuple[int, ...]]) -> Array:
-        """At which of these positions both have the same value."""
+        """Return, for each position, whether both have the same value."""
         if not positions:
             return np.zeros(0, np.bool_)
         self.positions += len(positions)
@@ -145,7 +156,7 @@ class _Pair:
         return np.asarray(same.all(axis=-1))
 
     def verdicts(self, box: Box) -> tuple[list[Box], list[Box]]:
-        """Boxes of the given one in which the programs are equal, and boxes in which they are not."""
+        """Return boxes within the given box in which the programs are equal, and boxes in which they differ."""
         parts = list(_parts(self.program, self.mutant, box))
         probes = [part.probes() for part in parts]
         answers = iter(self.agree(list(itertools.chain.from_iterable(probes))))
@@ -164,7 +175,7 @@ class _Pair:
 
 
 def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
-    """The part with those positions free that what was found of its probes answers for."""
+    """Return the part with only those positions free that the results of its probes decide."""
     if found and all(found):
         return replace(part, free=np.ones_like(part.free))
     if not any(found):
@@ -173,7 +184,7 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
 
 
 def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
-    """The box in parts in which both programs read alike."""
+    """Yield parts of the box in which both programs read uniformly."""
     for outer, of_program in remembered(program, box):
         for inner, of_mutant in split(mutant, outer):
             yield _Part(inner, *_mixed(inner, [_within(of_program, outer, inner), _reads(of_mutant)]))
@@ -187,7 +198,7 @@ def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
 
 
 def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
-    """What is read in a part of a box, given what is read in the box: the same, in the part's own steps."""
+    """Return the reads in a part of a box, in the part's own steps, given the reads in the box."""
     found: dict[Term, Family] = {}
     runs = list(zip(outer.runs, inner.runs, strict=True))
     for term, ways in _reads(demand).items():
@@ -205,8 +216,9 @@ def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term,
 
 
 def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[int, ...], Array]:
-    """The axes along which some variable's reads move in different ways, and for each position along these whether it is free:
-    no two reads that move in different ways can be of one element.
+    """Return the axes along which a variable's reads move in different ways, and which positions along these axes are free.
+
+    A position is free if no two reads that move in different ways can read the same element there.
     """
     together: dict[Term, Family] = {}
     for demand in programs:
@@ -237,7 +249,7 @@ def _meet(
     box: Box,
     mixed: Sequence[int],
 ) -> Array:
-    """For each position along the mixed axes whether two ways of reading can read one element there."""
+    """Return, for each position along the mixed axes, whether two ways of reading can read the same element there."""
     shape = tuple(box.runs[axis].count for axis in mixed)
     meeting = np.ones(shape, np.bool_)
     steps = np.ix_(*(np.arange(n) for n in shape)) if shape else ()
@@ -249,11 +261,10 @@ def _meet(
 
 
 def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
-    """At what share of the output's corners and its middle the mutant seems to equal the program, from one test: a filter that
-    needs no regions.
+    """Return the share of the output's corners and middle at which one test finds equality: a filter without regions.
 
     Raises:
-        Undecidable: one is no polynomial in its variables, or they differ in shape.
+        Undecidable: One of them is not a polynomial in its variables, or their shapes differ.
     """
     _tests(program, mutant, None)
     ends = [(0, n - 1) if n > 1 else (0,) for n in program.sizes]
@@ -265,11 +276,12 @@ def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
 
 
 def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction | None:
-    """The one number, other than 0, that the mutant is to be multiplied by in the whole box to equal the program there; None
-    where there is none of terms below 2 ** 15.
+    """Return the nonzero number that makes the mutant equal to the program in the whole box when multiplied.
+
+    Return None if there is no such number with terms below 2 ** 15.
 
     Raises:
-        Undecidable: as `judge` does.
+        Undecidable: See `judge`.
     """
     count, _ = _tests(program, mutant, None)
     points = _points(program, count, seed)
@@ -288,11 +300,12 @@ def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction |
 
 
 def compared(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = None) -> Array:
-    """For each position of the output whether both programs have the same value there, on whole tensors over prime fields: what
-    `judge` is compared with, and slow.
+    """Return, for each output position, whether both programs have the same value there, on whole tensors over prime fields.
+
+    This function is slow. It is the reference that `judge` is compared with.
 
     Raises:
-        Undecidable: one is no polynomial in its variables.
+        Undecidable: One of them is not a polynomial in its variables.
     """
     count, _ = _tests(program, mutant, tests)
     one, other = everywhere((program, mutant), PrimeFields(primes(count)), seed)

@@ -1,7 +1,7 @@
-"""Layouts: the axes of a tensor regrouped, by moving a factor of one axis into another, exchanging axes, or adding zeros.
+"""Layouts: regroupings of a tensor's axes by moving a factor of one axis into another, exchanging axes, or adding zeros.
 
-A layout is a sequence of steps. The same steps say what shape comes out, where each position goes, and what term of reshapes
-and transposes does it; undone in the opposite order they lead back.
+A layout is a sequence of steps. The steps give the resulting shape, the new place of each position, and the term of reshapes,
+transposes and pads. The inverse steps in reverse order undo the layout.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every step)
@@ -27,9 +27,15 @@ Coordinates: TypeAlias = "tuple[Array, ...]"
 
 @dataclass(frozen=True)
 class Fold:
-    """A factor `size` of the axis `source` becomes the fast part of the axis `target` (`to_inner`) or its slow part.
+    """A move of a factor `size` from the axis `source` into the axis `target`.
 
-    Of the source it is the fast part (`from_inner`: every size-th position goes together) or the slow part (runs of positions).
+    Attributes:
+        source: The axis that loses the factor.
+        target: The axis that gains the factor.
+        size: The factor.
+        from_inner: Whether the factor is the source's fast part (every size-th position goes together) or slow part (runs of
+            positions).
+        to_inner: Whether the factor becomes the target's fast part or slow part.
     """
 
     source: int
@@ -39,10 +45,10 @@ class Fold:
     to_inner: bool
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The extents afterwards.
+        """Return the shape after the step.
 
         Raises:
-            ShapeError: the factor does not divide the axis.
+            ShapeError: The factor does not divide the axis.
         """
         if shape[self.source] % self.size:
             raise ShapeError("a factor that does not divide the axis")
@@ -50,7 +56,7 @@ class Fold:
         return tuple(moved.get(axis, n) for axis, n in enumerate(shape))
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Where the positions of a tensor of this shape go."""
+        """Return the new positions of these positions in a tensor of this shape."""
         source, target = at[self.source], at[self.target]
         rest = shape[self.source] // self.size
         digit, kept = (source % self.size, source // self.size) if self.from_inner else (source // rest, source % rest)
@@ -59,7 +65,7 @@ class Fold:
         return tuple(moved.get(axis, c) for axis, c in enumerate(at))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Where positions of the result came from, in a tensor of this shape."""
+        """Return the original positions, in a tensor of this shape, of these positions in the result."""
         return self.inverse().to(at, self.shape(shape))
 
     def inverse(self) -> Fold:
@@ -74,26 +80,26 @@ class Fold:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Two axes exchanged."""
+    """An exchange of two axes."""
 
     one: int
     other: int
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The extents afterwards."""
+        """Return the shape after the step."""
         return tuple(shape[a] for a in self.order(len(shape)))
 
     def order(self, rank: int) -> list[int]:
-        """Which axis comes to stand at each place."""
+        """Return the old axis at each new place."""
         moved = {self.one: self.other, self.other: self.one}
         return [moved.get(axis, axis) for axis in range(rank)]
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Where the positions of a tensor of this shape go."""
+        """Return the new positions of these positions in a tensor of this shape."""
         return tuple(at[a] for a in self.order(len(shape)))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Where positions of the result came from."""
+        """Return the original positions of these positions in the result."""
         return self.to(at, shape)
 
     def said(self, names: Sequence[str]) -> str:
@@ -108,11 +114,11 @@ class Grow:
     multiple: int
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The extents afterwards."""
+        """Return the shape after the step."""
         return tuple(-(-n // self.multiple) * self.multiple if axis == self.axis else n for axis, n in enumerate(shape))
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Where the positions of a tensor of this shape go: they stay."""
+        """Return the new positions of these positions, which are unchanged."""
         return at
 
     back = to
@@ -126,37 +132,41 @@ Step: TypeAlias = "Fold | Exchange | Grow"
 
 @dataclass(frozen=True)
 class Layout:
-    """Steps from a shape to another."""
+    """A sequence of steps that starts from the shape `before`."""
 
     before: tuple[int, ...]
     steps: tuple[Step, ...]
 
     @property
     def after(self) -> tuple[int, ...]:
-        """The shape that comes out; raises ShapeError where a step is not possible."""
+        """The resulting shape.
+
+        Raises:
+            ShapeError: A step is not possible.
+        """
         return self.shapes()[-1]
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """The shape before each step, and the last one."""
+        """Return the shape before each step, and the final shape."""
         found = [self.before]
         for step in self.steps:
             found.append(step.shape(found[-1]))
         return found
 
     def to(self, at: Coordinates) -> Coordinates:
-        """Where positions go."""
+        """Return the new positions of these positions."""
         for step, shape in zip(self.steps, self.shapes(), strict=False):
             at = step.to(at, shape)
         return at
 
     def back(self, at: Coordinates) -> Coordinates:
-        """Where positions came from; those in what has grown come from behind an axis."""
+        """Return the original positions. A position in added zeros maps to a position behind the end of an axis."""
         for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
             at = step.back(at, shape)
         return at
 
     def term(self, x: Term) -> Term:
-        """The tensor in this layout: at most one reshape, transpose and reshape between steps that grow."""
+        """Return the tensor in this layout, with at most one reshape, transpose and reshape between steps that grow."""
         digits = Digits(x.sizes)
         for step in self.steps:
             if isinstance(step, Grow):
@@ -169,7 +179,7 @@ class Layout:
         return digits.regrouped(x)
 
     def undone(self, y: Term) -> Term:
-        """A tensor in this layout as it was before: what had grown is cut off."""
+        """Undo the layout of a tensor, cutting off added zeros."""
         digits = Digits(y.sizes)
         for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
             if isinstance(step, Grow):
@@ -182,7 +192,14 @@ class Layout:
 
 @dataclass
 class Digits:
-    """The digits into which folds split the axes: in the order of the axes they came from, and of those where they are now."""
+    """The digits that folds split the axes into.
+
+    Attributes:
+        shape: The original shape.
+        extents: The extent of each digit.
+        source: The digits of each original axis.
+        target: The digits of each current axis.
+    """
 
     shape: tuple[int, ...]
     extents: list[int] = field(default_factory=list)
@@ -195,10 +212,10 @@ class Digits:
         self.target = [[axis] for axis in range(len(self.shape))]
 
     def move(self, step: Fold | Exchange) -> None:
-        """The digits stand as the step puts them.
+        """Move the digits as the step does.
 
         Raises:
-            ShapeError: a factor of a fold is no product of factors of the digits.
+            ShapeError: A fold's factor is not a product of factors of the digits.
         """
         if isinstance(step, Exchange):
             self.target = [self.target[a] for a in step.order(len(self.target))]
@@ -208,7 +225,7 @@ class Digits:
         self.target[step.target] = [*goal, *taken] if step.to_inner else [*taken, *goal]
 
     def _taken(self, axis: int, size: int, inner: bool) -> list[int]:
-        """Digits of this size altogether, gone from the end of the axis or from its beginning."""
+        """Remove digits with a total extent of `size` from the end of the axis if `inner`, otherwise from its beginning."""
         taken: list[int] = []
         while size > 1:
             digit = self.target[axis][-1 if inner else 0]
@@ -221,7 +238,7 @@ class Digits:
         return taken
 
     def _split(self, digit: int, size: int, inner: bool) -> int:
-        """The digit as two, of which the one at this end, which is returned, has the size."""
+        """Split the digit in two and return the half at the given end, whose extent is `size`."""
         extent = self.extents[digit]
         if extent % size:
             raise ShapeError("a factor across digits")
@@ -235,7 +252,7 @@ class Digits:
         return new if inner else digit
 
     def regrouped(self, x: Term) -> Term:
-        """The tensor with its digits as they stand."""
+        """Return the tensor with its digits in their current order."""
         order = [d for axis in self.source for d in axis if self.extents[d] > 1]
         wanted = [d for axis in self.target for d in axis if self.extents[d] > 1]
         order, wanted = _together(order, wanted)
@@ -251,7 +268,7 @@ class Digits:
 
 
 def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], list[Any]]:
-    """Both orders with the digits that stay neighbours taken as one."""
+    """Return both orders with digits that stay adjacent merged."""
     follows = dict(itertools.pairwise(wanted))
     runs: list[tuple[int, ...]] = []
     for digit in order:
@@ -264,14 +281,17 @@ def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], l
 
 
 def reshaped(x: Term, shape: tuple[int, ...]) -> Term:
-    """The elements in row-major order under another shape; no reshape of a reshape."""
+    """Return the elements in row-major order under another shape, merging nested reshapes."""
     while x.op == "reshape":
         x = x.args[0]
     return x if x.shape == shape else apply("reshape", x, shape=shape)
 
 
 def transposed(x: Term, perm: tuple[int, ...]) -> Term:
-    """Axis i is axis perm[i] of x, counted from the front; no transpose of a transpose, and none that leaves all in place."""
+    """Return x with its axis perm[i] as axis i, counted from the front.
+
+    Nested transposes are merged, and a transpose that moves nothing is dropped.
+    """
     if x.op == "transpose":
         inner = x.integers("perm")
         x, perm = x.args[0], tuple(inner[p] % x.rank for p in perm)
@@ -284,7 +304,7 @@ def transposed(x: Term, perm: tuple[int, ...]) -> Term:
 
 
 def cropped(x: Term, shape: Sequence[int]) -> Term:
-    """The first positions of every axis, as many as the shape says."""
+    """Return the first positions of every axis, as many as `shape` says."""
     for axis, n in enumerate(shape):
         if x.sizes[axis] != n:
             x = apply("slice", x, axis=axis - x.rank, start=0, stop=n)
@@ -292,7 +312,7 @@ def cropped(x: Term, shape: Sequence[int]) -> Term:
 
 
 def flat(at: Coordinates, shape: Sequence[int]) -> Array:
-    """The row-major positions of coordinates."""
+    """Return the row-major positions of coordinates."""
     found: Array = np.zeros(1, dtype=np.int64)
     for c, n in zip(at, shape, strict=True):
         found = found * n + c if n > 1 else found
@@ -300,7 +320,7 @@ def flat(at: Coordinates, shape: Sequence[int]) -> Array:
 
 
 def unflat(at: Array, shape: Sequence[int]) -> Coordinates:
-    """The coordinates of row-major positions."""
+    """Return the coordinates of row-major positions."""
     found: list[Array] = []
     for n in reversed(shape):
         found.append(at % n)

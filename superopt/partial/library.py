@@ -1,9 +1,10 @@
-"""The store of partial rules: substitutions/partial/<family>.rules for people, and for machines <family>.certificates.jsonl
-and <family>.proofs.jsonl.
+"""The store of partial rules, in substitutions/partial/.
 
-A partial rule `left ~> right` was found by mutants. Its certificate has the sizes at which it was judged, and it is refused
-where it, or the definition of one of its operators, is not what was judged. Whoever uses it judges each instance, unless the
-ledger has a proof of it as a rule `left => right`, for all sizes.
+For each family, <family>.rules is for people, and <family>.certificates.jsonl and <family>.proofs.jsonl are for machines.
+
+A partial rule `left ~> right` was found by mutants. Its certificate lists the sizes at which it was judged. Loading refuses the
+rule if the rule, or the definition of one of its operators, has changed since. A user must judge each instance, unless the
+ledger proves the rule as `left => right` for all sizes.
 """
 
 from __future__ import annotations
@@ -35,13 +36,21 @@ NAME_WIDTH = 28
 
 @dataclass(frozen=True)
 class Certificate:
-    """How a partial rule was found and judged.
+    """The record of how a partial rule was found and judged.
 
-    `key` is the hash of its text and its operators' meaning, `family` and `seed` what it was found in, and by which random
-    numbers. `atoms` names what is open in its left side; `sizes` are numbers for these at which every box of the output was
-    found equal, with the number of `boxes` beside them; `refused` are those at which its conditions do not hold, and neither
-    does the rule. At each size it is wrong with a probability of less than 2 ** `log2_error`, by `tests` random inputs or more
-    over prime fields of `prime` elements or more. `specs` has the digest of each operator.
+    Attributes:
+        key: The hash of the rule's text and its operators' definitions.
+        name: The name of the rule.
+        family: The family of programs that the rule was found in.
+        seed: The random seed.
+        atoms: The names of the variable extents and attributes in the left side.
+        sizes: Values of the atoms at which every box of the output was found equal.
+        boxes: The number of boxes at each of these sizes.
+        refused: Values of the atoms at which neither the conditions nor the rule hold.
+        log2_error: At each size, the rule is wrong with a probability below 2 ** `log2_error`.
+        tests: The smallest number of random inputs at a size.
+        prime: The size of the smallest prime field.
+        specs: The digest of each operator.
     """
 
     key: str
@@ -60,7 +69,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Partial:
-    """A partial rule with its certificate, and the ledger line of a proof for all sizes, where there is one."""
+    """A partial rule with its certificate, and the ledger entry of its proof for all sizes, if there is one."""
 
     rule: Rule
     certificate: Certificate
@@ -68,7 +77,7 @@ class Partial:
 
     @property
     def proved(self) -> bool:
-        """Whether there is such a proof."""
+        """Whether the rule is proved for all sizes."""
         return self.proof is not None
 
     @functools.cached_property
@@ -78,19 +87,19 @@ class Partial:
 
     @functools.cached_property
     def family(self) -> Family:
-        """The programs that the rule is about."""
+        """The programs that the rule applies to."""
         stated = self.rule.statement
         return Family(self.rule.name, stated.left, ", ".join(f"{name}[{rank}]" for name, (rank,) in stated.ranks))
 
     @functools.cached_property
     def conditions(self) -> tuple[Stated, ...]:
-        """What the rule asks for."""
+        """The conditions of the rule."""
         tensors = {t.name: t for t in self.family.tensors}
         return tuple(Stated(text, parse_condition(text, tensors, ())) for text in self.rule.statement.where)
 
 
 def exact(rule: Rule) -> Rule:
-    """The rule without a doubt, as it is to be proved: of the arrow `=>`."""
+    """Return the rule with the arrow `=>`, as a statement to prove."""
     return dataclasses.replace(rule, statement=dataclasses.replace(rule.statement, arrow="=>"))
 
 
@@ -98,7 +107,7 @@ def exact(rule: Rule) -> Rule:
 
 
 def objection(partial: Partial) -> str | None:
-    """Why the rule's certificate does not hold, judged anew at all its sizes; None if it does."""
+    """Judge the rule again at all sizes of its certificate, and return why the certificate fails, or None if it holds."""
     family, certificate = partial.family, partial.certificate
     if certificate.atoms != atoms_of(family):
         return "its certificate is of other programs"
@@ -122,12 +131,12 @@ def _as_said(trial: Trial, boxes: int, certificate: Certificate) -> bool:
 
 
 def atoms_of(family: Family) -> tuple[str, ...]:
-    """What is open in the family's program, by name."""
+    """Return the names of the variable extents and attributes of the family's program."""
     return tuple(str(size(atom)) for atom in family.atoms)
 
 
 def specs_of(rule: Rule) -> dict[str, str]:
-    """The digests of the rule's operators."""
+    """Return the digests of the rule's operators."""
     return {name: registry()[name].digest for name in rule.operators}
 
 
@@ -136,7 +145,7 @@ def _at(atoms: Sequence[str], numbers: Sequence[int]) -> str:
 
 
 def told(partial: Partial) -> str:
-    """What the certificate and the proof say, in a line."""
+    """Summarize the certificate and the proof in a line."""
     certificate, proof = partial.certificate, partial.proof
     basis = "" if proof is None else f"proved for all sizes from the {'definitions' if proof.kind == 'index' else 'axioms'}; "
     refused = f", refused at {len(certificate.refused)}" if certificate.refused else ""
@@ -147,7 +156,7 @@ def told(partial: Partial) -> str:
 
 
 def counted(rules: Sequence[Partial]) -> str:
-    """How many rules there are, at how many sizes they were judged, and how many are proved, in words."""
+    """Summarize in a line how many rules there are, at how many sizes they were judged, and how many are proved."""
     held, refused = (sum(len(getattr(p.certificate, which)) for p in rules) for which in ("sizes", "refused"))
     proofs = sum(p.proved for p in rules)
     return f"{len(rules)} partial rules hold at {held} sizes, and do not at {refused}; {proofs} are proved for all sizes"
@@ -157,10 +166,10 @@ def counted(rules: Sequence[Partial]) -> str:
 
 
 def write(family: str, about: str, rules: Sequence[Partial], folder: Path | None = None) -> None:
-    """The three files of the family hold exactly these rules; each file changes as a whole or not at all.
+    """Write the three files of the family with exactly these rules. Each file is replaced as a whole or not at all.
 
     Raises:
-        StoreError: a file cannot be written, or a rule does not read back as it was written.
+        StoreError: A file cannot be written, or a rule does not parse back to the same rule.
     """
     where = _folder(folder)
     width = min(NAME_WIDTH, max((len(p.rule.name) + 2 for p in rules), default=0))
@@ -178,17 +187,21 @@ def _line(partial: Partial) -> str:
 
 
 def load(folder: Path | None = None) -> list[Partial]:
-    """Every partial rule of the store, file by file; none where there is no such folder.
+    """Return every partial rule of the store, file by file. A missing folder gives an empty list.
 
     Raises:
-        StoreError: a file cannot be read, or a rule is not the one that was judged.
+        StoreError: A file cannot be read, or a rule is not the rule that was judged.
     """
     return [partial for path in sorted(_folder(folder).glob("*.rules")) for partial in _read(path)]
 
 
 @functools.cache
 def library() -> tuple[Partial, ...]:
-    """The partial rules that superopt comes with; raises what `load` does."""
+    """Return the partial rules shipped with superopt.
+
+    Raises:
+        StoreError: See `load`.
+    """
     return tuple(load())
 
 
@@ -197,19 +210,19 @@ def library() -> tuple[Partial, ...]:
 
 @dataclass(frozen=True)
 class Recalled:
-    """What a stored rule makes of a program: a mutant that nothing is left to be solved for in; `proved` as the rule is."""
+    """A mutant that a stored rule makes of a program, without weights to solve for. `proved` is that of the rule."""
 
     term: Term
     rule: str
     proved: bool = False
 
     def solved(self) -> Mutant:
-        """The mutant, made by the rule."""
+        """Return the mutant, with the rule as its origin."""
         return Mutant(self.term, (self.rule,), self.proved)
 
 
 def recalled(program: Term, rules: Sequence[Partial]) -> Iterator[Recalled]:
-    """What those of the rules that match make of the program; none of it is judged."""
+    """Yield the results of the rules that match the program, none of which is judged."""
     for partial in rules:
         with suppress(Undecidable):
             term = instance(partial.pattern, program)

@@ -1,4 +1,4 @@
-"""Layouts to try for an operator: the steps that sizes allow, for the data and, mirrored or not, for the output."""
+"""Layouts to try for an operator: the steps that sizes allow, for the data and optionally mirrored for the output."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Collection, Iterator, Sequence
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
 
 WHOLE = 16
-"""Positions of an axis that is folded as a whole, at most."""
+"""The most positions of an axis that is folded as a whole."""
 WIDTHS = (2, 8, 16)
-"""Multiples to which an axis may grow: what pairs of rows and vector units like."""
+"""Multiples that an axis may be padded to, which suit pairs of rows and vector units."""
 
 
 def layouts(
     x: Sequence[int], y: Sequence[int], factors: Collection[int], steps: int
 ) -> Iterator[tuple[Layout, Layout, tuple[Step, ...]]]:
-    """Pairs of a layout of the data and one of the output, and the steps by which they were chosen; those of fewer steps first.
+    """Yield pairs of a layout of the data and a layout of the output, with the steps chosen, fewer steps first.
 
-    Every step on the data is made on the output as well, where that has the axes, or not. `factors` are sizes of folds besides
-    the whole axis. A step that does not divide an axis has the axis grow first.
+    Each step on the data is tried with and without the same step on the output, if the output has the axes. `factors` are sizes
+    of folds besides the whole axis. If a step's factor does not divide an axis, the axis is padded first.
     """
     x, y = tuple(x), tuple(y)
     yield Layout(x, ()), Layout(y, ()), ()
@@ -32,7 +32,7 @@ def layouts(
 
 
 def _axes(step: Step) -> tuple[int, ...]:
-    """The axes that a step is about, counted from the front."""
+    """Return the axes that a step affects, counted from the front."""
     match step:
         case Fold():
             return step.source, step.target
@@ -65,7 +65,7 @@ def _growths(x: Sequence[int]) -> Iterator[Step]:
 
 
 def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
-    """Two steps alike: folds of one size that differ in one axis, or axes grown to the same multiple."""
+    """Yield pairs of similar steps: folds of one size that differ only in the source, or axes padded to the same multiple."""
     for first, second in itertools.combinations(ones, 2):
         if isinstance(first, Fold) and isinstance(second, Fold):
             alike = (first.from_inner, first.to_inner, first.target) == (second.from_inner, second.to_inner, second.target)
@@ -76,7 +76,7 @@ def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
 
 
 def _layout(shape: tuple[int, ...], steps: Sequence[Step]) -> Layout:
-    """The layout of these steps, each axis grown to what a fold divides."""
+    """Return the layout of these steps, with each axis padded to a multiple of a fold's factor."""
     taken: list[Step] = []
     current = shape
     for step in steps:

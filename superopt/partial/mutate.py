@@ -1,8 +1,9 @@
-"""Mutants: programs of the same inputs and output shape that are equal to a program at some positions, most of them often.
+"""Generation of mutants: programs with the inputs and output shape of a program that equal it at some, often most, positions.
 
-A mutant is not written from a list. The data is put in another layout, then an operator is looked for that reads there, off the
-borders, what the program reads (`forms`, `contraction`), and its weight is solved for (`arrange`). Other mutants come from an
-operator's own attributes and from rules whose conditions are not met (`alter`), and from blocks that are zero (`blocks`).
+Mutants are not written from a list. The data is put in another layout. Then an operator is sought that reads there, away from
+the borders, the elements that the program reads (`forms`, `contraction`), and its weight is solved for (`arrange`). Other
+mutants come from changed attributes and from rules whose conditions do not hold (`alter`), and from blocks that are zero
+(`blocks`).
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from superopt.work import work
 
 Program: TypeAlias = "Term | tuple[Term, ...]"
 MOST_ARITHMETIC = 4.5
-"""How many times the program's arithmetic a mutant may take: unrolled windows of two by two take 4 and some more at borders."""
+"""The most arithmetic of a mutant, as a multiple of the program's. Unrolled 2x2 windows take 4 and some more at borders."""
 MOST_STEPS = 2
-"""Steps of one layout, each of which is made on data and output."""
+"""The most steps of one layout, each of which applies to data and output."""
 ENOUGH, AMPLE = 128, 1024
-"""Products of every position by which layouts are tried first, and by which operators are recognized at most.
+"""The numbers of products per position for first trying layouts, and at most for recognizing operators.
 
-All are looked at when a weight is solved for.
+All products are used when a weight is solved for.
 """
 NAMES = ("images", "channels", "rows", "columns")
 SEED = 0
@@ -45,9 +46,9 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Mutant:
-    """A program equal to another at some positions, and how it was made, in words.
+    """A program that equals another program at some positions, and a description of how it was made.
 
-    `term` is a tuple where the program was. Where it is `proved`, it is equal everywhere.
+    `term` is a tuple if the program was. A `proved` mutant is equal everywhere.
     """
 
     term: Program
@@ -60,18 +61,18 @@ class Draft(Protocol):
 
     @property
     def drafted(self) -> tuple[Term, ...]:
-        """The outputs with variables in place of the weights: for their shapes and cost."""
+        """The outputs with variables in place of the weights, for their shapes and cost."""
 
     @property
     def made(self) -> tuple[str, ...]: ...
 
     def solved(self) -> tuple[Term, ...] | None:
-        """The outputs with weights that make them right where the most is read; None where no term is such a weight."""
+        """Return the outputs with weights that are right where most elements are read, or None if no term is such a weight."""
 
 
 @dataclass(frozen=True)
 class Recognized:
-    """An operator that reads in a layout what a source reads."""
+    """An operator in a layout that reads the same elements as a source."""
 
     source: Source
     probe: Sample
@@ -96,7 +97,7 @@ class Recognized:
         return self.source.cut(self.after.undone(result))
 
     def solved(self) -> tuple[Term, ...] | None:
-        """The outputs, with the elements of the weight read off at one or two positions of every output that has its own."""
+        """Return the outputs with a weight read off at one or two positions of each output that has its own weight elements."""
         shape = self.form.weight_shape
         of, factor = np.full(math.prod(shape), NOTHING), np.ones(math.prod(shape))
         probed = self.after.to(self.probe.y)
@@ -112,7 +113,7 @@ class Recognized:
         return None if weight is None else self._built(weight)
 
     def _everywhere(self, position: tuple[int, ...]) -> Sample:
-        """The sample of all outputs with weights of their own, at one position of the other axes."""
+        """Return the sample of all outputs with their own weights, at one position of the other axes."""
         extents = [self.after.after[a] for a in self.form.own]
         own = np.indices(extents).reshape(len(extents), math.prod(extents))
         y = [np.full(own.shape[1], c) for c in position]
@@ -123,19 +124,19 @@ class Recognized:
 
 @dataclass(frozen=True)
 class Changed:
-    """Operators changed in place, with weights as they were."""
+    """Operators changed in place, with unchanged weights."""
 
     drafted: tuple[Term, ...]
     made: tuple[str, ...]
 
     def solved(self) -> tuple[Term, ...]:
-        """The outputs as they are."""
+        """Return the outputs unchanged."""
         return self.drafted
 
 
 @dataclass(frozen=True)
 class Split:
-    """One operator as several, each for a part of the output along an axis."""
+    """An operator split into several, each for a part of the output along an axis."""
 
     parts: tuple[Recognized, ...]
     axis: int
@@ -149,16 +150,16 @@ class Split:
         return (joined([part.drafted[0] for part in self.parts], self.axis),)
 
     def solved(self) -> tuple[Term, ...] | None:
-        """The parts one behind the other."""
+        """Return the concatenated parts."""
         found = [part.solved() for part in self.parts]
         terms = [part[0] for part in found if part is not None]
         return (joined(terms, self.axis),) if len(terms) == len(found) else None
 
 
 def recognized(source: Source, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
-    """Every operator in a layout that reads what the source reads where the most is read, and takes not too much arithmetic.
+    """Yield every operator in a layout that reads the source's elements where the most is read, within a limit on arithmetic.
 
-    Layouts are tried on little of what is read before more of it is looked at.
+    Each layout is first tried on few products, then on more.
     """
     try:
         probe = source.probe(SEED).thinned(AMPLE)
@@ -186,7 +187,7 @@ def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: flo
 
 
 def splits(source: Source, most: float) -> Iterator[Split]:
-    """The operator in 2, 4, 8 parts along an axis of its output, where each of them needs a part of its data alone."""
+    """Yield the operator in 2, 4 or 8 parts along an output axis, if each part needs only a part of its data."""
     for axis, n in enumerate(source.shape):
         for times in (t for t in TIMES if n % t == 0 and n > 1):
             rows = n // times
@@ -203,7 +204,7 @@ def splits(source: Source, most: float) -> Iterator[Split]:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A mutant whose weights are not solved for: `term` has variables in their place, and `cost` is what that costs."""
+    """A mutant whose weights are not solved for: `term` has variables in their place, and `cost` is the cost of `term`."""
 
     term: Program
     cost: float
@@ -212,7 +213,7 @@ class Sketch:
     outputs: tuple[Term, ...]
 
     def solved(self) -> Mutant | None:
-        """The mutant; None where no weights make the program of it."""
+        """Return the mutant, or None if no weights make it match the program."""
         built = self.draft.solved()
         whole = self.outputs if built is None else self.place.put(self.outputs, built)
         return None if whole == self.outputs else Mutant(_like(self.term, whole), self.draft.made)
@@ -225,11 +226,15 @@ def mutants(
     depth: int = 4,
     rules: Sequence[Rule] = (),
 ) -> Iterator[Mutant]:
-    """Mutants of the program, those of the lowest cost first, none twice; the same ones in the same order every time.
+    """Yield distinct mutants of the program, cheapest first, in a deterministic order.
 
-    `cost` is of a whole program; without one it is the arithmetic and traffic of its operators. Mutants that cost more than
-    the program come last. `depth` says how many moves are composed, `rules` which laws are tried with their conditions left
-    out. A mutant may be equal everywhere.
+    A mutant may be equal everywhere. Mutants that cost more than the program come last.
+
+    Args:
+        program: The program.
+        cost: The cost of a whole program. By default, the arithmetic and memory traffic of its operators.
+        depth: The number of moves that are composed.
+        rules: The rules that are tried without their conditions.
     """
     known: set[Program] = set()
     for sketch in sketches(program, cost=cost, depth=depth, rules=rules):
@@ -246,7 +251,7 @@ def sketches(
     depth: int = 4,
     rules: Sequence[Rule] = (),
 ) -> list[Sketch]:
-    """What `mutants` solves, in that order: enumerated, and priced with variables for the weights."""
+    """Return the mutants that `mutants` solves, in that order, priced with variables for the weights."""
     outputs = program if isinstance(program, tuple) else (program,)
     price = cost or _work
     found: list[Sketch] = []
@@ -264,7 +269,7 @@ def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -
 
 
 def _drafts(here: Place, depth: int) -> Iterator[Draft]:
-    """Every draft for the place's operators."""
+    """Yield every draft for the place's operators."""
     most = MOST_ARITHMETIC * here.flops
     if len(here.cuts) > 1:
         for source in here.stacked():
@@ -287,7 +292,7 @@ def _like(program: Program, outputs: tuple[Term, ...]) -> Program:
 
 
 def _work(program: Program) -> float:
-    """Bytes and operations of everything that is computed at run time: an operation counts as little as on a wide machine."""
+    """Return the run-time operators' operations plus weighted bytes. An operation counts as little as on a wide machine."""
     outputs = program if isinstance(program, tuple) else (program,)
     total = 0.0
     for term in subterms(*outputs):

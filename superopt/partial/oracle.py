@@ -1,9 +1,10 @@
-"""Whether programs of any operators are equal, tested on whole tensors over prime fields: nonlinear functions become oracles.
+"""Equality tests of programs with any operators, on whole tensors over prime fields, with oracles for nonlinear functions.
 
-An oracle gives for each combination of residues others that look random, the same wherever it is asked (Bellare and Rogaway,
-Random oracles are practical, 1993), and a maximum is a sum of what an oracle says of each value. So programs that agree are
-equal whatever the functions are, but for the chance that values meet which differ as polynomials (Schwartz and Zippel); those
-that are equal by a law of some function alone may be found to differ, but no unequal ones to agree. See docs/certificates.md.
+An oracle maps each combination of residues to residues that look random, and gives the same answer everywhere (Bellare and
+Rogaway, Random oracles are practical, 1993). A maximum is a sum of an oracle's answers for each value. Programs that agree are
+therefore equal for any functions, except for the chance that values coincide that differ as polynomials (Schwartz and Zippel).
+Programs that are equal only by a law of some function may be found to differ, but unequal programs are not found to agree. See
+docs/certificates.md.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -29,11 +30,11 @@ from superopt.work import total_work
 
 LOG2_ERROR = -60.0
 MOST_QUESTIONS = 26
-"""The logarithm to base 2 of how often oracles are asked, by which the number of fields is chosen."""
+"""The base-2 logarithm of the expected number of oracle queries, which determines the number of fields."""
 STATE = 128
-"""Bits by which an oracle tells combinations of residues apart."""
+"""The bits of state by which an oracle distinguishes combinations of residues."""
 MOST_FLOPS = 1 << 34
-"""Operations of both programs, beyond which whole tensors take too long."""
+"""The most operations of both programs for which whole tensors are evaluated."""
 
 Words = npt.NDArray[np.uint64]
 _FIRST, _SECOND, _STEP = (np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15))
@@ -43,7 +44,7 @@ _FIRST, _SECOND, _STEP = (np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB1
 class Agreement:
     """Whether programs had the same values at every position, in `fields` prime fields.
 
-    Where they had, the probability that they differ is at most 2 ** `log2_error`; where not, some function tells them apart.
+    If `equal`, the probability that the programs differ is at most 2 ** `log2_error`. If not, some function distinguishes them.
     """
 
     equal: bool
@@ -52,10 +53,10 @@ class Agreement:
 
 
 def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0) -> Agreement:
-    """Whether each program equals the one in its place among the others, at all positions, on one random input.
+    """Test on one random input whether each program equals its counterpart in `others` at all positions.
 
     Raises:
-        Undecidable: shapes differ, an extent is no number, a number is in no field, or the programs are too large.
+        Undecidable: The shapes differ, an extent is not a number, a number is in no field, or the programs are too large.
     """
     both = (*programs, *others)
     if not all(isinstance(n, int) for term in subterms(*both) for n in term.shape):
@@ -94,7 +95,7 @@ def _inputs(v: Term, domain: PrimeFields, seed: int) -> Array:
 
 
 class Oracles(PrimeFields):
-    """Prime fields in which functions that are no polynomials are oracles; `asked` counts for how many values, at most."""
+    """Prime fields with oracles for functions that are not polynomials. `asked` bounds the number of queried values."""
 
     def __init__(self, moduli: Sequence[int], seed: int) -> None:
         super().__init__(moduli)
@@ -102,7 +103,7 @@ class Oracles(PrimeFields):
         self.asked = 0
 
     def lowest(self) -> Residues:
-        """Values that no other expression has: what a maximum leaves out."""
+        """Return residues that no other expression has, which a maximum ignores."""
         return self.read(drawn("minus infinity", np.zeros(1, np.int64), self.seed, self.moduli)[0])
 
     def max(self, value: Residues) -> Residues:
@@ -118,7 +119,7 @@ class Oracles(PrimeFields):
         return self.read(self._asked(function, arrays))
 
     def _asked(self, function: str, arrays: Sequence[Array]) -> Array:
-        """What the function's oracle says of each combination of residues: others in every field."""
+        """Return the oracle's answer for each combination of residues, with independent residues in every field."""
         name = hashlib.blake2b(f"{self.seed}:{function}".encode(), digest_size=16).digest()
         keys = np.frombuffer(name, dtype=np.uint64)
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
@@ -143,11 +144,11 @@ def _mixed(state: Words) -> Words:
 
 
 FRESH = Extremes(1, 0.0)
-"""What an oracle says: as good as a variable."""
+"""The bounds of an oracle's answer, which acts as a variable."""
 
 
 class _Between(Bounds):
-    """The interpretation of `Bounds` in which oracles give fresh variables; `met` has what they were asked."""
+    """The interpretation of `Bounds` in which oracles return fresh variables. `met` collects the bounds of their arguments."""
 
     def __init__(self) -> None:
         self.met: list[Extremes] = []
@@ -169,7 +170,7 @@ class _Between(Bounds):
 
 
 def _worst(roots: Sequence[Term]) -> Extremes:
-    """The highest degree and the largest coefficients of what is a polynomial between oracles, and of the programs."""
+    """Return the highest degree and the largest coefficients of the programs and of all polynomials between oracles."""
     known: dict[Term, Extremes] = {}
     meaning = _Between()
     for term in subterms(*roots):

@@ -1,4 +1,4 @@
-"""Generalised mutants as rules of the notation, with certificates."""
+"""Conversion of generalised mutants to rules of the notation, with certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARROW = "~>"
 
 
 def statement_of(found: Generalised, name: str) -> Statement:
-    """The rule in the notation, tuples of attribute variables and the shape of its left side by their names."""
+    """Return the rule in the notation, with names for tuples of attribute variables and for the left side's shape."""
     family = found.family
     left, right = (_tuples(text, family) for text in (show(family.program), show(found.term)))
     shape = ", ".join(map(show_extent, family.program.shape))
@@ -27,7 +27,7 @@ def statement_of(found: Generalised, name: str) -> Statement:
 
 
 def _tuples(text: str, family: Family) -> str:
-    """The text with tuples of attribute variables by their names: `(s0, s1)` is `s`."""
+    """Replace tuples of attribute variables by their names: `(s0, s1)` becomes `s`."""
     tensors: set[str] = {t.name for t in family.tensors}
     for name, count in re.findall(r"(\w+)\[(\d+)\]", family.ranks):
         if name not in tensors:
@@ -36,7 +36,7 @@ def _tuples(text: str, family: Family) -> str:
 
 
 def named(found: Sequence[Generalised], seed: int) -> list[Partial]:
-    """The rules with certificates, under distinct names of their own."""
+    """Return the rules with certificates, under distinct names."""
     made: list[Partial] = []
     for rule in found:
         stem = f"{rule.family.name}-as-{'-and-'.join(sorted(rule.counted)).replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""Where programs may be mutated: an operator of it, or several of a kind that do not feed each other, cut from the rest."""
+"""Places where a program may be mutated: one operator, or several independent operators of one kind, cut from the rest."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ from superopt.partial.source import Source, alone, copies, stacked
 from superopt.work import work
 
 MOST_TOGETHER = 16
-"""Operators that are taken as one at most."""
+"""The most operators that are treated as one."""
 TIMES = (2, 4, 8)
-"""How many copies of its data an operator is given, and into how many parts one is split."""
+"""The numbers of copies of its data that an operator is given, and of parts that an operator is split into."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Operators of a program, each applied to variables in `cuts`; `of` says what those variables stand for."""
+    """Operators of a program.
+
+    Attributes:
+        group: The operators.
+        cuts: Each operator applied to variables.
+        of: The terms that the variables stand for.
+    """
 
     group: tuple[Term, ...]
     cuts: tuple[Term, ...]
@@ -37,25 +43,25 @@ class Place:
 
     @property
     def factors(self) -> frozenset[int]:
-        """Sizes that folds may have: the numbers in the operators' attributes, and small ones."""
+        """The sizes that folds may have: the numbers in the operators' attributes, and small numbers."""
         values = [v for t in self.group for _, v in t.attributes]
         numbers = itertools.chain.from_iterable(v if isinstance(v, tuple) else (v,) for v in values)
         return frozenset({2, 4}.union(n for n in numbers if isinstance(n, int) and n > 1))
 
     def singles(self) -> Iterator[Source]:
-        """The one operator with each of its operands that are not constant as data."""
+        """Yield the single operator with each of its non-constant operands as data."""
         (cut,) = self.cuts
         for data in dict.fromkeys(a for a in cut.args if not a.constant):
             yield alone(cut, data, tuple(a for a in cut.args if a is not data))
 
     def copied(self, source: Source) -> Iterator[Source]:
-        """The source with copies of its channels, for parts of the output's channels."""
+        """Yield the source with copies of its channels, each for a part of the output's channels."""
         if source.x.rank == len(source.shape) == 4:
             several = [copies(source, times, 1, 1) for times in TIMES]
             yield from (s for s in several if s is not None)
 
     def stacked(self) -> Iterator[Source]:
-        """The operators side by side along each axis, or along a new one."""
+        """Yield the operators side by side along each axis, or along a new axis."""
         ones = [alone(c, _data(c), tuple(a for a in c.args if a is not _data(c))) for c in self.cuts]
         rank_x, rank_y = ones[0].x.rank, len(ones[0].shape)
         alike = len({s.x for s in ones}) == 1
@@ -68,11 +74,11 @@ class Place:
                 yield stacked(ones, -axis, -axis, shared=False, level=True)
 
     def uncut(self) -> Place:
-        """The same operators for replacements that are written over the program's own terms."""
+        """Return the same operators for replacements that are written over the program's own terms."""
         return Place(self.group, self.group, {})
 
     def put(self, outputs: Sequence[Term], replacements: Sequence[Term]) -> tuple[Term, ...]:
-        """The program with other terms for the operators, whose variables are replaced by what they stand for."""
+        """Return the program with the operators replaced, and the replacements' variables replaced by their terms."""
         inner: dict[Term, Term] = {}
         new = {old: rebuild(r, self.of, inner) for old, r in zip(self.group, replacements, strict=True)}
         outer: dict[Term, Term] = {}
@@ -84,7 +90,7 @@ def _data(cut: Term) -> Term:
 
 
 def places(outputs: Sequence[Term]) -> Iterator[Place]:
-    """Every operator that sums over products of its operands, by itself; then those of one kind together."""
+    """Yield every operator that sums products of its operands by itself, then those of one kind together."""
     live = [t for t in subterms(*outputs) if not t.constant and _sums(t)]
     for term in live:
         yield place((term,))
@@ -93,7 +99,7 @@ def places(outputs: Sequence[Term]) -> Iterator[Place]:
 
 
 def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
-    """Operators of one kind, of which none feeds another: all of a level of the program."""
+    """Yield groups of operators of one kind and one level of the program, so that none feeds another."""
     levels: dict[Term, int] = {}
     for term in subterms(*live):
         levels[term] = max((levels[a] for a in term.args), default=0) + (term in live)
@@ -106,7 +112,7 @@ def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
 
 
 def _sums(term: Term) -> bool:
-    """Whether the term is a polynomial of its operands that sums over several products, and has axes."""
+    """Return whether the term has axes and is a polynomial in its operands that sums several products."""
     if term.is_variable or not term.rank or any(NONE in monomial for monomial in degrees(term)):
         return False
     (cut,) = place((term,)).cuts
@@ -118,7 +124,7 @@ def _sums(term: Term) -> bool:
 
 
 def place(group: tuple[Term, ...]) -> Place:
-    """These operators, each applied to variables: an operand that is a variable is itself."""
+    """Return the place of these operators, each applied to variables. An operand that is a variable stands for itself."""
     of: dict[Term, Term] = {}
     cuts: list[Term] = []
     for term in group:

@@ -1,4 +1,4 @@
-"""Values of programs over prime fields at chosen positions only: each operator is asked for no position that is not needed."""
+"""Values of programs over prime fields at chosen positions, with each operator evaluated only where needed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from superopt.partial.field import MOST_VALUES, Array, PrimeFields, TooLarge, dr
 from superopt.partial.reading import written_out
 
 SPARE = 2
-"""How many times as many positions as were asked for are worked out, so that they are a product of axes."""
+"""The most positions computed per requested position, so that the positions form a product of axes."""
 DENSE = 1 << 22
-"""Elements beyond which no table of all of them is made."""
+"""The most elements for which a table of all of them is made."""
 MANY = 64
-"""How many times the positions asked for a table may hold: a larger one takes longer to fill than the positions to sort."""
+"""The largest ratio of a table's size to the requested positions.
+
+A larger table takes longer to fill than the positions take to sort.
+"""
 
 
 class _Positions(Grid):
-    """The interpretation at positions given by arrays of some rank: sums add their axes in front of those."""
+    """The interpretation at positions given by arrays of some rank. Sums add axes in front of those."""
 
     def __init__(self, domain: PrimeFields, rank: int) -> None:
         super().__init__(domain)
@@ -36,7 +39,7 @@ class _Positions(Grid):
 
 
 class Points:
-    """Random inputs over prime fields, and what programs make of them at positions that are asked for, worked out once."""
+    """Random inputs over prime fields, and cached values of programs at requested positions."""
 
     def __init__(self, program: Term, domain: PrimeFields, seed: int) -> None:
         self.program = program
@@ -45,21 +48,23 @@ class Points:
         self._known: dict[Term, tuple[Array, Array]] = {}
 
     def values(self, program: Term, positions: Array) -> Array:
-        """Residues of shape (n, fields) of the program at n positions, int64 of shape (n, rank).
+        """Return the residues of the program at n positions, of shape (n, fields).
+
+        `positions` is int64 of shape (n, rank).
 
         Raises:
-            Undecidable: the program is no polynomial in its variables.
+            Undecidable: The program is not a polynomial in its variables.
         """
         flat = np.ravel_multi_index(tuple(positions.T), program.sizes) if program.rank else np.zeros(len(positions), np.int64)
         return self._at(written_out(program), np.asarray(flat))
 
     def forget(self) -> None:
-        """Lets go of the values of all terms but those of the program that the points were made for."""
+        """Drop the values of all terms except those of the program that the points were made for."""
         kept = set(subterms(written_out(self.program)))
         self._known = {term: known for term, known in self._known.items() if term in kept}
 
     def _at(self, term: Term, flat: Array) -> Array:
-        """Values of shape (*flat.shape, fields) at flat positions, repeated ones worked out once."""
+        """Return the values at flat positions, of shape (*flat.shape, fields), computing each distinct position once."""
         wanted, places = _distinct(flat.reshape(-1), math.prod(term.sizes))
         known, values = self._known.get(term, (np.zeros(0, np.int64), np.zeros((0, len(self.domain.primes)), np.int64)))
         missing = np.setdiff1d(wanted, known, assume_unique=True) if len(known) else wanted
@@ -76,11 +81,11 @@ class Points:
         return drawn(f"{term.name}{term.sizes}", flat, self.seed, self.domain.moduli)
 
     def _computed(self, term: Term, flat: Array) -> Iterator[tuple[Array, Array]]:
-        """Flat positions, among them these, and the values there."""
+        """Yield flat positions that include these, and the values there."""
         yield from self._in_pieces(term, _product(flat, term.sizes) if term.rank else ())
 
     def _in_pieces(self, term: Term, grids: tuple[Array, ...]) -> Iterator[tuple[Array, Array]]:
-        """As `_computed`, the positions given by arrays that broadcast together; cut in two where memory asks for it."""
+        """Yield the values at positions given by arrays that broadcast together, halving the positions when memory is short."""
         shape = np.broadcast_shapes(*(g.shape for g in grids)) if grids else (1,)
         grids = tuple(g.reshape((1,) * (len(shape) - g.ndim) + g.shape) for g in grids)
         try:
@@ -94,14 +99,17 @@ class Points:
                 yield from self._in_pieces(term, tuple(g[part] if g.shape[axis] > 1 else g for g in grids))
 
     def _on(self, term: Term, grids: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
-        """The term's values at these positions, of shape (positions, fields)."""
+        """Return the term's values at these positions, of shape (positions, fields)."""
         with index.interpreted(_Positions(self.domain, len(shape))):
             result = interpret(term, [self._operand(a) for a in term.args])
             value = self.domain.array(result.at(*grids))
         return np.broadcast_to(value, (*shape, len(self.domain.primes))).reshape(-1, len(self.domain.primes))
 
     def _operand(self, term: Term) -> index.Tensor:
-        """An operand, worked out where it is read; what is read out of bounds is some element, for `select` to discard."""
+        """Return an operand that is computed where it is read.
+
+        A read out of bounds gives some element, which `select` discards.
+        """
 
         def at(*position: Any) -> Any:
             if math.prod(np.broadcast_shapes(*map(np.shape, position))) * len(self.domain.primes) > MOST_VALUES:
@@ -112,9 +120,10 @@ class Points:
 
 
 def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
-    """Arrays that broadcast together to distinct flat positions in a tensor of these sizes, and few others: an axis of which
-    each position goes with each combination of the others has an axis of its own, so that sums of products over it are matrix
-    products.
+    """Return arrays that broadcast to the given distinct flat positions in a tensor of these sizes, and few others.
+
+    An axis whose positions each go with every combination of the others gets its own array axis, so that sums of products over
+    it are matrix products.
     """
     position = [np.asarray(i) for i in np.unravel_index(flat, sizes)]
     together = list(range(len(sizes)))
@@ -137,12 +146,12 @@ def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
 
 
 def _held(numbers: Array, extent: int) -> Array:
-    """The distinct numbers from 0 to the extent, in order."""
+    """Return the distinct numbers below the extent, in order."""
     return np.flatnonzero(np.bincount(numbers, minlength=extent))
 
 
 def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
-    """The flat positions in a tensor of these sizes, clipped to lie in it; of shape (1,) at rank 0."""
+    """Return the flat positions in a tensor of these sizes, clipped to its bounds, of shape (1,) at rank 0."""
     flat: Any = np.zeros(1, np.int64)
     for i, n in zip(position, sizes, strict=True):
         flat = flat * n + np.clip(i, 0, n - 1)
@@ -150,7 +159,7 @@ def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
 
 
 def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
-    """The distinct positions in order, and where each position is among them."""
+    """Return the distinct positions in order, and the index of each position among them."""
     if size > min(DENSE, MANY * len(flat)):
         wanted, places = np.unique(flat, return_inverse=True)
         return wanted, places.reshape(-1)
@@ -162,11 +171,12 @@ def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
 
 
 def everywhere(programs: tuple[Term, ...], domain: PrimeFields, seed: int) -> tuple[Array, ...]:
-    """Residues of shape (*sizes, fields) of the programs at every position, by evaluation of whole tensors on the inputs that
-    `Points` has.
+    """Return the residues of the programs at every position, of shape (*sizes, fields), by evaluating whole tensors.
+
+    The inputs are those of `Points`.
 
     Raises:
-        Undecidable: a program is no polynomial in its variables.
+        Undecidable: A program is not a polynomial in its variables.
     """
     arrays = {
         v.name: drawn(f"{v.name}{v.sizes}", np.arange(math.prod(v.sizes)), seed, domain.moduli).reshape(*v.sizes, -1)

@@ -1,4 +1,4 @@
-"""What a program reads when a box of its output is computed: the definitions interpreted on indices of a whole box."""
+"""The reads of a program that computes a box of its output, from definitions interpreted on indices of a whole box."""
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
 
@@ -26,10 +26,10 @@ Demand: TypeAlias = "dict[Linear, Offsets]"
 
 @functools.lru_cache(maxsize=4096)
 def written_out(term: Term) -> Term:
-    """The term by operators that are no composites, so that each has index notation of its own.
+    """Return the term with composites expanded, so that every operator has index notation of its own.
 
     Raises:
-        Undecidable: an operator in it is no polynomial.
+        Undecidable: An operator in the term cannot be expanded at these sizes.
     """
     known: dict[Term, Term] = {}
     for each in subterms(term):
@@ -45,14 +45,14 @@ def written_out(term: Term) -> Term:
 
 @dataclass(frozen=True)
 class Item:
-    """What a value is made of, where `guard` holds: a number, or what an operand holds at a position."""
+    """An ingredient of a value where `guard` holds: a number, or an operand's element at a position."""
 
     guard: Guard
     operand: int | None = None
     position: tuple[Any, ...] = ()
 
     def where(self, guard: Guard) -> Item:
-        """The item under one more condition."""
+        """Return the item under an additional condition."""
         return self if guard is ALWAYS else Item(self.guard & guard, self.operand, self.position)
 
 
@@ -73,14 +73,14 @@ class Parts:
         return Parts(items, self.support & other.support)
 
     def where(self, guard: Guard) -> Parts:
-        """The value where the condition holds, and zero elsewhere."""
+        """Return the value restricted to where the condition holds. It is zero elsewhere."""
         return Parts(tuple(i.where(guard) for i in self.items), self.support & guard)
 
 
 class Reading:
     """The interpretation of index notation in which an index is `Affine` in a box and a value is `Parts`.
 
-    The positions at which one term is read occupy the trailing axes of offsets, and every summation index adds one in front.
+    The positions at which one term is read occupy the trailing axes of offsets. Every summation index adds an axis in front.
     """
 
     def __init__(self, box: Box, depth: int) -> None:
@@ -91,10 +91,10 @@ class Reading:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
-        """Terms are well typed already."""
+        """Do nothing: terms are already well typed."""
 
     def operand(self, number: int, shape: tuple[Extent, ...]) -> index.Tensor:
-        """An operand: its value at a position is the one item that says so."""
+        """Return an operand whose value at a position is the single item that records the read."""
         return index.Tensor(shape, lambda *position: Parts((Item(ALWAYS, number, position),), ALWAYS))
 
     def total(self, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
@@ -124,7 +124,7 @@ class Reading:
         return Parts((Item(ALWAYS),), ALWAYS) if value else Parts((), NEVER)
 
     def call(self, function: str, *arguments: Parts) -> Parts:
-        """A function of numbers alone; it is a number where they are."""
+        """Return the value of a function of numbers alone, which is a number."""
         if any(item.operand is not None for value in arguments for item in value.items):
             raise Undecidable(f"{function} of values is no polynomial")
         return Parts(tuple(item for value in arguments for item in value.items), ALWAYS)
@@ -143,14 +143,14 @@ class Reading:
 
 
 def demands(root: Term, box: Box) -> Mapping[Term, Demand]:
-    """For each term under `root` (written out), what is read of it when the box of the output is computed.
+    """Return the reads of each term under `root` when the box of the output is computed.
 
-    That is a linear part, one vector for each axis of the term, and for each axis a sorted array of offsets: at position q of
-    the box every position read is linear . q + offset, the offsets those of the axes in some combination.
+    `root` must be written out. Reads are a linear part, with one vector per axis of the term, and a sorted array of offsets per
+    axis. At position q of the box, every position read is linear . q + offset, with some combination of the axes' offsets.
 
     Raises:
-        Cut: a condition holds at a part of the box only.
-        Undecidable: the program is no polynomial.
+        Cut: A condition holds at a part of the box only.
+        Undecidable: The program is not a polynomial.
     """
     found: dict[Term, Demand] = {term: {} for term in subterms(root)}
     start = starting(box)
@@ -163,7 +163,7 @@ def demands(root: Term, box: Box) -> Mapping[Term, Demand]:
 
 
 def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping[Term, Demand]) -> None:
-    """Adds to what is read of the term's operands what it reads of them when it is read so itself."""
+    """Add the reads of a term's operands for these reads of the term."""
     rank = len(linear)
     position = tuple(
         Affine(box, row, numbers.reshape((1,) * axis + (-1,) + (1,) * (rank - 1 - axis)))
@@ -189,7 +189,7 @@ def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping
 
 
 def _offsets(position: Affine | int, chosen: Array) -> Array:
-    """The distinct offsets that an index has among the choices, in order."""
+    """Return the distinct offsets of an index among the choices, in order."""
     if not isinstance(position, Affine):
         return np.asarray([position])
     offsets = position.offsets

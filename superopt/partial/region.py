@@ -14,16 +14,17 @@ from superopt.partial.reading import Demand, demands, written_out
 __all__ = ["Box", "Run", "reads", "regions", "remembered", "split"]
 
 MOST_BOXES = 4096
-"""Regions of a program, beyond which it is not judged."""
+"""The most regions of a program that is judged."""
 
 
 def regions(programs: Sequence[Term], *, most: int = MOST_BOXES) -> list[Box]:
-    """A partition of the output positions, such that within a box every condition of every program has the same outcome for
-    each choice of summation indices, and each position that is read is affine in the output position, with a linear part that
-    does not depend on that choice.
+    """Return a partition of the output positions into boxes in which the programs read uniformly.
+
+    Within a box, every condition of every program has the same outcome for each choice of summation indices. Each position read
+    is affine in the output position, with a linear part that does not depend on the choice.
 
     Raises:
-        Undecidable: the boxes would be more than `most`, or a program is no polynomial in its variables.
+        Undecidable: There are more than `most` boxes, or a program is not a polynomial in its variables.
     """
     boxes = [whole(programs[0].sizes)]
     for program in programs:
@@ -34,7 +35,7 @@ def regions(programs: Sequence[Term], *, most: int = MOST_BOXES) -> list[Box]:
 
 
 def split(program: Term, box: Box, *, most: int = MOST_BOXES) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
-    """The box in parts that have one outcome each (see `regions`), each with what the program, written out, reads there."""
+    """Split the box into parts with uniform outcomes (see `regions`), each with the reads of the written-out program."""
     root = written_out(program)
     found: list[tuple[Box, Mapping[Term, Demand]]] = []
     left = [box]
@@ -51,19 +52,19 @@ def split(program: Term, box: Box, *, most: int = MOST_BOXES) -> tuple[tuple[Box
 
 @functools.lru_cache(maxsize=128)
 def remembered(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
-    """`split`, kept for programs and boxes that are asked for again."""
+    """Return the cached result of `split`."""
     return split(program, box)
 
 
 def reads(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
-    """For each variable, or for each of these subterms, the smallest box found that holds every position read of it when the
-    box of the output is computed: its halo. What is not read at all is left out.
+    """Return the halo of each variable, or of each of `terms`, for a box of the output.
 
-    What conditions exclude is not read. Positions of a term's axes are followed apart, so where they hang together (a diagonal
-    inside the program) the box can hold more than is read.
+    A halo is the smallest box found that holds every position read. Variables that are not read are left out. Elements that
+    conditions exclude are not read. The axes of a term are tracked separately, so if they depend on each other (a diagonal
+    inside the program), the box can hold more than is read.
 
     Raises:
-        Undecidable: the program is no polynomial in its variables, or has too many regions in the box.
+        Undecidable: The program is not a polynomial in its variables, or has too many regions in the box.
     """
     known = {written_out(term): term for term in terms} if terms is not None else None
     halo: dict[Term, Box] = {}

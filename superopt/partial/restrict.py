@@ -1,8 +1,8 @@
-"""Parts of a program, computed from the parts of its inputs that they need, by the operators of the program itself.
+"""Parts of a program, computed by the program's own operators from the parts of its inputs that they need.
 
-What attributes an operator has for a part is not said anywhere: they are solved for. Of those that give the part's shape, the
-ones that change least are tried first, and taken where the result is the part at sampled positions. A pad shrinks to what is
-left of it, a stride to 1 where only what it keeps is cut out, a group count with the channels.
+An operator's attributes for a part are not declared anywhere, so they are solved for. Attributes that give the part's shape are
+tried in order of how little they change, and accepted if the result equals the part at sampled positions. A pad shrinks to what
+remains of it, a stride becomes 1 if only the positions that it keeps are cut out, and a group count shrinks with the channels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from superopt.partial.points import Points
 from superopt.partial.region import reads
 
 MOST_CHANGED = 4
-"""Numbers among an operator's attributes that may differ for a part along one axis."""
+"""The most numbers among an operator's attributes that may differ for a part along one axis."""
 MOST_TRIED = 4000
 MOST_SMALL = 8
 MOST_ENCLOSING = 6
@@ -32,7 +32,7 @@ SEED = 0
 
 
 def cut(term: Term, box: Box) -> Term:
-    """The positions of the box, cut out of the term."""
+    """Return the positions of the box, cut out of the term."""
     for axis, run in zip(range(-term.rank, 0), box.runs, strict=True):
         term = _cut(term, axis, run)
     return term
@@ -45,10 +45,10 @@ def _cut(term: Term, axis: int, run: Run) -> Term:
 
 
 def restricted(program: Term, box: Box) -> Term:
-    """A term that equals the program at the box, from the parts of the program's variables that this takes.
+    """Return a term that equals the program at the box, computed from the parts of the program's variables that it needs.
 
-    It is the program's own operators on those parts. Where no attributes make of an operator the part wanted, a larger part is
-    computed and cut; at worst that is the operator's whole result.
+    The term applies the program's own operators to those parts. If no attributes make an operator compute the wanted part, a
+    larger part is computed and cut, at worst the operator's whole result.
     """
     if program.is_variable:
         return cut(program, box)
@@ -61,7 +61,7 @@ def restricted(program: Term, box: Box) -> Term:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
-    """The term, or a part of it along the axis, made by its own operator; and where in that the run is."""
+    """Return the term, or a part of it along the axis made by its own operator, and the run's place in the result."""
     extent = term.sizes[axis]
     for wider in () if run.count == extent else _enclosing(run, extent):
         found = _part(term, axis, wider)
@@ -71,8 +71,9 @@ def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
 
 
 def _enclosing(run: Run, extent: int) -> Iterator[Run]:
-    """The run, then a few larger ones that hold it, small ones first: of whole blocks into which the axis divides, or up to an
-    end of it; never the whole axis.
+    """Yield the run, then a few larger runs that contain it, small ones first, but never the whole axis.
+
+    The larger runs consist of whole blocks that divide the axis, or extend to an end of the axis.
     """
     yield run
     start, stop = run.start, run.last + 1
@@ -84,7 +85,7 @@ def _enclosing(run: Run, extent: int) -> Iterator[Run]:
 
 
 def _part(term: Term, axis: int, run: Run) -> Term | None:
-    """The term's operator on parts of its operands, where that makes this part of the result; None where nothing does."""
+    """Return the term's operator on parts of its operands, if that computes this part of the result, otherwise None."""
     box = whole(term.sizes).along(axis + term.rank, run)
     operands = [variable(f"operand{place}", arg.shape, constant=arg.constant) for place, arg in enumerate(term.args)]
     alone = apply(term.op, *operands, **dict(term.attributes))
@@ -104,8 +105,10 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
 
 
 def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] | None:
-    """The halo of the box in each operand that is read, by the operand's place; whole along axes of which the operator leaves
-    as much for its whole result. None where the operator is no polynomial.
+    """Return the halo of the box in each operand that is read, by the operand's index.
+
+    The halo is the whole axis wherever the part reads as much as the whole result does. Return None if the operator is not a
+    polynomial.
     """
     try:
         part, most = reads(alone, box), reads(alone, whole(alone.sizes))
@@ -121,14 +124,14 @@ def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] |
 
 
 def positions_of(box: Box) -> Array:
-    """The corners of the box and some positions between, counted within it, of shape (count, rank)."""
+    """Return the corners of the box and some positions between, relative to the box, of shape (count, rank)."""
     corners = itertools.product(*((0, n - 1) if n > 1 else (0,) for n in box.shape))
     between = np.random.default_rng(SEED).integers(0, box.shape, (SAMPLES, box.rank))
     return np.concatenate([np.array(list(corners), dtype=np.int64), between])
 
 
 def _candidates(term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]) -> Iterator[Term]:
-    """Terms of the box's shape over the operands' parts that may be the box of the term, in the order to try them."""
+    """Yield terms of the box's shape over the operands' parts that may equal the box of the term, in the order to try them."""
     yield from (x for x in operands if x.shape == box.shape)
     if len(operands) < len(term.args):
         yield apply("zeros", shape=box.shape)
@@ -148,14 +151,14 @@ def _applied(term: Term, operands: Sequence[Term], attributes: Mapping[str, Attr
 
 @dataclass(frozen=True)
 class _Number:
-    """One number among an operator's attributes, with what it may be for a part."""
+    """A number among an operator's attributes, with its possible values for a part."""
 
     name: str
     place: int | None
     others: tuple[int, ...]
 
     def changed(self, attributes: Mapping[str, Attribute], value: int) -> dict[str, Attribute]:
-        """The attributes with this number another."""
+        """Return the attributes with this number changed."""
         old = attributes[self.name]
         new = value if self.place is None else (*old[: self.place], value, *old[self.place + 1 :])  # type: ignore[index]
         return {**attributes, self.name: new}
@@ -164,7 +167,7 @@ class _Number:
 def _attributes(
     term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]
 ) -> Iterator[dict[str, Attribute]]:
-    """Attributes for the part: the term's own, the part's shape where they say a shape, then those with numbers changed."""
+    """Yield attributes for the part: the term's own, with the part's shape for a shape, then those with numbers changed."""
     own = dict(term.attributes)
     if "shape" in own:
         own = {**own, "shape": box.shape}
@@ -184,7 +187,7 @@ def _attributes(
 
 
 def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number]:
-    """What each number may be: smaller; a part's extent; and where it may be a position, as far on as the parts begin."""
+    """Yield each number with its possible values: smaller numbers, a part's extent or step multiple, and shifted positions."""
     parts = [(box, term), *((h, term.args[place]) for place, h in halos.items())]
     cut_runs = [r for b, t in parts for r, n in zip(b.runs, t.sizes, strict=True) if r.count < n]
     for parameter in operator(term.op).parameters:
@@ -202,7 +205,7 @@ def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number
 def _along_axis(
     number: _Number, term: Term, axis: int, operands: Sequence[Term], own: Mapping[str, Attribute], plain: Term
 ) -> _Number:
-    """The number without what is not allowed, or would change the result's extent along an axis that is not cut."""
+    """Return the number without values that are invalid or change the result's extent along an axis that is not cut."""
 
     def sensible(value: int) -> bool:
         made = _applied(term, operands, number.changed(own, value))

@@ -1,7 +1,7 @@
-"""Programs of one operator at random sizes: what mutants are looked for in, and what a rule about them is tried on.
+"""Programs of one operator at random sizes, for finding mutants and trying rules.
 
-A family is a program of the notation whose extents and attributes are open. A draw gives each of them a number, so that the
-program is well typed.
+A family is a program of the notation whose extents and attributes are variable. A draw gives each of them a number such that
+the program is well typed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_TRIES = 20_000
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers, first and last included, that extents of tensors and attributes are drawn from."""
+    """The inclusive ranges that extents of tensors and attributes are drawn from."""
 
     extents: tuple[int, int]
     attributes: tuple[int, int]
@@ -49,9 +49,14 @@ class Range:
 
 @dataclass(frozen=True)
 class Family:
-    """Programs `text` of the notation, with the ranks of its variables; `weights` are those of its tensors that are constant.
+    """A family of programs.
 
-    Mutants are looked for where the conditions `typical` hold: sizes at which operators of this kind differ from others.
+    Attributes:
+        name: The name of the family.
+        text: The program in the notation.
+        ranks: The ranks of its variables.
+        weights: The names of its constant tensors.
+        typical: The conditions under which mutants are looked for: sizes at which operators of this kind differ from others.
     """
 
     name: str
@@ -62,12 +67,12 @@ class Family:
 
     @functools.cached_property
     def program(self) -> Term:
-        """The program with open extents and attributes."""
+        """The program with variable extents and attributes."""
         return self._read.left[0]
 
     @functools.cached_property
     def conditions(self) -> Cond:
-        """The conditions `typical`."""
+        """The parsed conditions `typical`."""
         return self._read.where
 
     @functools.cached_property
@@ -79,12 +84,12 @@ class Family:
 
     @property
     def tensors(self) -> list[Term]:
-        """The variables of the program."""
+        """The tensor variables of the program."""
         return variables(self.program)
 
     @functools.cached_property
     def atoms(self) -> tuple[Atom, ...]:
-        """What is open: the extents of the variables, then the attributes, in the order in which the program has them."""
+        """The variable extents of the tensors, then the attribute variables in the order of their names."""
         dims = [Dim(t.name, axis) for t in self.tensors for axis in range(-t.rank, 0)]
         symbols = sorted((a for a in attribute_atoms(self.program) if isinstance(a, Sym)), key=lambda a: a.name)
         return (*dims, *symbols)
@@ -98,7 +103,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class Draw:
-    """A family's program at numbers for all that is open, in the order of the family's `atoms`."""
+    """A family's program at numbers for all of the family's `atoms`, in that order."""
 
     family: Family
     numbers: tuple[int, ...]
@@ -110,10 +115,10 @@ class Draw:
 
     @functools.cached_property
     def program(self) -> Term:
-        """The program; its variables have the family's names.
+        """The program, whose variables have the family's names.
 
         Raises:
-            ShapeError: it is not well typed there.
+            ShapeError: The program is not well typed at these numbers.
         """
         values: Mapping[Atom, Extent] = self.values
         done: dict[Term, Term] = {}
@@ -127,7 +132,7 @@ class Draw:
         return done[self.family.program]
 
     def holds(self, condition: Cond) -> bool:
-        """Whether a condition on the family's atoms holds; none does that divides by zero."""
+        """Return whether a condition on the family's atoms holds. A condition that divides by zero does not."""
         values: Mapping[Atom, Extent] = self.values
         try:
             return substitute_cond(condition, values.get) is True
@@ -135,20 +140,20 @@ class Draw:
             return False
 
     def number(self, extent: Extent) -> Extent:
-        """What an expression over the family's atoms is.
+        """Return the value of an expression over the family's atoms.
 
         Raises:
-            ZeroDivisionError: it divides by zero.
+            ZeroDivisionError: The expression divides by zero.
         """
         values: Mapping[Atom, Extent] = self.values
         return substitute(extent, values.get)
 
 
 def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[Draw]:
-    """Distinct draws at which the conditions hold, endlessly; of equations, one side's number is taken from the other.
+    """Yield distinct draws at which the conditions hold, endlessly. Equations are solved for one of their atoms.
 
     Raises:
-        InstantiationError: none more were found.
+        InstantiationError: No more draws were found.
     """
     needed = conjunction(where, *_typing(family))
     equal = _equations(needed)
@@ -170,7 +175,7 @@ def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Con
 
 
 def neighbours(draw: Draw) -> Iterator[Draw]:
-    """The draws that differ from this one in one number, by one, and in what equations then say of others."""
+    """Yield the draws that differ by one in a single number, and in numbers that equations then determine."""
     needed = conjunction(*_typing(draw.family))
     for atom in draw.family.atoms:
         for step in (-1, 1):
@@ -183,7 +188,7 @@ def neighbours(draw: Draw) -> Iterator[Draw]:
 
 
 def _typing(family: Family) -> Iterator[Cond]:
-    """The conditions under which the family's program is well typed, and neither it nor its data is empty."""
+    """Yield the conditions under which the program is well typed, and neither the program nor its data is empty."""
     yield from requirements(family.program)
     yield from (size(a) - 1 >= 0 for a in family.atoms if isinstance(a, Dim))
     yield from (n - 1 >= 0 for n in family.program.shape if isinstance(n, Size))
@@ -201,7 +206,7 @@ def _typed(draw: Draw) -> bool:
 
 
 def _bounds(family: Family, within: Range, needed: Cond) -> dict[Atom, tuple[int, int]]:
-    """The numbers that each atom is drawn from, from the first to before the last: those that conditions on it alone leave."""
+    """Return the half-open range that each atom is drawn from, narrowed by conditions on that atom alone."""
     found = {a: within.extents if isinstance(a, Dim) else within.attributes for a in family.atoms}
     for condition in parts_of(needed):
         if not isinstance(condition, Compare) or condition.relation != ">=":
@@ -219,8 +224,9 @@ def _bounds(family: Family, within: Range, needed: Cond) -> dict[Atom, tuple[int
 
 
 def _settle(values: dict[Atom, int], left: Size, kept: Atom | None = None) -> None:
-    """Changes the number of one atom that stands alone in an equation to what the rest of it says: a multiple, where that is
-    the atom rounded down. One atom may be `kept`.
+    """Set an atom that stands alone in an equation to the value that the rest of the equation gives.
+
+    The value is a multiple if the rest is the atom rounded down. The atom `kept` is never changed.
     """
     for monomial, coefficient in left.terms:
         if len(monomial) == 1 and abs(coefficient) == 1 and monomial[0] in values and monomial[0] != kept:

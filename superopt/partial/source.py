@@ -1,7 +1,8 @@
-"""Programs as one virtual program: from data stacked in one tensor to outputs stacked in another.
+"""Several programs as one virtual program, from data stacked in one tensor to outputs stacked in another.
 
-One operator application is a source by itself. Several whose data and outputs are concatenated are one too, and so is one whose
-data stands there several times, or of which only a part is wanted. What is read is then said in positions of the stacked data.
+A single operator application is a source. So are several applications whose data and outputs are concatenated, an application
+with several copies of its data, and an application of which only a part is wanted. Reads are then positions in the stacked
+data.
 """
 
 from __future__ import annotations
@@ -24,14 +25,20 @@ from superopt.partial.layout import Coordinates, flat, reshaped
 
 Array = npt.NDArray[Any]
 DRAWN, KEPT = 48, 10
-"""Positions drawn to find some where the most is read, and how many of those are kept."""
+"""The number of positions drawn to find some where the most is read, and how many of those are kept."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A box of a program's output that stands at `place` in the stacked output; its data stands at `shift` in the stacked data.
+    """A box of a program's output within the stacked output.
 
-    Positions of the program's own output begin at `start` and of its data at `low`; the data's axes are its last ones in x.
+    Attributes:
+        program: The program.
+        data: The program's data, whose axes are its last ones in the stacked data.
+        start: The first position of the box in the program's own output.
+        extents: The extents of the box.
+        place: The first position of the box in the stacked output.
+        shift: The offset of the data in the stacked data.
     """
 
     program: Term
@@ -44,9 +51,15 @@ class Member:
 
 @dataclass(frozen=True)
 class Source:
-    """Members with their data in `x`, and the shape that their outputs have together; `outputs` are the boxes to cut there.
+    """Members with stacked data and outputs.
 
-    A box is its first position, its extents, and the shape that is wanted of it.
+    Attributes:
+        x: The stacked data.
+        shape: The shape of the stacked output.
+        members: The members.
+        weights: The weights of the members.
+        outputs: The boxes to cut from the stacked output: first position, extents, and final shape.
+        made: A description of how the source was made.
     """
 
     x: Term
@@ -57,10 +70,10 @@ class Source:
     made: tuple[str, ...] = ()
 
     def sample(self, y: Coordinates) -> Sample:
-        """What is read at positions of the stacked output; nothing at those that belong to no member.
+        """Return the reads at positions of the stacked output. Positions of no member read nothing.
 
         Raises:
-            Undecidable: a product has not one factor of data and one weight at most.
+            Undecidable: A product does not have exactly one factor of data and at most one weight.
         """
         count = len(y[0])
         found: list[tuple[Array, list[Array]]] = []
@@ -82,7 +95,7 @@ class Source:
         return Sample(y, tuple(arrays[:-1]), arrays[-1], factor, seen)
 
     def _read(self, member: Member, y: Coordinates) -> list[Array]:
-        """The coordinates in x, the weight, the number and whether it is seen of each product, for positions of the member."""
+        """Return arrays for the products at positions of the member: coordinates in x, weight element, number, and `seen`."""
         lead = len(y) - member.program.rank
         own = tuple(c - place + start for c, place, start in zip(y, member.place, member.start, strict=True))
         parts = [self._product(member, r) for r in reads(member.program, own[lead:])]
@@ -109,13 +122,16 @@ class Source:
         return sum(math.prod(w.sizes) for w in before)
 
     def probe(self, seed: int) -> Sample:
-        """The sample at positions of every member where the most is read: drawn ones, and others that differ along one axis."""
+        """Return the sample at positions of every member where the most is read.
+
+        Some positions are drawn, and others differ from a drawn position along one axis.
+        """
         rng = np.random.default_rng(seed)
         chosen = [self._probed(member, rng) for member in self.members]
         return self.sample(tuple(np.concatenate(axis) for axis in zip(*chosen, strict=True)))
 
     def _probed(self, member: Member, rng: np.random.Generator) -> Coordinates:
-        """Positions of a member where the most is read."""
+        """Return positions of a member where the most is read."""
         drawn = [rng.integers(start, start + n, DRAWN) for start, n in zip(member.place, member.extents, strict=True)]
         best = _fullest(self.sample(tuple(drawn)))
         first = tuple(c[best][0] for c in drawn)
@@ -128,7 +144,7 @@ class Source:
         return tuple(c[np.unique(kept)] for c in drawn)
 
     def cut(self, y: Term) -> tuple[Term, ...]:
-        """The outputs that were stacked."""
+        """Return the outputs that were stacked."""
         return tuple(_cut(y, *box) for box in self.outputs)
 
 
@@ -145,14 +161,17 @@ def _cut(y: Term, start: Sequence[int], extents: Sequence[int], shape: tuple[int
 
 
 def alone(program: Term, data: Term, weights: tuple[Term, ...]) -> Source:
-    """A program by itself."""
+    """Return a single program as a source."""
     zero = (0,) * program.rank
     member = Member(program, data, zero, program.sizes, zero, (0,) * data.rank)
     return Source(data, program.sizes, (member,), weights, ((zero, program.sizes, program.sizes),))
 
 
 def copies(source: Source, times: int, of_x: int, of_y: int) -> Source | None:
-    """The source with its data several times along an axis of it: a part of the output's axis for each."""
+    """Return the source with copies of its data along an axis, each for a part of an output axis.
+
+    Return None if `times` does not divide the output axis.
+    """
     (member,), extent = source.members, source.shape[of_y]
     if extent % times:
         return None
@@ -177,10 +196,10 @@ def _at(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
 
 
 def part(source: Source, of_y: int, start: int, stop: int) -> Source:
-    """A run of positions of the output alone, from that part of the data which it reads.
+    """Return the source of a run of output positions, with only the part of the data that the run reads.
 
     Raises:
-        Undecidable: as `Source.sample`, or nothing is read at the part's ends and middle.
+        Undecidable: See `Source.sample`, or nothing is read at the part's ends and middle.
     """
     (member,) = source.members
     extents = _at(member.extents, of_y, stop - start)
@@ -203,10 +222,10 @@ def part(source: Source, of_y: int, start: int, stop: int) -> Source:
 
 
 def stacked(sources: Sequence[Source], of_x: int, of_y: int, *, shared: bool, level: bool) -> Source:
-    """Sources of one member side by side: data along one axis (once, where `shared`), outputs along another.
+    """Return sources of one member side by side, with data along one axis (once if `shared`) and outputs along another axis.
 
-    Axes are counted from the end; one more than the rank is a new axis in front. Other axes grow to the longest of them, and
-    with `level` so does each source's part of the axes along which they are stacked.
+    Axes are counted from the end, and one more than the rank is a new axis in front. Other axes are padded to the longest. With
+    `level`, each source's part of the stacking axes is padded to the longest as well.
     """
     rank_x, rank_y = max(sources[0].x.rank, -of_x), max(len(sources[0].shape), -of_y)
     xs = [(1,) * (rank_x - s.x.rank) + s.x.sizes for s in sources]

@@ -1,8 +1,8 @@
-"""Corrections that put zeros between what a mutant lays side by side, so that what it reads across a seam is what it should.
+"""Corrections that insert zeros between elements that a mutant places side by side, so that reads across a seam are right.
 
-A program that slides a window over images reads zeros around them. A mutant that lays the images side by side reads the
-neighbour instead; with as many zeros between neighbours as the window reaches over a border it is right. So the mutant is
-built again on padded inputs, with the sizes among its attributes solved for, and what is left over is cut off.
+A program that slides a window over images reads zeros around them. A mutant that places the images side by side reads the
+neighbour instead. With as many zeros between neighbours as the window reaches over a border, the mutant is right. The mutant is
+therefore rebuilt on padded inputs, with the sizes among its attributes solved for, and the excess is cut off.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ MOST_WAYS = 16
 
 
 def spaced(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
-    """The mutant on an input padded along one axis, cut to the program's shape, where it is the program at sampled positions:
-    for each input that is no weight, and each axis along which the program reads over its border where the mutant is wrong, at
-    most one term, with the fewest zeros that do.
+    """Yield versions of the mutant on padded inputs, cut to the program's shape, that equal the program at sampled positions.
+
+    There is at most one term, with the fewest zeros that suffice, for each non-constant input and each axis along which the
+    program reads over the border where the mutant is wrong.
     """
     points = Points(program, PrimeFields(primes(1)), seed)
     rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(whole(program.sizes))]
@@ -45,20 +46,20 @@ def spaced(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) 
 
 
 def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
-    """The axes of x of which the program reads less for a position where the mutant is wrong than for some other position."""
+    """Return the axes of x along which the program reads less at a wrong position of the mutant than at some other position."""
     wrong = [_read(program, x, box.first) for box in judgement.unequal]
     right = [_read(program, x, tuple(run.start + run.count // 2 * run.step for run in box.runs)) for box in judgement.equal]
     return [a for a in range(x.rank) if min(w[a] for w in wrong) < max((r[a] for r in [*right, *wrong]), default=0)]
 
 
 def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
-    """How far what is read of x for a position reaches along each axis of x."""
+    """Return the extent of the reads of x for a position along each axis of x."""
     halo = reads(program, Box(tuple(Run(p, 1) for p in position))).get(x)
     return tuple(run.last - run.start + 1 for run in halo.runs) if halo else (0,) * x.rank
 
 
 def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
-    """The mutant on the padded input, few zeros first, each cut of the right shape."""
+    """Yield the mutant on the padded input, few zeros first, in each cut of the right shape."""
     for amount in range(1, MOST_ZEROS + 1):
         for before, after in ((0, amount), (amount, 0), (amount, amount)):
             around = {
@@ -71,7 +72,7 @@ def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
 
 
 def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
-    """Every cut of the term along one axis that has these sizes; the term itself if it has them."""
+    """Yield every cut of the term along one axis that has these sizes, or the term itself if it has them."""
     differs = [a for a, (n, m) in enumerate(zip(term.sizes, sizes, strict=False)) if n != m]
     if term.sizes == tuple(sizes):
         yield term
@@ -82,9 +83,9 @@ def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
 
 
 def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
-    """The mutant built again with another term in an input's place, in each way to choose the sizes among its attributes.
+    """Yield the mutant rebuilt with an input replaced, in each way to choose the sizes among its attributes.
 
-    Where no size has to be chosen nothing is laid side by side, and there is no such way.
+    If no size has to be chosen, nothing is placed side by side, and nothing is yielded.
     """
     order = [t for t in subterms(mutant) if not t.is_variable]
 
@@ -105,8 +106,9 @@ def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
 
 
 def _again(term: Term, args: Sequence[Term]) -> Iterator[tuple[Term, bool]]:
-    """The operator on operands of other sizes, with its own attributes or one extent among them in proportion to an operand's;
-    and whether that is changed.
+    """Yield the operator on operands of other sizes, and whether its attributes changed.
+
+    The attributes are its own, or have one extent changed in proportion to an operand's extent.
     """
     own = dict(term.attributes)
     grown = {

@@ -1,4 +1,4 @@
-"""What a partial rule makes of a program at given sizes, and whether that equals it."""
+"""Trials of partial rules: the rule's result for a program at given sizes, and whether it equals the program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superopt.partial.sizes import Draw, Family
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a rule at a draw: the judgement of its instance, or None where it has none."""
+    """The outcome of a rule at a draw: the judgement of its instance, or None if there is none."""
 
     draw: Draw
     judgement: Judgement | None
@@ -26,11 +26,12 @@ class Trial:
 
 
 def instance(pattern: Pattern, program: Term) -> Term | None:
-    """What the pattern makes of the program, with its constants settled; None where it does not match, or something in it would
-    be empty.
+    """Return the result of the pattern on the program, with its constants settled.
+
+    Return None if the pattern does not match or a tensor in the result would be empty.
 
     Raises:
-        Undecidable: a constant is no number in each region.
+        Undecidable: A constant is not a single number in each region.
     """
     found = next(pattern.matches(program, lambda _: ()), None)
     if found is None or any(n == 0 for t in subterms(*found.replacements) for n in t.shape):
@@ -39,7 +40,7 @@ def instance(pattern: Pattern, program: Term) -> Term | None:
 
 
 def tried(family: Family, term: Term, draw: Draw) -> Trial:
-    """The term judged at the draw."""
+    """Judge the term at the draw."""
     try:
         found = instance(Pattern((family.program,), (term,), where=True), draw.program)
         return Trial(draw, None if found is None else judge(draw.program, found))

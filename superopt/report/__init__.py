@@ -1,1 +1,1 @@
-"""What a run did, as typed values, and how it is shown: tables for people, JSON for programs."""
+"""Reports of runs as typed values, shown as tables on a terminal or as JSON."""

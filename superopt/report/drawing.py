@@ -1,4 +1,4 @@
-"""Both sides of a rule drawn as graphs: one SVG document, operands above what is made of them."""
+"""Drawings of rules: both sides as graphs in one SVG document, with operands above the terms that use them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Box:
-    """What is written in a node, and where its centre is."""
+    """The text, kind and centre of a node."""
 
     lines: tuple[str, ...]
     kind: str
@@ -38,18 +38,18 @@ class Box:
 
     @property
     def width(self) -> float:
-        """In pixels."""
+        """The width in pixels."""
         return max(len(line) for line in self.lines) * GLYPH + 2 * PADDING
 
     @property
     def height(self) -> float:
-        """In pixels."""
+        """The height in pixels."""
         return len(self.lines) * LINE + PADDING
 
 
 @dataclass(frozen=True)
 class Side:
-    """A side of a rule laid out: its boxes by term, and how much room they take."""
+    """The layout of one side of a rule: its boxes by term, its outputs, and its size in pixels."""
 
     boxes: Mapping[Term, Box]
     outputs: tuple[Term, ...]
@@ -58,7 +58,7 @@ class Side:
 
 
 def drawing(left: Sequence[Term], right: Sequence[Term]) -> str:
-    """An SVG document of both sides with an arrow between them; outputs have a thick border."""
+    """Return an SVG document of both sides with an arrow between them. Outputs have a thick border."""
     sides = [laid_out(tuple(left)), laid_out(tuple(right))]
     height = max(side.height for side in sides)
     width = sides[0].width + ARROW + sides[1].width + 2 * MARGIN
@@ -77,7 +77,7 @@ def drawing(left: Sequence[Term], right: Sequence[Term]) -> str:
 
 
 def laid_out(roots: tuple[Term, ...]) -> Side:
-    """The graph in rows, each term below all of its operands and near the middle of them."""
+    """Lay out the graph in rows, each term below all of its operands and near their middle."""
     graph: nx.DiGraph[Term] = nx.DiGraph()
     for term in subterms(*roots):
         graph.add_node(term)
@@ -106,7 +106,7 @@ def laid_out(roots: tuple[Term, ...]) -> Side:
 
 
 def _leaves_lowered(rows: list[list[Term]], graph: nx.DiGraph[Term]) -> list[list[Term]]:
-    """The rows with every variable and constant moved to just above the first term that takes it."""
+    """Return the rows with every variable and constant moved to the row above its first user."""
     level = {term: number for number, row in enumerate(rows) for term in row}
     for term in rows[0]:
         level[term] = min((level[user] for user in graph.successors(term)), default=1) - 1
@@ -114,7 +114,7 @@ def _leaves_lowered(rows: list[list[Term]], graph: nx.DiGraph[Term]) -> list[lis
 
 
 def _middle(term: Term, column: Mapping[Term, float]) -> float:
-    """The mean column of the operands that have one, or zero."""
+    """Return the mean column of the operands that have a column, or zero."""
     known = [column[a] for a in term.args if a in column]
     return sum(known) / len(known) if known else 0.0
 
@@ -134,7 +134,7 @@ def _value(value: Attribute) -> str:
 
 
 def _extent(value: object) -> str:
-    """An extent of a variable in the drawing's short form: `x.shape[-1]` is `x₋₁`."""
+    """Return an extent in the drawing's short form: `x.shape[-1]` is `x₋₁`."""
     text = value if isinstance(value, str) else show_extent(value)  # type: ignore[arg-type]
     for axis in range(1, 5):
         text = text.replace(f".shape[-{axis}]", "₋" + "₀₁₂₃₄"[axis])

@@ -1,4 +1,4 @@
-"""What a generation of rules went through, as a table: a line for each universe of terms, and their sum."""
+"""The report of a rule generation as a table: a line for each universe of terms, and the sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STAGES = ("enumerate", "dedupe", "verify")
 
 
 class Counts(Protocol):
-    """What became of one universe, processor seconds of its stages, and the largest memory of a process that worked on it."""
+    """The counts of one universe, the processor seconds of its stages, and the peak memory of a process that worked on it."""
 
     @property
     def family(self) -> str: ...
@@ -33,7 +33,7 @@ class Counts(Protocol):
 
 
 class Run(Protocol):
-    """A whole run; what it took depends on the machine, everything else on the seed alone."""
+    """A whole generation run. Times and memory depend on the machine, everything else on the seed alone."""
 
     @property
     def seed(self) -> int: ...
@@ -67,7 +67,7 @@ class Run(Protocol):
 
 
 def counts_table(run: Run) -> RenderableType:
-    """The counts of every universe, and what the whole run took."""
+    """Return a table of the counts of every universe, and the totals of the run."""
     table = Table(title="Rules generated", title_justify="left", show_footer=True)
     table.add_column("family", "all")
     table.add_column("universe")
@@ -91,10 +91,10 @@ def counts_table(run: Run) -> RenderableType:
 
 
 def generation_json(run: Run, templates: int) -> str:
-    """The counts of every universe and of every family, as a JSON object with a final newline.
+    """Return the counts of every universe and family as a JSON object with a final newline.
 
-    `templates` is how many distinct operators with attributes the terms were built of. Seconds, bytes, processes and resumed
-    tasks differ from run to run; nothing else does.
+    `templates` is the number of distinct operators with attributes that the terms were built from. Only seconds, bytes,
+    processes and resumed tasks differ from run to run.
     """
     rows = list(run.counts)
     whole = {
@@ -116,7 +116,7 @@ def generation_json(run: Run, templates: int) -> str:
 
 
 def _summed(family: str, rows: Sequence[Counts]) -> dict[str, str | int | float]:
-    """The rows' counts and processor seconds added up, and the largest memory of a process."""
+    """Return the sums of the rows' counts and processor seconds, and the peak memory of a process."""
     counts = {column: sum(_count(row, column) for row in rows) for column in COLUMNS}
     spent = {stage: sum(float(getattr(row, stage)) for row in rows) for stage in (*STAGES, "seconds")}
     return {"family": family, **counts, **spent, "peak_bytes": max(row.peak_bytes for row in rows)}

@@ -1,4 +1,4 @@
-"""The report of one optimization: what was applied, what it gained, how it was checked, and why it was accepted or not."""
+"""The report of one optimization: the rules applied, their gain, the checks, and the reason for the verdict."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 MOST_REASONS = 3
-"""Reasons for which windows were left that the terminal shows; the JSON report has all."""
+"""The most reasons for skipped windows that the terminal shows. The JSON report has all of them."""
 
 
 @dataclass(frozen=True)
 class AppliedRule:
-    """A rule of the accepted rewriting: how often it was applied, and the seconds per run that the cost model credits it with.
+    """A rule of the accepted rewriting: how often it was applied, and its gain in seconds per run by the cost model.
 
-    A step that only prepares another one has a negative gain of its own.
+    A step that only prepares another step has a negative gain.
     """
 
     name: str
@@ -31,7 +31,7 @@ class AppliedRule:
 
 @dataclass(frozen=True)
 class SegmentGain:
-    """A segment that was searched, once for all `copies` of it that are equal up to names and weights.
+    """A segment that was searched once for all `copies`, which are equal up to names and weights.
 
     `before` and `after` are the cost model's seconds per run of one copy.
     """
@@ -48,9 +48,9 @@ class SegmentGain:
 
 @dataclass(frozen=True)
 class Timing:
-    """End-to-end medians in seconds a run, both models interleaved, and their ratio with its 95 % bounds.
+    """The median end-to-end times in seconds per run, interleaved, and their ratio with its 95 % bounds.
 
-    `control` is the ratio of two sessions of the original, and `noise` how far from 1 its bounds reach.
+    `control` is the ratio of two sessions of the original. `noise` is the distance of its bounds from 1.
     """
 
     original: float
@@ -65,9 +65,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Rounding:
-    """Largest errors met, relative to the output's largest magnitude, against `reference`: a float64 run where possible.
+    """The largest errors in the numerical check, relative to the output's largest magnitude.
 
-    `tolerance` is how many times the original's error was allowed.
+    The errors are against `reference`, a float64 run where possible. `tolerance` is the allowed multiple of the original's
+    error.
     """
 
     original: float
@@ -79,8 +80,12 @@ class Rounding:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The floating-point mode of a run, the flags that the rewrites taken need (docs/floating-point.md), and the assumptions
-    on values under which the mode admitted them.
+    """The freedom that a run takes with floating-point arithmetic (docs/floating-point.md).
+
+    Attributes:
+        mode: The floating-point mode.
+        flags: The flags that the rewrites need.
+        assumptions: The assumptions on values under which the mode admitted the rewrites.
     """
 
     mode: str = "relaxed"
@@ -90,7 +95,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Environment:
-    """What the measurements hold for."""
+    """The device, provider, threads and versions that the measurements hold for."""
 
     device: str
     provider: str
@@ -100,10 +105,19 @@ class Environment:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The device that a model was optimized for though it is not here, and the seconds a run that its profile predicts there.
+    """The times in seconds per run that a profile predicts for a device that is not present.
 
-    `note` says that nothing was measured. `doubt` is how many of the saved seconds its errors may take away, `known` the
-    share of the time in nodes that were measured on that device. There are no figures where no candidate was priced.
+    Attributes:
+        note: The statement that nothing was measured.
+        device: The device that the model was optimized for.
+        provider: The execution provider on the device.
+        threads: The number of threads on the device.
+        versions: The versions of software that the profile holds for.
+        original: The predicted time of the original, or None (like all figures) if no candidate was priced.
+        optimized: The predicted time of the optimized model.
+        speedup: The ratio of the two times.
+        doubt: The part of the saved seconds that the profile's errors may take away.
+        known: The share of the time in nodes that were measured on the device.
     """
 
     note: str
@@ -120,11 +134,16 @@ class Prediction:
 
 @dataclass(frozen=True)
 class SessionTuning:
-    """Configuration entries, options and options of the CUDA provider that a session should have, what they gain, and what each
-    choice that was tried does alone: to leave out the optimizer of that name, or to set an option.
+    """The session settings that were chosen, their gain, and the gain of each setting that was tried alone.
 
-    Timings are of the original in the plain session and, as optimized, in that with the choices. `chosen` names those that were
-    taken, and `told` is all that they come to, as `name=value`.
+    Attributes:
+        entries: The configuration entries that a session should have.
+        timing: The original in the plain session, against the session with the chosen settings.
+        tried: The timing of each choice alone: leaving out the optimizer of that name, or setting an option.
+        options: The session options.
+        provider_options: The options of the CUDA provider.
+        chosen: The names of the chosen settings.
+        told: All chosen settings as `name=value`.
     """
 
     entries: Mapping[str, str]
@@ -138,17 +157,33 @@ class SessionTuning:
 
 @dataclass(frozen=True)
 class Report:
-    """One run of `superopt.optimize`.
+    """The report of one run of `superopt.optimize`.
 
-    `accepted` says whether the returned model is the rewritten one; `reason` says why, or why not. `seconds` are by phase.
-    `timing` and `rounding` are absent where no candidate reached them: what is not faster is not checked. There is a
-    `prediction` where the model was optimized for a device that is not here, and then no `timing`. `stopped` says what ended
-    the search. Where dimensions are open, `shapes` has the timings at the sizes that were asked for, and `timing` is the one
-    that gains least. `forgone` are the seconds a run that operators of ONNX Runtime's own would save, where these were not
-    allowed. `windows_left` counts the windows that could not be searched, timed or lowered, and were left as they are for that,
-    by the reason. `failed` is what the check says of what was found, where nothing of it passes: errors of rounding that add
-    up, or a rule that is wrong. `arithmetic` is the freedom taken with floating-point arithmetic, and `assumptions` are the
-    sentences about dynamic dimensions that the rewriting rests on.
+    Attributes:
+        model: The name of the model.
+        accepted: Whether the returned model is the rewritten one.
+        reason: Why the rewritten model was accepted or not.
+        nodes: The number of nodes of the original.
+        nodes_in_islands: The number of these nodes in islands.
+        islands: The number of islands.
+        nodes_after: The number of nodes of the rewritten model.
+        rules: The rules that were applied.
+        segments: The segments that were searched.
+        timing: The comparison, or None if no candidate reached it. With several shapes, the one with the smallest gain.
+        rounding: The numerical check, or None if no candidate reached it. Candidates that are not faster are not checked.
+        seconds: The seconds spent in each phase.
+        environment: The device and versions that the measurements hold for.
+        budget: The time budget in seconds.
+        seed: The random seed.
+        stopped: What ended the search.
+        shapes: With dynamic dimensions, the timing at each of the requested sizes.
+        tuning: The session settings that were found, if they were searched.
+        prediction: The predicted times, if the model was optimized for a device that is not present. Then `timing` is None.
+        forgone: The seconds per run that ONNX Runtime's contrib operators would save, if they were not allowed.
+        failed: The finding of the numerical check if no candidate passed: accumulated rounding errors, or a wrong rule.
+        windows_left: The number of windows left unchanged because they could not be searched, timed or lowered, by reason.
+        arithmetic: The freedom taken with floating-point arithmetic.
+        assumptions: The statements about dynamic dimensions that the rewriting relies on.
     """
 
     model: str
@@ -178,19 +213,20 @@ class Report:
 
     @property
     def speedup(self) -> float:
-        """Time of the original over that of the returned model, measured, or predicted where there is a `prediction`; 1 where
-        the original is returned.
+        """The time of the original over that of the returned model, measured or else predicted.
+
+        The value is 1 if the original is returned.
         """
         figures = self.timing or self.prediction
         return (figures.speedup if figures is not None and self.accepted else None) or 1.0
 
     def json(self) -> str:
-        """The report as a JSON object, one key per field, with a final newline."""
+        """Return the report as a JSON object, one key per field, with a final newline."""
         return json.dumps({**dataclasses.asdict(self), "speedup": self.speedup}, indent=2, ensure_ascii=False) + "\n"
 
 
 def summary(report: Report) -> RenderableType:
-    """The report as tables for a terminal: the verdict, then the rules applied and the segments that gained."""
+    """Return the report as tables for a terminal: the rules applied, the segments that gained, the run, and the verdict."""
     parts: list[RenderableType] = []
     if report.rules:
         parts.append(_rules(report))
@@ -276,7 +312,7 @@ def _session(tuning: SessionTuning) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that reads best."""
+    """Format seconds in the unit that reads best."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(seconds) >= scale:
             return f"{seconds / scale:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""The report of `superopt profile`: how fast a device is, what is known of it, and how well the rest is predicted."""
+"""The report of `superopt profile`: a device's speed, its known nodes, and the accuracy of predictions for other nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from superopt.report.optimization import duration
 
 @dataclass(frozen=True)
 class Rate:
-    """The highest rate a second, and the amount of work at once from which half of it is reached."""
+    """The highest rate per second, and the amount of work at once that reaches half of it."""
 
     name: str
     unit: str
@@ -26,7 +26,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class NodeTime:
-    """A node that is known: its operator, the shapes of its operands, and its seconds alone."""
+    """A measured node: its operator, the shapes of its operands, and its seconds when run alone."""
 
     operator: str
     shapes: str
@@ -36,8 +36,14 @@ class NodeTime:
 
 @dataclass(frozen=True)
 class ModelTime:
-    """A model's nodes as ONNX Runtime runs them: how many, the seconds that were measured of them, and those that the profile
-    would predict of each if it alone were not known. `reason` says why there are none, where there are none.
+    """The total time of a model's nodes as ONNX Runtime runs them.
+
+    Attributes:
+        model: The name of the model.
+        nodes: The number of nodes.
+        measured: The sum of the nodes' measured seconds.
+        predicted: The sum of the nodes' predicted seconds, each predicted as if this node alone were unknown.
+        reason: Why there are no times, or empty if there are.
     """
 
     model: str
@@ -49,7 +55,7 @@ class ModelTime:
 
 @dataclass(frozen=True)
 class Errors:
-    """The factors within which two thirds and nine tenths of the known nodes are predicted; each as if it were not known."""
+    """The factors within which two thirds and nine tenths of the known nodes are predicted, each as if it were unknown."""
 
     two_thirds: float
     nine_tenths: float
@@ -57,8 +63,10 @@ class Errors:
 
 @dataclass(frozen=True)
 class Profiling:
-    """One run of `superopt profile`. `others` counts the known nodes of other devices in the cache, by device; `unkept` says
-    why times are not kept, where they are not.
+    """The report of one run of `superopt profile`.
+
+    `others` counts the known nodes of other devices in the cache, by device. `unkept` says why times are not kept, and is empty
+    if they are.
     """
 
     device: str
@@ -80,7 +88,7 @@ class Profiling:
 
 
 def profiling_tables(found: Profiling) -> RenderableType:
-    """The report as tables for a terminal."""
+    """Return the report as tables for a terminal."""
     parts: list[RenderableType] = [_rates(found)]
     if found.models:
         parts.append(_models(found.models))
@@ -145,6 +153,6 @@ def _known(found: Profiling) -> Table:
 
 
 def scaled(number: float) -> str:
-    """The number with a metric prefix, and a space before it."""
+    """Format the number with a metric prefix, preceded by a space."""
     power = min(max(int(math.log10(number)) // 3, 0), 4) if number > 0 else 0
     return f"{number / 1000**power:.3g} {('', 'k', 'M', 'G', 'T')[power]}"

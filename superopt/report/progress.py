@@ -1,4 +1,4 @@
-"""What a long run says while it works, as a value; how it is shown is the command line's business."""
+"""The progress of a long run as a value. The command line decides how to show it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: its phase, how many of its parts are done (`total` is 0 where unknown), what came last."""
+    """The state of a run: its phase, the number of parts done, their total (0 if unknown), and the latest event."""
 
     phase: str
     done: int = 0
@@ -25,4 +25,4 @@ Listener: TypeAlias = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """The listener that does nothing."""
+    """Ignore the progress."""

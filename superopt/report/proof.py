@@ -1,4 +1,4 @@
-"""The verdicts on axioms and rules as tables: by family, and one by one."""
+"""Tables of the verdicts on axioms and rules: by family, and one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = {"proved": "green", "refuted": "bold red", "unknown": "bold yellow"}
 
 
 class Row(Protocol):
-    """What was found out about one axiom or rule."""
+    """The verdict on one axiom or rule."""
 
     @property
     def name(self) -> str: ...
@@ -35,7 +35,7 @@ class Row(Protocol):
 
     @property
     def bounded(self) -> Sequence[str]:
-        """What was not left symbolic."""
+        """The parts of the statement that were not left symbolic."""
 
     @property
     def ranks(self) -> Sequence[str]: ...
@@ -45,7 +45,10 @@ class Row(Protocol):
 
 
 def verdicts(title: str, rows: Iterable[Row], *, each: bool) -> RenderableType:
-    """A line for each family, for each row that is not proved for all sizes (or, for `each`, all rows), and one that counts."""
+    """Return tables with a line for each family and each row that is not proved for all sizes, and the counts.
+
+    With `each`, the second table has all rows.
+    """
     rows = list(rows)
     chosen = [row for row in rows if each or row.word != "proved" or row.bounded]
     tables = [_families(title, rows), *([_one_by_one(chosen)] if chosen else [])]
@@ -81,7 +84,7 @@ def _one_by_one(rows: Iterable[Row]) -> Table:
 
 
 def counted(rows: Sequence[Row]) -> str:
-    """How many rows have which verdict, how many proofs are bounded, and the seconds they took together."""
+    """Return a line with the number of rows for each verdict, the number of bounded proofs, and their total seconds."""
     words = Counter(row.word for row in rows)
     bounded = sum(bool(row.bounded) for row in rows)
     parts = [f"{words[word]} {word}" for word in COLOURS if words[word] or word == "proved"]

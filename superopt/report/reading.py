@@ -1,4 +1,4 @@
-"""Rules on the terminal: a line each, or one with all that is known about it."""
+"""Rules on the terminal: a list with one line per rule, or one rule in detail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Step(Protocol):
 
 
 class Example(Protocol):
-    """A rule at numbers."""
+    """A rule at concrete sizes and values."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
@@ -49,7 +49,7 @@ class Example(Protocol):
 
 
 class Explanation(Protocol):
-    """What is known about a rule."""
+    """A rule with its typing, conditions, proof and example."""
 
     @property
     def stored(self) -> Stored: ...
@@ -68,13 +68,13 @@ class Explanation(Protocol):
 
 
 def listed(rules: Sequence[Stored]) -> Iterable[Text]:
-    """One rule a line, as the files have it."""
+    """Yield one line per rule, in the form of the rule files."""
     for stored in rules:
         yield Text.assemble((f"{stored.rule.name}: ", "bold"), str(stored.rule.statement))
 
 
 def counted(rules: Sequence[Stored]) -> str:
-    """How many rules there are, by family and part."""
+    """Return a line with the number of rules by family and part."""
     families = Counter(stored.family for stored in rules)
     core = sum(stored.core for stored in rules)
     by_family = ", ".join(f"{family} {count}" for family, count in sorted(families.items()))
@@ -82,7 +82,7 @@ def counted(rules: Sequence[Stored]) -> str:
 
 
 def shown(explanation: Explanation) -> RenderableType:
-    """The mathematics, what the rule asks for, and where it comes from."""
+    """Return the rule's statement, its conditions and its origin."""
     stored = explanation.stored
     rule, entry = stored.rule, stored.entry
     statement = rule.statement
@@ -116,7 +116,7 @@ def _grounds(kind: str, axioms: Sequence[str]) -> str:
 
 
 def told(explanation: Explanation) -> RenderableType:
-    """As `shown`, with the proof step by step and an example with numbers."""
+    """Return the same as `shown`, with the proof step by step and a numerical example."""
     parts: list[RenderableType] = [shown(explanation)]
     if explanation.steps:
         parts.append(Text(f"proof: {len(explanation.steps)} instances of axioms", style="bold"))

@@ -1,4 +1,4 @@
-"""What was shown of an optimization, for a terminal: a line for each kind of step, then the verdict."""
+"""The report of a verification for a terminal: a line for each kind of step, then the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class Kind:
-    """Steps that were shown to be right in one way: how many, at how many roots, by which rules."""
+    """The steps that were shown to be right in one way: their number, their number of roots, and their rules."""
 
     how: str
     steps: int
@@ -20,12 +20,19 @@ class Kind:
 
 @dataclass(frozen=True)
 class Verification:
-    """All that there is to say of an optimization that holds.
+    """The report of a successful verification.
 
-    `weights` counts those that are as they were, were computed anew from their terms, and have no term; `linked` the segments
-    whose terms were compared with values of the original and of the optimized model in a run, and how many were not; `run` at
-    how many sizes, on how many inputs and in how many elements both models were compared. `mode` is the floating-point mode,
-    `assumptions` what the certificate states beside it.
+    Attributes:
+        original: The name of the original model.
+        optimized: The name of the optimized model.
+        kinds: The steps by how they were shown to be right.
+        segments: The number of segments.
+        mode: The floating-point mode.
+        assumptions: The assumptions that the certificate states.
+        weights: The numbers of weights that are unchanged, were computed from their terms, and have no term.
+        linked: The numbers of segments whose terms were compared with the original's values, with the optimized model's values,
+            and not at all.
+        run: The numbers of sizes, inputs and elements at which both models were compared.
     """
 
     original: str
@@ -40,7 +47,7 @@ class Verification:
 
 
 def verified(found: Verification) -> list[str]:
-    """One line for each kind of step, for the weights, the segments and the runs, and the verdict."""
+    """Return one line for each kind of step, for the weights, the segments and the runs, and the verdict."""
     lines = [_kind(kind) for kind in found.kinds]
     if found.segments:
         kept, computed, small = found.weights

@@ -1,6 +1,6 @@
-"""Terms evaluated on arrays in float64: operators that take long by their definitions in numpy, all others by these.
+"""Evaluation of terms on float64 arrays: numpy functions for operators whose definitions are slow, definitions for all others.
 
-The tests compare each numpy function here with the definition of its operator.
+The tests compare each numpy function with the definition of its operator.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from superopt.work import total_work
 
 Array = npt.NDArray[Any]
 MOST_WORK = 1 << 27
-"""Operations of one operator beyond which its definition takes too long to evaluate."""
+"""The operations of one operator beyond which its definition takes too long to evaluate."""
 
 
 class UndecidedError(ShapeError):
-    """A term of more work than there is time for, or with a size that is not known."""
+    """A term takes too long to evaluate, or has an unknown size."""
 
 
 def evaluated(
@@ -35,12 +35,17 @@ def evaluated(
     sizes: Mapping[Atom, int] | None = None,
     dtype: npt.DTypeLike = np.float64,
 ) -> list[Array]:
-    """The terms' values, each rounded to the type `dtype`, given the array of each variable by its name; `sizes` are those of
-    dynamic dimensions that are known beforehand.
+    """Return the value of each term, with every intermediate value rounded to `dtype`.
+
+    Args:
+        roots: The terms.
+        arrays: The array of each variable, by the variable's name.
+        sizes: The sizes of dynamic dimensions that are known beforehand.
+        dtype: The type of all values.
 
     Raises:
-        ShapeError: the arrays do not have the shapes that the terms say, or an operator is not defined for them.
-        UndecidedError: an operator takes too long, or a size can be read off neither the arrays nor `sizes`.
+        ShapeError: The arrays do not have the shapes in the terms, or an operator is not defined for the arrays.
+        UndecidedError: An operator takes too long, or a size follows neither from the arrays nor from `sizes`.
     """
     symbols = sizes_of([t for t in subterms(*roots) if t.is_variable], arrays, sizes or {})
     known: dict[Term, Array] = {}
@@ -57,11 +62,11 @@ def evaluated(
 def sizes_of(
     variables: Sequence[Term], arrays: Mapping[str, Array], sizes: Mapping[Atom, int]
 ) -> Callable[[Atom], Extent | None]:
-    """The numbers for the open extents in the variables' shapes: those that are known, and others read off the arrays.
+    """Return a lookup of the sizes of the variables' dynamic dimensions: those in `sizes`, and others read off the arrays.
 
     Raises:
-        ShapeError: an array has another rank or extent, or one name would have to be two numbers.
-        UndecidedError: an extent is an expression in a size that is not known.
+        ShapeError: An array has another rank or extent, or one name stands for two sizes.
+        UndecidedError: An extent is an expression in an unknown size.
     """
     found = dict(sizes)
     for term in variables:
@@ -83,7 +88,7 @@ def sizes_of(
 
 
 def _bare(extent: Extent) -> Atom | None:
-    """The atom that the extent is, if it is just one."""
+    """Return the atom if the extent is a single atom, otherwise None."""
     if isinstance(extent, Size) and len(extent.terms) == 1:
         (monomial, coefficient), *_ = extent.terms
         if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Dim):
@@ -92,10 +97,11 @@ def _bare(extent: Extent) -> Atom | None:
 
 
 def applied(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute]) -> Array:
-    """What the operator makes of the arrays.
+    """Apply the operator to the arrays.
 
     Raises:
-        ShapeError: it is not defined for them. UndecidedError: it takes too long.
+        ShapeError: The operator is not defined for the arrays.
+        UndecidedError: The operator takes too long.
     """
     leaves = [variable(f"operand {n}", tuple(a.shape)) for n, a in enumerate(arrays)]
     term = apply(op, *leaves, **attributes)  # checks shapes and attributes
@@ -118,7 +124,7 @@ def applied(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute
 def _windows(
     x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float
 ) -> list[list[Array]]:
-    """For each tap of the window, the elements that it meets, at all positions of the window."""
+    """Return, for each tap of the window, the elements under this tap at all window positions."""
     padded = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])), constant_values=fill)
     reach = [dilations[a] * (kernel[a] - 1) + 1 for a in (0, 1)]
     counts = [(padded.shape[2 + a] - reach[a]) // strides[a] + 1 for a in (0, 1)]
@@ -187,4 +193,4 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "expand": _expand,
     "pad": lambda x, *, before, after: np.pad(x, list(zip(before, after, strict=True))),
 }
-"""Functions of arrays that compute what an operator does, given its attributes."""
+"""Numpy functions that compute operators, given the operands and the attributes."""

@@ -1,4 +1,4 @@
-"""Certificates as `verify` reads them: text that nobody vouches for."""
+"""Parsing of certificates for `verify`, which treats the text as untrusted."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from superopt.graph import Atom, Term, size, subterms, variable
 from superopt.op import apply
 
 FORM = 2
-"""The version of the form that certificates are in."""
+"""The version of the certificate format."""
 MODES = ("precise", "relaxed", "fast")
-"""The floating-point modes that a result may have been found in."""
+"""The floating-point modes that a certificate may name."""
 ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
 RELATIONS = (">=", "==", "!=")
 DEPTH = 200
-"""How deep values of a certificate may nest."""
+"""The largest nesting depth of a value in a certificate."""
 
 State = tuple[Term, ...]
 
 Scope: TypeAlias = "tuple[tuple[str, str], ...]"
-"""Where a graph is: from the top graph inwards, a node by its first output and the attribute that holds the next graph."""
+"""The path to a graph, from the top graph inwards: pairs of a node's first output and the attribute with the next graph."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Terms that are exchanged for others, by a rule."""
+    """Terms and the terms that a rule replaces them with."""
 
     rule: str
     roots: State
@@ -41,10 +41,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Place:
-    """Nodes of a graph, named by their first outputs, that were rewritten as one segment.
+    """Nodes of a graph that were rewritten as one segment.
 
-    `scope` leads to the graph: pairs of a node's first output and the attribute that holds the next graph. `inputs` names the
-    value that each variable of the segment's terms stands for, `outputs` the values that the terms compute.
+    Attributes:
+        scope: The path to the graph: pairs of a node's first output and the attribute that holds the next graph.
+        nodes: The first output of each node.
+        inputs: The name of the value that each variable of the segment's terms stands for.
+        outputs: The names of the values that the terms compute.
     """
 
     scope: Scope
@@ -55,7 +58,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Segments of one form: what they compute before, the steps, and what they compute after them."""
+    """Segments with equal terms: their places, the terms before the steps, the steps, and the terms after the steps."""
 
     places: tuple[Place, ...]
     before: State
@@ -65,7 +68,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Pass:
-    """Rewrites that do not depend on each other, and the weights that they made: terms over the weights before the pass."""
+    """Independent rewrites, and the weights that the rewrites made, as terms over the weights before the pass."""
 
     rewrites: tuple[Rewrite, ...]
     weights: Mapping[str, Term]
@@ -73,14 +76,21 @@ class Pass:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What leads from one model to another.
+    """The record of the changes that lead from one model to another.
 
-    `original` and `optimized` are the digests of what the models hold, `rewritten` says whether they differ. Then values that
-    are `stored` as weights were known beforehand, the model was brought to the `opset`, if there is one, and each of the
-    `passes` rewrote segments. `rules` has the digest of every stored rule that a step names, `sizes` are numbers for dynamic
-    dimensions at which the models were run, `mode` is the floating-point mode and `flags` the freedoms that
-    the steps take in it. `ordinary` are assumptions on values under which
-    that mode admitted rewrites, `assumptions` those on dynamic dimensions.
+    Attributes:
+        original: The content digest of the original model.
+        optimized: The content digest of the optimized model.
+        rewritten: Whether the models differ.
+        rules: The digest of every stored rule that a step names.
+        sizes: Sizes of the dynamic dimensions at which the models were run.
+        passes: The passes, in order, each of which rewrote segments.
+        stored: Values that were known beforehand and are stored as weights.
+        opset: The opset that the model was converted to before the passes, or None.
+        mode: The floating-point mode.
+        flags: The freedoms that the steps take in this mode.
+        ordinary: The assumptions on values under which the mode admitted rewrites.
+        assumptions: The assumptions on dynamic dimensions.
     """
 
     original: str
@@ -98,10 +108,10 @@ class Certificate:
 
 
 def stored(path: Path) -> str:
-    """The text of a certificate in a file.
+    """Read the text of a certificate from a file.
 
     Raises:
-        CertificateError: the file cannot be read.
+        CertificateError: The file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -112,10 +122,10 @@ def stored(path: Path) -> str:
 
 
 def read(text: str) -> Certificate:
-    """The certificate that was written; of fields that are not known here, none is read.
+    """Parse a certificate, ignoring unknown fields.
 
     Raises:
-        CertificateError: it cannot be read.
+        CertificateError: The text cannot be parsed.
     """
     try:
         record = json.loads(text)
@@ -185,7 +195,7 @@ def _place(record: Any) -> Place:
 
 
 def _terms(nodes: Sequence[Any]) -> list[Term]:
-    """The terms of a table, in which operands stand before those that use them."""
+    """Return the terms of a table whose rows list operands before the terms that use them."""
     terms: list[Term] = []
     for op, operands, attributes in nodes:
         values = {_text(name): _value(value) for name, value in attributes.items()}
@@ -201,7 +211,7 @@ def _variable(name: Any, shape: Any, constant: Any, condition: Any, position: An
 
 
 def _value(value: Any, depth: int = 0) -> Any:
-    """An attribute: a number, a text, an extent, or a tuple of these."""
+    """Parse an attribute: a number, a text, an extent, or a tuple of attributes."""
     if depth > DEPTH:
         raise CertificateError("a value of the certificate nests too deep")
     match value:
@@ -265,5 +275,5 @@ def _boolean(value: Any) -> bool:
 
 
 def named_variables(terms: Sequence[Term]) -> list[Term]:
-    """The variables in the terms."""
+    """Return the variables in the terms."""
     return [term for term in subterms(*terms) if term.is_variable]

@@ -1,4 +1,4 @@
-"""What a model holds, wherever its tensors lie: its digest."""
+"""The content digest of a model, independent of where its tensors are stored."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from superopt.model.maps import with_maps, without_maps
 
 
 def content_digest(model: ir.Model) -> str:
-    """The SHA-256 of all that the model holds, its tensors included; whether these lie in other files does not matter."""
+    """Return the SHA-256 of the model's content, including its tensors. External and inline tensors give the same digest."""
     return hashlib.sha256(_hollow(model)).hexdigest()
 
 
 def _tensor_digest(tensor: ir.TensorProtocol) -> bytes:
-    """The SHA-256 of a tensor's bytes."""
+    """Return the SHA-256 of a tensor's bytes."""
     return hashlib.sha256(tensor.tobytes()).digest()
 
 
 def _hollow(model: ir.Model) -> bytes:
-    """The model as a message with a mark in place of what each initializer holds, as it is when it was read from a file."""
+    """Serialize the model as if it had just been read from a file, with a digest in place of each initializer's elements."""
     copy = model.clone()
     for graph in copy.graphs():
         for value in graph.initializers.values():
@@ -42,7 +42,7 @@ def _hollow(model: ir.Model) -> bytes:
 
 
 def _forget_names(nodes: Iterable[NodeProto]) -> None:
-    """Takes the names of tensors out of attributes, graphs in these included: they name nothing, and reading adds them."""
+    """Remove the names of tensors in attributes, also in nested graphs. The names are unused, and reading a model adds them."""
     for node in nodes:
         for attribute in node.attribute:
             for tensor in (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors:

@@ -1,9 +1,11 @@
-"""A certificate against both models: what is outside the segments is the same, weights are what their terms say, and the nodes
-of segments compute their terms.
+"""Checks of a certificate against both models.
 
-Nothing is lifted or lowered. Nodes are compared as they stand in the files; new weights are computed from the original's, and
-compared within the rounding of that computation; the terms of a segment before its steps are evaluated on values that the
-original has in a run, those after them on values of the optimized model.
+The checks are: nodes outside the segments are unchanged, weights equal their terms, and the nodes of segments compute their
+terms.
+
+Nothing is lifted or lowered. Nodes are compared as stored in the files. New weights are computed from the original's weights,
+and compared within the rounding of that computation. A segment's terms before the steps are evaluated on values from a run of
+the original. Its terms after the steps are evaluated on values from a run of the optimized model.
 """
 
 from __future__ import annotations
@@ -27,20 +29,25 @@ from superopt.verification.models import STANDARD, UNNAMED, Source, bodies, node
 from superopt.verification.runs import Runner
 
 SMALL = 4096
-"""Elements up to which a new weight may have no term: numbers that nodes ask for beside operands, such as an algorithm's
-matrices. They are compared by running the segment."""
+"""The most elements that a new weight without a term may have.
+
+Such weights hold numbers that nodes need beside their operands, such as an algorithm's matrices. Running the segment checks
+them.
+"""
 NEAR = 2e-3
-"""By what share of the largest magnitude of an output a segment's nodes in the model's precision may differ from its terms in
-float64."""
+"""The tolerance between a segment's nodes in the model's precision and its terms in float64.
+
+It is relative to the largest magnitude of the output.
+"""
 SINGLE = 2.0**-22
-"""The share of the magnitudes added up by which a weight may be off that was summed in float32."""
+"""The tolerance for a weight that was summed in float32, relative to the sum of the magnitudes."""
 SUMMED_IN_SINGLE = frozenset({"conv", "conv_transpose", "max_pool", "avg_pool", "gram_kernel", "merge_groups"})
 """Operators for which ONNX Runtime has no float64 kernel."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """How many weights of the optimized model are as they were, were computed anew from terms, and have no term."""
+    """How many weights of the optimized model are unchanged, were computed from terms, and have no term."""
 
     kept: int
     computed: int
@@ -52,20 +59,20 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Tensors:
-    """The initializers of a model's top graph, read when they are asked for."""
+    """The initializers of a model's top graph, read on demand."""
 
     source: Source
 
     @functools.cached_property
     def protos(self) -> Mapping[str, TensorProto]:
-        """The messages by name."""
+        """The TensorProto of each initializer, by name."""
         return {tensor.name: tensor for tensor in self.source.proto.graph.initializer}
 
     def array(self, name: str) -> Array:
-        """What an initializer holds.
+        """Return the elements of an initializer.
 
         Raises:
-            InvalidModelError: it cannot be read.
+            InvalidModelError: The initializer cannot be read.
         """
         try:
             return numpy_helper.to_array(self.protos[name], base_dir=str(self.source.path.parent))
@@ -74,10 +81,10 @@ class Tensors:
 
 
 def check_weights(original: Source, optimized: Source, certificate: Certificate) -> Weights:
-    """Every weight of the optimized model is one of the original, or what the certificate's terms make of these.
+    """Check that every weight of the optimized model is a weight of the original, or equals its term in the certificate.
 
     Raises:
-        CertificateError: a weight is neither.
+        CertificateError: A weight is neither.
     """
     before, after = Tensors(original), Tensors(optimized)
     known = _constants(original.proto.graph)
@@ -95,7 +102,7 @@ def check_weights(original: Source, optimized: Source, certificate: Certificate)
         elif name in known and _identical(known[name], array):
             counts["kept"] += 1
         elif name in certificate.stored:
-            counts["kept"] += 1  # compared with what the original computes under that name, see `check_stored`
+            counts["kept"] += 1  # see `check_stored`, which compares the weight with the original's value of that name
         elif array.dtype.kind in "iub" or array.size <= SMALL:
             counts["small"] += 1
         else:
@@ -108,7 +115,7 @@ def _identical(one: Array, other: Array) -> bool:
 
 
 def _constants(graph: GraphProto) -> dict[str, Array]:
-    """What the Constant nodes of a graph hold, by the names of their outputs."""
+    """Return the tensors of a graph's Constant nodes, by the names of their outputs."""
     found: dict[str, Array] = {}
     for node in graph.node:
         if node.op_type == "Constant" and node.output and len(node.attribute) == 1:
@@ -123,7 +130,7 @@ def _constants(graph: GraphProto) -> dict[str, Array]:
 
 
 class _Made:
-    """The weights that the passes of a certificate make, computed in float64 when they are asked for."""
+    """The weights that the passes of a certificate make, computed in float64 on demand."""
 
     def __init__(self, tensors: Tensors, passes: Sequence[Pass], constants: Mapping[str, Array]) -> None:
         self.tensors, self.passes, self.constants = tensors, passes, constants
@@ -131,7 +138,7 @@ class _Made:
         self.done: dict[tuple[int, str], tuple[Array, Array, bool]] = {}
 
     def require(self, name: str, array: Array) -> None:
-        """Raises CertificateError where the array is not what the weight's term says, rounded to its type."""
+        """Raise CertificateError unless the array equals the weight's term, rounded to the array's type."""
         exact, magnitude, single = self._value(self.latest[name], name)
         if exact.shape != array.shape:
             raise CertificateError(f"weight {name!r} has shape {list(array.shape)}, and its term {list(exact.shape)}")
@@ -149,11 +156,11 @@ class _Made:
             raise CertificateError(f"weight {name!r} of the optimized model is not what its term says")
 
     def knows(self, name: str) -> bool:
-        """Whether the value is a weight of the original, or one that the certificate makes."""
+        """Return whether the value is a weight of the original or a weight that the certificate makes."""
         return name in self.tensors.protos or name in self.constants or name in self.latest
 
     def kind(self, name: str) -> str:
-        """The kind of numbers that a weight of the original holds; empty for any other value."""
+        """Return the numpy kind of a weight of the original, or an empty string for any other value."""
         if name in self.latest:
             return ""
         if name in self.constants:
@@ -162,11 +169,11 @@ class _Made:
         return "" if tensor is None else helper.tensor_dtype_to_np_dtype(tensor.data_type).kind
 
     def value(self, name: str) -> Array:
-        """A weight of the original, or what the certificate's terms make, in float64."""
+        """Return a weight of the original, or a weight that the certificate makes, in float64."""
         return self._value(self.latest.get(name, -1), name)[0]
 
     def _value(self, number: int, name: str) -> tuple[Array, Array, bool]:
-        """A weight after a pass in float64, the magnitudes that were added up to it, and whether in float32."""
+        """Return a weight after a pass in float64, the sum of the magnitudes, and whether float32 was used."""
         while number >= 0 and name not in self.passes[number].weights:
             number -= 1
         if (number, name) not in self.done:
@@ -197,7 +204,10 @@ class _Made:
 
 
 def _of_magnitudes(term: Term) -> Term:
-    """The term with sums in place of differences, and magnitudes in place of numbers: no less than what was added up."""
+    """Return the term with sums in place of differences and magnitudes in place of scale factors.
+
+    Evaluated on magnitudes, the result bounds the sum of the magnitudes that the original term adds up.
+    """
     done: dict[Term, Term] = {}
     for part in subterms(term):
         args = tuple(done[a] for a in part.args)
@@ -214,7 +224,7 @@ def _of_magnitudes(term: Term) -> Term:
 
 
 def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
-    """A unit in the last place of each number, in its type."""
+    """Return a unit in the last place of each number in the type `dtype`."""
     try:
         info = np.finfo(dtype)
         eps, tiny = float(info.eps), float(info.smallest_subnormal)
@@ -229,10 +239,12 @@ def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def check_nodes(original: Source, optimized: Source, certificate: Certificate) -> None:
-    """Every node of the optimized model is one of the original, or only segments' outputs and new values come out of it.
+    """Check that the optimized model's nodes outside the segments are the original's.
+
+    A changed node may only compute outputs of segments and new values.
 
     Raises:
-        CertificateError: a node outside the segments is another one.
+        CertificateError: A node outside the segments differs.
     """
     opsets = [
         max((o.version for o in one.proto.opset_import if o.domain in STANDARD), default=0) for one in (original, optimized)
@@ -240,7 +252,7 @@ def check_nodes(original: Source, optimized: Source, certificate: Certificate) -
     if certificate.opset is not None and (opsets[0] == opsets[1] or opsets[1] != certificate.opset):
         raise CertificateError("the certificate says that the opset was converted, and the models do not show it")
     if original.proto.functions or certificate.opset is not None:
-        return  # functions were put in their places, or the opset converted: both models are compared by running them
+        return  # functions were inlined or the opset was converted: the check is running both models
     places = [place for one in certificate.passes for rewrite in one.rewrites for place in rewrite.places]
     allowed: dict[Scope, set[str]] = {}
     for place in places:
@@ -258,7 +270,7 @@ def check_nodes(original: Source, optimized: Source, certificate: Certificate) -
 def _require_same(
     before: GraphProto, after: GraphProto, scope: Scope, allowed: Mapping[Scope, set[str]], aliases: Mapping[str, str]
 ) -> None:
-    """Raises CertificateError where a node of the graph, or of a body in it, is another one and in no segment there."""
+    """Raise CertificateError if a node of the graph, or of a nested body, differs and belongs to no segment there."""
     known = {tuple(node.output): node for node in before.node}
     names = {name for outputs in known for name in outputs} | {value.name for value in before.input}
     for node in after.node:
@@ -280,7 +292,7 @@ def _require_same(
 
 
 def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
-    """Raises CertificateError where a body has other inputs, outputs or weights, or a weight that hides a value."""
+    """Raise CertificateError if a body has other inputs, outputs or weights, or a weight that hides a value."""
     first, second = ([[v.name for v in values] for values in (body.input, body.output)] for body in (before, after))
     weights = {tensor.name: _raw(tensor).SerializeToString() for tensor in before.initializer}
     read = {name for node in nodes(before) for name in node.input}
@@ -290,7 +302,7 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
 
 
 def _types(source: Source) -> list[bytes]:
-    """The types of inputs and outputs, without names of dimensions that say nothing."""
+    """Serialize the types of inputs and outputs, without meaningless names of dimensions."""
     stored = {tensor.name for tensor in source.proto.graph.initializer}
     given = [value for value in source.proto.graph.input if value.name not in stored]
     return [_named_alone(value.type).SerializeToString(deterministic=True) for value in (*given, *source.proto.graph.output)]
@@ -309,7 +321,7 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Values that a segment only passes on, each with the value that it is."""
+    """Yield the outputs that a segment only passes on, each with the value that it equals."""
     for one in certificate.passes:
         for rewrite in one.rewrites:
             for place in rewrite.places:
@@ -319,7 +331,7 @@ def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
 
 
 def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = False) -> bytes:
-    """The node without names and remarks, its inputs the values that they are; `bodiless`, with its bodies empty."""
+    """Serialize the node without names and doc strings, with aliased inputs resolved. With `bodiless`, its bodies are empty."""
     copy = NodeProto()
     copy.CopyFrom(node)
     for field in ("name", "doc_string", "metadata_props"):
@@ -343,7 +355,7 @@ def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = Fals
 
 
 def _raw(tensor: TensorProto) -> TensorProto:
-    """The tensor without a name, its elements as bytes."""
+    """Return the tensor without a name, with its elements as bytes."""
     found = numpy_helper.from_array(numpy_helper.to_array(tensor)) if tensor.data_type != TensorProto.STRING else tensor
     copy = TensorProto()
     copy.CopyFrom(found)
@@ -375,7 +387,10 @@ def _followed(name: str, aliases: Mapping[str, str]) -> str:
 
 @dataclass
 class Linked:
-    """How many segments' terms were compared with the values of which model, and how many were too large or have no values."""
+    """Counts of segments: terms compared with the original's values, with the optimized model's values, and not compared.
+
+    A segment is left out if its terms are too large or its values are missing.
+    """
 
     before: int = 0
     after: int = 0
@@ -383,7 +398,7 @@ class Linked:
 
 
 def exposed(source: Source, names: Sequence[str]) -> ModelProto:
-    """The model, without its weights in other files, with more of its values as outputs."""
+    """Return a copy of the ModelProto, without the external weights' data, that also outputs the named values."""
     copy = ModelProto()
     copy.CopyFrom(source.proto)
     there = {value.name for value in copy.graph.output}
@@ -392,10 +407,10 @@ def exposed(source: Source, names: Sequence[str]) -> ModelProto:
 
 
 def values_of(source: Source, names: Sequence[str], feeds: Feeds) -> dict[str, Array]:
-    """The named values of a model in a run: inputs, weights, and what nodes compute.
+    """Return the named values of a model in a run: inputs, weights, and results of nodes.
 
     Raises:
-        InvalidModelError: ONNX Runtime does not run the model with these as outputs.
+        InvalidModelError: ONNX Runtime cannot run the model with these values as outputs.
     """
     tensors = Tensors(source)
     found: dict[str, Array] = {name: feeds[name] for name in names if name in feeds}
@@ -412,10 +427,10 @@ def values_of(source: Source, names: Sequence[str], feeds: Feeds) -> dict[str, A
 
 
 def check_stored(original: Source, optimized: Source, certificate: Certificate, feeds: Feeds) -> None:
-    """Values that are stored as weights are what the original computes under their names.
+    """Check that values stored as weights equal the values that the original computes under the same names.
 
     Raises:
-        CertificateError: one is something else.
+        CertificateError: A stored value differs.
     """
     tensors = Tensors(optimized)
     names = [name for name in certificate.stored if name in tensors.protos]
@@ -428,10 +443,10 @@ def check_stored(original: Source, optimized: Source, certificate: Certificate, 
 
 
 def check_segments(original: Source, optimized: Source, certificate: Certificate, feeds: Feeds, linked: Linked) -> None:
-    """The terms of segments give the values that the models have in a run on these inputs.
+    """Check that the terms of segments give the values that the models compute in a run on these inputs.
 
     Raises:
-        CertificateError: a segment computes something else than its terms say.
+        CertificateError: A segment computes other values than its terms.
     """
     rewrites = [rewrite for one in certificate.passes for rewrite in one.rewrites]
     places = [place for rewrite in rewrites for place in rewrite.places if not place.scope]
@@ -459,7 +474,10 @@ def check_segments(original: Source, optimized: Source, certificate: Certificate
 
 
 def _require_kinds(original: Source, rewrites: Sequence[Rewrite], made: _Made) -> None:
-    """Raises CertificateError where a variable is no weight although its value is one, or the other way round."""
+    """Raise CertificateError if a variable is marked constant but its value is no weight, or the other way round.
+
+    Also raise it if a variable's kind (condition, position) contradicts the weight's type.
+    """
     given = {value.name for value in original.proto.graph.input}
     for rewrite in rewrites:
         for x in named_variables([*rewrite.before, *rewrite.after]):
@@ -473,21 +491,25 @@ def _require_kinds(original: Source, rewrites: Sequence[Rewrite], made: _Made) -
 
 
 def _weights_read(rewrite: Rewrite, place: Place) -> list[str]:
-    """The values that the constant variables of a segment's terms stand for."""
+    """Return the names of the values that the constant variables of a segment's terms stand for."""
     constant = (x.name for x in named_variables([*rewrite.before, *rewrite.after]) if x.constant)
     return [place.inputs[name] for name in constant if name in place.inputs]
 
 
 def _sizes(original: Source, feeds: Feeds) -> dict[Atom, int]:
-    """The sizes of the dynamic dimensions of the model's inputs in a run, by the atoms that certificates have for them."""
+    """Return the sizes of the model's dynamic input dimensions in a run, keyed by the atoms that certificates use."""
     axes = ((axis, n) for port in original.inputs for axis, n in zip(port.axes, np.shape(feeds[port.name]), strict=True))
     return {Dim(f"%{axis}", 0): n for axis, n in axes if isinstance(axis, str)}
 
 
 def _compared(place: Place, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
-    """Whether all values that a segment reads and computes are there, and terms can be evaluated; then they agree.
+    """Compare a segment's terms with its values, and return False if a value is missing or a term cannot be evaluated.
 
-    Terms are evaluated in float64, and in float32 where that does not agree: a compensated sum rounds on purpose.
+    Terms are evaluated in float64. If the results disagree, they are evaluated in float32, because a compensated sum rounds on
+    purpose.
+
+    Raises:
+        CertificateError: The terms do not fit the segment, or the values disagree.
     """
     if len(terms) != len(place.outputs):
         raise CertificateError(f"a segment has {len(place.outputs)} outputs, and {len(terms)} terms")
@@ -521,7 +543,7 @@ def _compared(place: Place, terms: State, values: Mapping[str, Array], sizes: Ma
 
 
 def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
-    """The magnitudes of what the term adds up: sums are rounded by their shares, in whatever order they are computed."""
+    """Return the sum of the magnitudes of the term's summands, which bounds the rounding of the sum in any order."""
     if term.op in ("add", "sub"):
         return np.asarray(sum(_added_up(arg, known) for arg in term.args))
     if term.op == "scale":
@@ -530,7 +552,7 @@ def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
 
 
 def _agree(value: Array, array: Array, magnitude: Array) -> bool:
-    """Whether a value of a run is what its term says: of the same shape, finite where the term is, and near it."""
+    """Return whether a value of a run matches its term: equal shape, close values, and finite only where the term is finite."""
     if value.shape != array.shape:
         return False
     rounding = 2 * (float(np.finfo(value.dtype).eps) if value.dtype.kind == "f" else 0.0)

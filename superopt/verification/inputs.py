@@ -1,8 +1,8 @@
 """Sizes and values at which `verify` runs two models.
 
-Sizes have mixed residues, are small and large, stand on both sides of the constants that the model is written with, and are
-unequal wherever nothing but the model itself says that they are equal. Values are what real models are fed: masks, infinities,
-NaN, magnitudes far apart in one tensor, zeros, constant rows, denormals.
+Sizes are small and large, have mixed residues, lie on both sides of the constants in the model, and are unequal unless the
+model itself says that they are equal. Values are those that real models are fed: masks, infinities, NaN, mixed magnitudes in
+one tensor, zeros, constant rows, denormals.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 PLAIN = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 20, 24, 27, 31, 32, 33, 40, 48, 49, 63, 64, 65, 96, 97, 128)
 COARSE = (32, 64, 96, 128, 160, 192, 224)
-"""Sizes that networks which halve an image five times accept."""
+"""Sizes accepted by networks that halve an image five times."""
 BOUNDS = (1000, 100, 30, 10, 4, 2, 1)
-"""Numbers below which integers are drawn: the first at which the original runs."""
+"""Upper bounds for drawn integers. The first bound at which the original runs is used."""
 MOST_ELEMENTS, MOST_DRAWS = 1 << 22, 1000
 
 
 def sizes(source: Source, given: Sequence[Mapping[str, int]], seed: int) -> Iterator[dict[str, int]]:
-    """Sizes of the dynamic dimensions to try, those `given` first; just one where there are none."""
+    """Yield sizes of the dynamic dimensions to try, starting with those in `given`.
+
+    A model without dynamic dimensions gives one empty mapping.
+    """
     names = source.dimensions
     if not names:
         yield {}
@@ -52,7 +55,7 @@ def _candidates(source: Source, given: Sequence[Mapping[str, int]], rng: np.rand
     far = sorted({n for n in around if n > 300})
     for n in (33, 64, 7, 4, 2, 1, 3, 12, 50):
         yield dict.fromkeys(names, n)
-    for n in far:  # the long ones once each, with all other dimensions small
+    for n in far:  # each long size once, with all other dimensions small
         for name in names:
             yield {**dict.fromkeys(names, 2), name: n}
     for n in range(6):  # unequal, each dimension at another residue
@@ -115,11 +118,11 @@ ADVERSARIAL: dict[str, Draw] = {
     "of magnitude 100": lambda rng, shape: 100 * rng.standard_normal(shape),
 }
 MODEST = frozenset({"all 1e-25", "half zeros", "zeros", "constant rows", "denormal", "of magnitude 100"})
-"""Those of the kinds that stay within ordinary magnitudes."""
+"""The adversarial kinds that stay within ordinary magnitudes."""
 
 
 def ordinary(source: Source, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
-    """Named inputs of ordinary magnitudes at these sizes; integers are below the `bound`."""
+    """Yield named inputs of ordinary magnitudes at these sizes, with integers below `bound`."""
     for turn, (name, draw) in enumerate(ORDINARY.items()):
         rng = np.random.default_rng((seed, turn))
         yield name, {port.name: _array(port, at, draw, bound, turn, rng) for port in source.inputs}
@@ -128,9 +131,9 @@ def ordinary(source: Source, at: Mapping[str, int], bound: int, seed: int) -> It
 def adversarial(
     source: Source, at: Mapping[str, int], bound: int, seed: int, *, masks: bool = False
 ) -> Iterator[tuple[str, Feeds]]:
-    """Named inputs of which all, and each of several alone, have values that make arithmetic fail.
+    """Yield named inputs with values at which arithmetic may fail, in all inputs, in one input, and in all but one.
 
-    With `masks`, values that are extraordinary are fed only to inputs that may be masks.
+    With `masks`, extraordinary values are fed only to inputs that may be masks.
     """
     every = [port for port in source.inputs if np.dtype(port.dtype).kind == "f"]
     booleans = [port for port in source.inputs if np.dtype(port.dtype).kind == "b"]
@@ -177,7 +180,7 @@ def _array(port: Port, at: Mapping[str, int], draw: Draw, bound: int, turn: int,
 
 
 def nudged(feeds: Feeds, seed: int) -> Feeds:
-    """The inputs, each floating-point number changed in its last places."""
+    """Return the inputs with each floating-point number changed in its last places."""
     rng = np.random.default_rng(seed)
 
     def near(array: Array) -> Array:

@@ -1,7 +1,7 @@
-"""Whether a step is an instance of a stored rule: the rule's text matched against the terms of the step.
+"""A matcher that decides whether a step is an instance of a stored rule.
 
-The matcher is written to be read, not for speed: it tries every assignment of operands and has no index. A condition on sizes
-has to hold at many sizes that are drawn, where the search shows it for all of them.
+The matcher is written for readability, not speed: it tries every assignment of operands and has no index. A condition on
+dynamic dimensions must hold at many drawn sizes, whereas the search proves the condition for all sizes.
 """
 
 from __future__ import annotations
@@ -35,21 +35,27 @@ from superopt.rule import Rule
 from superopt.text import Equation
 
 DRAWS = 60
-"""How many sizes a condition on dynamic dimensions is evaluated at."""
+"""The number of sizes at which a condition on dynamic dimensions is evaluated."""
 MOST_TRIES = 20_000
-"""Assignments of operands that are tried for one root."""
+"""The most assignments of operands that are tried for one root."""
 
 
 @dataclass(frozen=True)
 class Binding:
-    """What a rule's variables stand for, tensors and numbers in attributes, and attributes that are still to be equal."""
+    """The values of a rule's variables.
+
+    Attributes:
+        tensors: The term of each tensor variable.
+        numbers: The value of each attribute variable.
+        open: Pairs of attributes, the rule's and the term's, whose equality is still to be shown.
+    """
 
     tensors: Mapping[str, Term]
     numbers: Mapping[str, Extent]
     open: tuple[tuple[Extent, Extent], ...] = ()
 
     def value(self, atom: Atom) -> Extent | None:
-        """What an atom of the rule is, where that is known."""
+        """Return the value of an atom of the rule, or None if unknown."""
         if isinstance(atom, Dim):
             tensor = self.tensors.get(atom.tensor)
             return None if tensor is None else tensor.shape[atom.axis]
@@ -57,9 +63,11 @@ class Binding:
 
 
 def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term], state: Sequence[Term]) -> bool:
-    """Whether the rule says of each root that it equals its replacement, all replaced together, inside each other too.
+    """Return whether the rule replaces each root with its replacement.
 
-    Further outputs of the rule may stand at any term of the state.
+    All roots are replaced together, also inside each other.
+
+    Further outputs of the rule may match any term of the state.
     """
     wanted = dict(zip(roots, replacements, strict=True))
     shown: dict[Term, Term] = {}
@@ -79,7 +87,7 @@ def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term],
 
 
 def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
-    """Whether the rule's result is the replacement, as it stands or with the step's other roots replaced inside it."""
+    """Return whether the rule's result is the replacement, as is or with the step's other roots replaced inside it."""
     if new is replacement:
         return True
     try:
@@ -89,7 +97,7 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
-    """Whether the replacements are the rule's results with one another put in, in no circle."""
+    """Return whether the replacements are the rule's results with one another substituted, without a cycle."""
     done: dict[Term, Term] = {}
     under_way: set[Term] = set()
 
@@ -119,7 +127,7 @@ def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
 
 
 def _results(equation: Equation, root: Term, state: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
-    """For each way in which the first output of the left side stands at the root: what each output is to be replaced by."""
+    """Yield, for each match of the left side's first output at the root, the replaced term and the new term of each output."""
     tries = itertools.count()
     for binding, rest in _outputs(equation.left[0], root, Binding({}, {})):
         for full, roots, rests in _further(equation, 1, binding, (root,), (rest,), state):
@@ -149,7 +157,7 @@ def _further(
     rests: tuple[tuple[Term, ...], ...],
     state: Sequence[Term],
 ) -> Iterator[tuple[Binding, tuple[Term, ...], tuple[tuple[Term, ...], ...]]]:
-    """The matches of the rule's outputs from this place on, at any terms of the state."""
+    """Yield the matches of the rule's outputs from index `place` on, at any terms of the state."""
     if place == len(equation.left):
         yield binding, roots, rests
         return
@@ -161,7 +169,10 @@ def _further(
 
 
 def _outputs(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Matches of a whole output; of a sum or a product, the pattern may be a part, and the rest is given beside it."""
+    """Yield the matches of a whole output.
+
+    The pattern of a sum or a product may match some of the operands. The remaining operands are yielded with the match.
+    """
     if not pattern.is_variable and pattern.op == term.op and operator(pattern.op).commutative:
         yield from _some(list(pattern.args), list(term.args), binding)
     else:
@@ -198,7 +209,7 @@ def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: Binding) 
 
 
 def _some(patterns: list[Term], terms: list[Term], binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Every way to give each pattern an operand of its own, with the operands that are left."""
+    """Yield every assignment of distinct operands to the patterns, with the operands that are left."""
     if not patterns:
         yield binding, tuple(terms)
         return
@@ -211,7 +222,7 @@ def _some(patterns: list[Term], terms: list[Term], binding: Binding) -> Iterator
 
 
 def _whole(op: str, patterns: list[Term], terms: list[Term], binding: Binding) -> Iterator[Binding]:
-    """Every way to give the patterns all operands: one variable may stand for several of them."""
+    """Yield every assignment of all operands to the patterns. One variable may stand for several operands."""
     for found, rest in _some(patterns, terms, binding):
         if not rest:
             yield found
@@ -249,13 +260,13 @@ def _attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
 
 
 def _symbol(extent: Size) -> str | None:
-    """The attribute variable that the extent is, if it is nothing else."""
+    """Return the name of the attribute variable if the extent is a single variable, otherwise None."""
     found = [a for a in extent.atoms() if isinstance(a, Sym)]
     return found[0].name if len(found) == 1 and size(found[0]) == extent else None
 
 
 def _solved(binding: Binding) -> Binding | None:
-    """The binding with the equations between attributes solved, where each is linear in one unknown; None if one fails."""
+    """Solve the open equations between attributes, each linear in one unknown, or return None if one fails."""
     numbers, pairs = dict(binding.numbers), list(binding.open)
     known = Binding(binding.tensors, numbers)
     while pairs:
@@ -277,7 +288,7 @@ def _solved(binding: Binding) -> Binding | None:
 
 
 def _linear(extent: Extent, unknown: Sym, value: Extent) -> Extent | None:
-    """The number for the unknown at which the extent is the value, if the extent is linear in it."""
+    """Return the value of the unknown at which the extent equals `value`, or None if the extent is not linear."""
 
     def filled(number: int) -> Extent:
         return substitute(extent, lambda a: number if a == unknown else None)
@@ -311,7 +322,7 @@ def _with_rest(term: Term, rest: tuple[Term, ...], like: str = "") -> Term:
 
 
 def _holds(condition: Cond) -> bool:
-    """Whether a condition is true; one on dynamic dimensions at all sizes that are drawn."""
+    """Return whether a condition is true. A condition on dynamic dimensions must be true at all drawn sizes."""
     if isinstance(condition, bool):
         return condition
     rng = np.random.default_rng(0)
@@ -329,7 +340,7 @@ def _holds(condition: Cond) -> bool:
 
 
 def _typed(results: Sequence[Term], roots: Sequence[Term]) -> bool:
-    """Whether the new terms are well typed wherever the old ones are, at sizes that are drawn."""
+    """Return whether the new terms are well typed wherever the old terms are, at drawn sizes."""
     old = {*subterms(*roots)}
     given = {c for t in old for c in t.requires}
     return all(c in given or _holds(c) for t in subterms(*results) if t not in old for c in t.requires)

@@ -1,6 +1,7 @@
-"""A model as `verify` reads it: its interface, and the integers it is written with.
+"""A model as `verify` reads it: its interface, and the integers that occur in it.
 
-Only the `onnx` package is used. Nothing is inferred: sizes are known where an input's type says so, and all others are drawn.
+The module reads files with the `onnx` package alone and runs no shape inference: sizes that an input's type does not give are
+drawn.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from superopt.model.maps import without_maps
 from superopt.verification.contents import content_digest
 
 UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
-"""Names that exporters give to dimensions of which they know nothing: every such dimension is one of its own."""
+"""Names that exporters give to unknown dimensions. Each unknown dimension is distinct."""
 STANDARD = ("", "ai.onnx")
-"""How a node or a model names the domain of ONNX's own operators."""
+"""The names of the domain of ONNX's own operators."""
 # fmt: off
 PASSED_ON = frozenset(
     {
@@ -34,7 +35,7 @@ PASSED_ON = frozenset(
         "Slice", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where",
     }
 )
-"""Operators whose results have the magnitude of an operand, or an infinity where that has one."""
+"""Operators whose results have the magnitude of an operand, or an infinity where the operand has one."""
 TAKEN_IN = frozenset(
     {
         "ArgMax", "ArgMin", "Attention", "Clip", "Equal", "GlobalMaxPool", "Greater", "GreaterOrEqual", "Hardmax", "IsInf",
@@ -42,10 +43,10 @@ TAKEN_IN = frozenset(
         "ReduceMax", "ReduceMin", "Relu", "Softmax", "TopK", "Where",
     }
 )
-"""Operators that absorb infinities, and those by which models take in values of any magnitude (docs/floating-point.md)."""
+"""Operators that absorb infinities, or through which models accept values of any magnitude (docs/floating-point.md)."""
 # fmt: on
 SMALL = 64
-"""Elements up to which a tensor of integers counts as constants that sizes may be compared with."""
+"""The most elements of an integer tensor whose elements count as constants that sizes may be compared with."""
 MOST = 1 << 24
 """The largest constant that sizes are drawn around."""
 
@@ -61,17 +62,17 @@ class Port:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A model file, parsed without the tensors that lie in other files."""
+    """A model file, parsed without external tensor data."""
 
     path: Path
     proto: ModelProto
 
     @staticmethod
     def read(path: Path) -> Source:
-        """The model in a file.
+        """Read a model file.
 
         Raises:
-            InvalidModelError: it cannot be parsed.
+            InvalidModelError: The file cannot be parsed, or a file with external data is missing.
         """
         try:
             source = Source(path, onnx.load(path, load_external_data=False))
@@ -96,13 +97,13 @@ class Source:
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:
-        """The dynamic dimensions of the inputs, without those whose name is a sum or product of other names."""
+        """The dynamic dimensions of the inputs, except those whose name is an expression over other names."""
         found = dict.fromkeys(axis for port in self.inputs for axis in port.axes if isinstance(axis, str))
         return tuple(name for name in found if not expression_names(name) or not expression_names(name) <= found.keys())
 
     @cached_property
     def constants(self) -> tuple[int, ...]:
-        """The positive integers that the model is written with, and the extents of its weights."""
+        """The positive integers that occur in the model, and the extents of its weights."""
         found: set[int] = set()
         for tensor in tensors(self.proto.graph):
             found.update(n for n in tensor.dims if n)
@@ -116,7 +117,7 @@ class Source:
 
     @cached_property
     def masks(self) -> frozenset[str]:
-        """The inputs whose elements may reach an operator that takes in infinities, through operators that pass values on."""
+        """The inputs whose elements may reach an operator that absorbs infinities, through operators that pass values on."""
         found: set[str] = set()
         for node in reversed([*nodes(self.proto.graph)]):
             passed = node.op_type in PASSED_ON and any(name in found for name in node.output)
@@ -129,7 +130,7 @@ class Source:
         return frozenset(port.name for port in self.inputs if port.name in found)
 
     def _is_natural(self, name: str) -> bool:
-        """Whether a weight is one natural number."""
+        """Return whether a weight is a single natural number."""
         given = {node.output[0]: a.t for node in nodes(self.proto.graph) if node.op_type == "Constant" for a in node.attribute}
         weight = given.get(name) or next((t for t in self.proto.graph.initializer if t.name == name), None)
         if weight is None or weight.data_location == TensorProto.EXTERNAL or list(weight.dims) not in ([], [1]):
@@ -137,10 +138,10 @@ class Source:
         return float(numpy_helper.to_array(weight).reshape(())) in range(1 << 10)
 
     def digest(self, *, metadata: bool = True) -> str:
-        """The digest of what the model holds, tensors in other files included.
+        """Return the digest of the model's content, including external tensor data.
 
         Raises:
-            InvalidModelError: they cannot be read.
+            InvalidModelError: The content cannot be read.
         """
         try:
             model = ir.from_proto(without_maps(self.proto))
@@ -155,7 +156,7 @@ class Source:
 
     @property
     def _ordered(self) -> bool:
-        """Whether every node of the top graph stands behind those whose results it reads."""
+        """Whether the nodes of the top graph are in topological order."""
         made = {name for node in self.proto.graph.node for name in node.output}
         seen: set[str] = set()
         for node in self.proto.graph.node:
@@ -166,7 +167,7 @@ class Source:
 
 
 def expression_names(name: str) -> frozenset[str]:
-    """The names in a dimension's name that is an expression such as "past + length"; none where it is a plain name."""
+    """Return the names in a dimension's name that is an expression such as "past + length", or nothing for a plain name."""
     try:
         tree = ast.parse(name, mode="eval").body
     except (SyntaxError, ValueError):
@@ -179,7 +180,7 @@ def expression_names(name: str) -> frozenset[str]:
 
 
 def extent_of(axis: int | str, sizes: Mapping[str, int]) -> int:
-    """The number that an axis has at these sizes of the dynamic dimensions."""
+    """Return the extent of an axis at these sizes of the dynamic dimensions."""
     if isinstance(axis, int):
         return axis
     if axis in sizes:
@@ -189,7 +190,7 @@ def extent_of(axis: int | str, sizes: Mapping[str, int]) -> int:
 
 
 def reads(node: NodeProto) -> Iterator[str]:
-    """The values that a node or the bodies in it read."""
+    """Yield the values that a node or its bodies read."""
     yield from node.input
     for attribute in node.attribute:
         for body in bodies(attribute):
@@ -198,7 +199,7 @@ def reads(node: NodeProto) -> Iterator[str]:
 
 
 def nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Every node of the graph and of the bodies in it."""
+    """Yield every node of the graph and of nested bodies."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -207,14 +208,14 @@ def nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def bodies(attribute: AttributeProto) -> list[GraphProto]:
-    """The graphs that an attribute holds."""
+    """Return the graphs that an attribute holds."""
     if attribute.type == AttributeProto.GRAPH:
         return [attribute.g]
     return [*attribute.graphs] if attribute.type == AttributeProto.GRAPHS else []
 
 
 def tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    """Every initializer, and every tensor in an attribute, of the graph and of the bodies in it."""
+    """Yield every initializer and every tensor attribute of the graph and of nested bodies."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:

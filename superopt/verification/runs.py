@@ -1,8 +1,8 @@
-"""Two models run on the same inputs, and compared element by element.
+"""Runs of two models on the same inputs, compared element by element.
 
-An element that is finite in the original has to be finite in the result, and as near to it as the original's own rounding
-allows: by how much the original's element changes when its inputs change in their last places, measured, and by what is lost
-in sums of the magnitudes beside it.
+An element that is finite in the original must be finite in the result, and as close as the original's own rounding allows. That
+tolerance has two parts: the measured change of the original's element when its inputs change in their last places, and the
+rounding of sums of the magnitudes beside the element.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from superopt.verification.models import Source
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 FOLDER = "session.model_external_initializers_file_folder_path"
-"""Where ONNX Runtime looks for tensors of a model that is given as bytes."""
+"""The configuration entry for the folder in which ONNX Runtime looks for external tensors of a model that is given as bytes."""
 LOCAL, OWN, COMMON = 2e-4, 16.0, 256.0
-"""What an element may be off by: this share of the largest magnitude of its row, so many times what it changed by when inputs
-changed in their last places, and so many times what most elements of its row did."""
+"""The three parts of an element's tolerance.
+
+The parts are a share of the row's largest magnitude, a multiple of the element's change when inputs change in their last
+places, and a multiple of the change of most elements in the row.
+"""
 NEARLY_INFINITE = 2.0**-6
 """The share of its type's largest number beyond which an element of the original may overflow."""
 NUDGES = 3
@@ -32,13 +35,19 @@ FEWEST_SIZES, MOST_SIZES, MOST_TRIES = 4, 40, 300
 SECONDS_OF_SIZES, SECONDS_OF_VALUES = 12.0, 12.0
 LOOKED_INSIDE = 3
 SHORT_ROW = 4
-"""Elements up to which a row says little about magnitudes, so that the whole output is looked at."""
+"""The most elements of a row that says little about magnitudes. The whole output is used instead."""
 
 
 @dataclass
 class Runner:
-    """A model loaded in ONNX Runtime without its optimizations; another `proto` beside the same file, with outputs of these
-    `names`, where there is one.
+    """A model loaded in ONNX Runtime without graph optimizations.
+
+    Attributes:
+        source: The model file.
+        provider: The execution provider.
+        threads: The number of threads within an operator.
+        proto: A ModelProto to run instead of the file's, which may refer to the same external data.
+        names: The outputs to compute, or empty for the outputs of `source`.
     """
 
     source: Source
@@ -66,7 +75,7 @@ class Runner:
             raise InvalidModelError(f"{self.source.path}: ONNX Runtime cannot load it ({_line(error)})") from error
 
     def run(self, feeds: Feeds) -> list[Any] | str:
-        """The outputs, or in a line why there are none."""
+        """Return the outputs, or a one-line error message if the run fails."""
         try:
             found: list[Any] = self.session.run(list(self.names or self.source.outputs), dict(feeds))
         except Exception as error:  # noqa: BLE001
@@ -76,7 +85,7 @@ class Runner:
 
 @dataclass(frozen=True)
 class Compared:
-    """At how many sizes, and on how many inputs, a result was as near to the original as it has to be."""
+    """The numbers of sizes, inputs and elements at which a result matched the original, and the names of the inputs."""
 
     sizes: int
     inputs: int
@@ -96,14 +105,24 @@ def compare(
     seed: int = 0,
     inside: Callable[[Feeds], None] = lambda _: None,
 ) -> Compared:
-    """Runs both models at sizes and on values that are drawn; `special` ones are masks, infinities and the like,
-    fed only to inputs that may be `masks` where the result assumes that all others are ordinary.
+    """Run both models on drawn inputs and compare their outputs.
 
-    `inside` is called with the first inputs at a few of the sizes.
+    Args:
+        original: The original model.
+        optimized: The optimized model.
+        given: Sizes of dynamic dimensions to try first.
+        special: Whether to feed special values as well, such as masks and infinities.
+        masks: Whether to feed special values only to inputs that may be masks, because the result assumes ordinary values
+            elsewhere.
+        provider: The execution provider.
+        threads: The number of threads within an operator.
+        seed: The seed of the drawn inputs.
+        inside: A function that is called with the first inputs at a few of the sizes.
 
     Raises:
-        CheckFailedError: the interfaces differ, or an output does, with the sizes, the input and the element.
-        InvalidModelError: ONNX Runtime cannot load the original, or it runs at none of the sizes.
+        CheckFailedError: The interfaces or an output differ. For an output, the message names the sizes, the input and the
+            element.
+        InvalidModelError: ONNX Runtime cannot load the original, or the original runs at none of the sizes.
     """
     _require_interface(original, optimized)
     before = Runner(original, provider, threads)
@@ -127,7 +146,7 @@ def compare(
 def _at_sizes(
     pair: _Pair, given: Sequence[Mapping[str, int]], inside: Callable[[Feeds], None]
 ) -> list[tuple[dict[str, int], int]]:
-    """The sizes at which both were run on ordinary inputs, each with what integers are below there."""
+    """Return the sizes at which both models ran on ordinary inputs, each with the upper bound of integers used there."""
     done: list[tuple[dict[str, int], int]] = []
     integral = any(np.dtype(port.dtype).kind in "iu" for port in pair.before.source.inputs)
     started, bound = time.monotonic(), 0 if integral else 1
@@ -155,7 +174,7 @@ def _named(name: str, at: Mapping[str, int]) -> str:
 
 @dataclass
 class _Pair:
-    """Both models, and what was compared so far."""
+    """Both models, and the progress of their comparison."""
 
     before: Runner
     after: Runner
@@ -166,10 +185,10 @@ class _Pair:
     names: list[str] = field(default_factory=list)
 
     def compare(self, name: str, feeds: Feeds) -> bool:
-        """Whether the original runs on the inputs.
+        """Compare both models on the inputs, and return False if the original does not run on them.
 
         Raises:
-            CheckFailedError: and the result does not, or it gives something else.
+            CheckFailedError: The original runs, but the optimized model does not, or its outputs differ.
         """
         wanted = self.before.run(feeds)
         if isinstance(wanted, str):
@@ -191,7 +210,7 @@ class _Pair:
 
 
 def difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
-    """How one output differs from the original's by more than rounding, in words; empty where it does not."""
+    """Describe how an output differs from the original's by more than rounding, or return an empty string if it does not."""
     if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
         return "" if _alike(wanted, found, list(near)) else "other values"
     if wanted.shape != found.shape or wanted.dtype != found.dtype:
@@ -206,7 +225,7 @@ def difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
     a, b = wanted.astype(np.float64), found.astype(np.float64)
     finite = np.isfinite(a)
     lost = finite & ~np.isfinite(b) & (np.abs(a) < NEARLY_INFINITE * float(np.finfo(wanted.dtype).max))
-    for other in others:  # what the original itself does not always keep finite
+    for other in others:  # elements that the original itself does not always keep finite
         lost &= np.isfinite(other)
     if lost.any():
         return _at(lost, a, b)
@@ -216,7 +235,7 @@ def difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
 
 
 def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any]) -> Array:
-    """By how much each element may be off."""
+    """Return the tolerance of each element."""
     magnitude = np.abs(np.where(finite, a, 0))
     changes = [np.abs(np.where(np.isfinite(o) & finite, o.astype(np.float64) - np.where(finite, a, 0), 0)) for o in others]
     change = np.max(changes, axis=0) if changes else np.zeros_like(magnitude)
@@ -229,7 +248,10 @@ def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any
 
 
 def _counted(wanted: Array, found: Array, others: Sequence[Any]) -> str:
-    """As `difference` of integers and booleans; where nearly the same inputs give others, so may the result."""
+    """Describe a difference between integers or booleans, as `difference` does.
+
+    An element may differ where slightly changed inputs change the original's element.
+    """
     off = wanted != found
     for other in others:
         off &= other == wanted

@@ -1,4 +1,4 @@
-"""The steps of a certificate: each is an instance of a stored rule, or its two sides have the same values on drawn inputs."""
+"""Checks of a certificate's steps, each by matching a stored rule or by evaluating both sides on drawn inputs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from superopt.verification.certificates import Certificate, Rewrite, State, Step
 from superopt.verification.instances import is_instance
 
 PARTLY = "~>"
-"""What the name of a step begins with that exchanges an operator for a corrected mutant: no rule says that they are equal."""
+"""The name prefix of steps that replace an operator with a corrected mutant. No rule states this equality."""
 DRAWS, LEAST_DRAWS = 12, 2
-"""Sizes and values that a step without a rule is evaluated at, and how many of them have to work."""
+"""The number of draws at which a step without a rule is evaluated, and how many of the draws must work."""
 ACCURACY = 1e-7
-"""By what share of a row's largest magnitude values in float64 may differ."""
+"""The tolerance between float64 values, relative to the row's largest magnitude."""
 
 
 class Means(Enum):
@@ -36,7 +36,7 @@ class Means(Enum):
 
 @dataclass(frozen=True)
 class Shown:
-    """By what means a step was shown to be right, and for how many roots."""
+    """A checked step: its rule, how it was shown to be right, and its number of roots."""
 
     rule: str
     means: Means
@@ -45,7 +45,13 @@ class Shown:
 
 @dataclass
 class Steps:
-    """Checks steps against the stored `rules`; `digests` are those of the rules that a certificate names."""
+    """A checker of steps.
+
+    Attributes:
+        rules: The stored rules.
+        digests: The digests of the rules that a certificate names.
+        seed: The seed of the drawn inputs.
+    """
 
     rules: Mapping[str, Rule]
     digests: Mapping[str, str]
@@ -53,10 +59,10 @@ class Steps:
     _known: dict[tuple[str, State, State], Means] = field(default_factory=dict)
 
     def follow(self, rewrite: Rewrite) -> list[Shown]:
-        """How each step of a rewrite was shown to be right; together they lead from the terms before to those after.
+        """Check the steps of a rewrite, which must lead from its terms before to its terms after, and say how each was shown.
 
         Raises:
-            CertificateError: a step replaces what is not there, names no stored rule, or is not shown to be right.
+            CertificateError: A step replaces a missing term, names no stored rule, or is not shown to be right.
         """
         state, shown = rewrite.before, list[Shown]()
         for step in rewrite.steps:
@@ -75,10 +81,10 @@ class Steps:
         return shown
 
     def require_flags(self, shown: Sequence[Shown], certificate: Certificate) -> None:
-        """Require that the certificate states the floating-point flags of all proved steps, and none that its mode refuses.
+        """Check that the certificate states the flags of all proved steps and no flag that its mode refuses.
 
         Raises:
-            CertificateError: a flag is not stated, or the precise mode does not admit one.
+            CertificateError: A flag is not stated, or the precise mode does not admit a flag.
         """
         for one in shown:
             needed = self.rules[one.rule].flags if one.means is Means.PROVED else frozenset[FpFlag]()
@@ -108,7 +114,7 @@ class Steps:
         return self._known[key]
 
     def _test(self, step: Step) -> None:
-        """Evaluates both sides at sizes and on values that are drawn; what is in both is any tensor first, then what it is."""
+        """Evaluate both sides at drawn sizes and values: first with their common terms cut out, then in full."""
         try:
             self._evaluate(step, *cut(step.roots, step.replacements))
         except CertificateError:
@@ -137,7 +143,7 @@ class Steps:
 
 
 def near(one: Array, other: Array) -> bool:
-    """Whether arrays in float64 are the same up to rounding; what is no number on the left side may be anything."""
+    """Return whether float64 arrays are equal up to rounding. Where `one` is not finite, `other` may have any value."""
     if one.shape != other.shape:
         return False
     finite = np.isfinite(one)
@@ -147,7 +153,7 @@ def near(one: Array, other: Array) -> bool:
 
 
 def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tuple[dict[str, Array], dict[Atom, int]]:
-    """An array for each variable (conditions, positions, or numbers near 1), and the dynamic dimensions, all small."""
+    """Draw an array for each variable (conditions, positions, or numbers near 1) and small sizes of the dynamic dimensions."""
     sizes: dict[Atom, int] = {}
 
     def at(atom: Atom) -> Extent | None:
@@ -167,7 +173,7 @@ def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tup
 
 
 def cut(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
-    """Both sides of a step with a variable for each large term that stands in both, so that less is evaluated."""
+    """Return both sides of a step with a variable for each large common term, so that less is evaluated."""
     if len(roots) > 1:
         return [*roots], [*replacements]
     inside = {*subterms(*roots)} - {*roots}
