@@ -1,4 +1,4 @@
-"""A model whose local functions stand where they are called: what they do is searched together with what is around them."""
+"""Inline local functions, so that their operators are searched together with the nodes around the calls."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from superopt.model.load import Model
 
 
 def inlined(model: Model) -> Model:
-    """The model without local functions, which computes the same; the model itself where it has none.
+    """Return the model without local functions, which computes the same, or the model itself if it has none.
 
-    It is returned as it is, too, where functions cannot stand where they are called: they call one another in a circle, are of
-    another opset than the model, take graphs as attributes, or give back what they are given as an output of the model. Inputs,
-    outputs, metadata and the names of values outside functions are as they were, weights the same tensors.
+    The model is also returned unchanged if functions cannot be inlined: they call one another in a cycle, have another opset
+    than the model, take graphs as attributes, or return an input as an output of the model. Inputs, outputs, metadata and names
+    of values outside functions do not change, and the weights are the same tensors.
     """
     if not model.functions:
         return model

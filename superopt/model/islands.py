@@ -1,12 +1,13 @@
-"""Islands: the regions of a model's graphs that the algebra can express, each of them convex.
+"""Islands: the convex regions of a model's graphs that the algebra can express.
 
-A node is in an island if it lifts to terms. Every path that leaves the lifted nodes and comes back to them climbs one level.
-Into a lifted node those lead that come by variables of its terms: of what a shape that is known was computed, nothing is read
-when the node is written anew. An island is a connected set of lifted nodes of one level and one floating-point type (nodes
-that read the same value are connected too), so no path leaves an island and returns to it, and whatever replaces the island's
-outputs cannot close a cycle through the rest of the model. Nodes that only combine weights, or only move integers, are in no
-island: every island that uses them has them in its terms. Every graph of the model, be it the top one or a body of control
-flow, has islands of its own, for which a value that a body takes from around it is a value from outside.
+A node is in an island if it lifts to terms. Each node has a level: a path that leaves the lifted nodes and comes back to them
+climbs one level. Only paths through the variables of a node's terms count as paths into a lifted node. If a node uses only a
+known shape, the value that the shape was computed from is not read when the node is written anew. An island is a connected set
+of lifted nodes of one level and one floating-point type. Nodes that read the same value are connected too. So no path leaves an
+island and returns to it, and a replacement of the island's outputs cannot close a cycle through the rest of the model. Nodes
+that only combine weights, or only move integers, are in no island: every island that uses such nodes has them in its terms.
+Every graph of the model, the top graph or a control flow body, has its own islands. A value that a body captures from an outer
+graph is a value from outside for these islands.
 """
 
 from __future__ import annotations
@@ -39,23 +40,30 @@ MOVING = frozenset(
     }
 )
 # fmt: on
-"""Operators of the algebra that compute nothing."""
+"""Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
 RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
-"""Operators that may compute something else each time, of those that have inputs."""
+"""Operators with inputs whose results may differ from run to run."""
 
 MAX_OPERANDS = 256
-"""Operands of a sum or product that come of a chain of nodes: the terms of a longer chain would be quadratic in its length."""
+"""The most operands of a sum or product that come from a chain of nodes. A longer chain would have terms of quadratic size."""
 
 
 @dataclass(frozen=True, eq=False)
 class Island:
-    """Nodes of one graph in topological order, and what they compute.
+    """Nodes of one graph in topological order, and the terms that they compute.
 
-    `values` has the term of every value that the nodes produce; `outputs`, of those that are used elsewhere, are graph outputs
-    or are captured by a subgraph; `conditions` names those of them that are booleans. A variable of the terms is a value from
-    outside; it is constant if it is a weight, a condition if it is boolean, and a position if it is an integer. All others are
-    numbers of type `dtype`. `scope` says which of the model's graphs the nodes are in. `facts` are those of the variables, by
-    name.
+    A variable of the terms is a value from outside the island. The variable is constant for a weight, a condition for a
+    boolean, and a position for an integer. All other variables are numbers of type `dtype`.
+
+    Attributes:
+        nodes: the island's nodes, in topological order.
+        values: the term of every value that the nodes produce.
+        outputs: the terms of the values that other nodes use, that a subgraph captures, or that are graph outputs.
+        dtype: the floating-point type of the island.
+        conditions: names of the outputs that are booleans.
+        sizings: bindings of the dynamic dimensions to sample sizes.
+        scope: the graph of the model that the nodes are in.
+        facts: facts of the variables, by name.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -69,7 +77,7 @@ class Island:
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
-        """For each node, the nodes of the island whose results it uses, and names of values from outside but for weights."""
+        """For each node, the nodes of the island and the names of outside values that the node reads, weights left out."""
         inside = set(self.nodes)
         outside = {x.name for x in variables(*self.values.values()) if not x.constant}
 
@@ -85,12 +93,12 @@ class Island:
 
     @property
     def kinds(self) -> list[Hashable]:
-        """What each node computes, but for its attributes: an operator, and the shapes of its results."""
+        """For each node, its operator and the shapes of its results. Attributes are left out."""
         return [(*node.op_identifier(), *(str(value.shape) for value in node.outputs)) for node in self.nodes]
 
 
 class Chart:
-    """A model's copy for analysis, with what lifts in it and what only combines weights."""
+    """A model's copy for analysis, with the nodes that lift and the nodes that only combine weights."""
 
     def __init__(self, model: Model, views: Views | None = None, mode: FpMode = FpMode.FAST) -> None:
         self.mode = mode
@@ -111,7 +119,7 @@ class Chart:
             self._place(node)
 
     def islands(self) -> list[Island]:
-        """Every island, in order of first nodes."""
+        """Return every island, in the order of their first nodes."""
         together = _Partition()
         for node, level in self._levels.items():
             for value in (*node.inputs, *node.outputs):
@@ -123,7 +131,10 @@ class Chart:
         return [self.island(nodes) for nodes in groups.values()]
 
     def island(self, nodes: Sequence[ir.Node]) -> Island:
-        """These nodes of one island, in topological order, as an island by themselves; convex if they are consecutive there."""
+        """Return some nodes of one island, given in topological order, as an island of their own.
+
+        The result is convex if the nodes are consecutive in the island.
+        """
         terms: dict[ir.Value, Term] = {}
         for node in nodes:
             lifted = self._lifted(node, terms)
@@ -145,7 +156,7 @@ class Chart:
         return any(use.node not in inside and not self._is_idle(use.node, inside) for use in value.uses())
 
     def _is_idle(self, node: ir.Node, inside: set[ir.Node]) -> bool:
-        """Whether the node guards against nothing, and nobody but the nodes inside asks it."""
+        """Return whether the node is a guard that can never fire and that only the nodes inside use."""
         if not is_guard(node) or any(v.is_graph_output() for v in node.outputs):
             return False
         return node.outputs[0] in self._inlined and all(use.node in inside for use in node.outputs[0].uses())
@@ -155,7 +166,7 @@ class Chart:
         return leaf is not None and leaf.constant
 
     def _place(self, node: ir.Node) -> None:
-        """Notes the node's level if it lifts, its terms if it is in no island, and how far its results have come."""
+        """Record the node's level if it lifts, its terms if it belongs to no island, and the level that its results reach."""
         lifted = self._lifted(node, {})
         self.facts.tell(node, lifted)
         if lifted is not None and not self._keeps_rounding(node, lifted):
@@ -186,8 +197,9 @@ class Chart:
         self._reach.update(((graph, value.name), level) for value in node.outputs)
 
     def _is_too_wide(self, graph: ir.Graph, lifted: Mapping[ir.Value, Term]) -> bool:
-        """Whether the node continues a chain of sums, or of products, that has too many operands for one term; the node's
-        results then begin a new chain. Notes how many operands each result has within its island.
+        """Return whether the node continues a chain of sums, or of products, that has too many operands for one term.
+
+        The results of such a node begin a new chain. Also record how many operands each result has within its island.
         """
         cut = False
         for term in lifted.values():
@@ -201,17 +213,20 @@ class Chart:
         return cut
 
     def _is_settled(self, node: ir.Node) -> bool:
-        """Whether the node computes the same whatever the model is given: ONNX Runtime does so once, when it loads a model."""
+        """Return whether the node's result does not depend on the model's inputs.
+
+        ONNX Runtime computes such a node once, when it loads the model.
+        """
         plain = node.domain in STANDARD and node.op_type not in RANDOM and node.op_identifier() not in self.model.functions
         known = (v is None or v in self._settled or self._is_weight(v) or self._is_constant(v) for v in node.inputs)
         return plain and bool(node.inputs) and all(known) and not any(map(_graphs_of, node.attributes.values()))
 
     def _is_constant(self, value: ir.Value) -> bool:
-        """Whether the value is known beforehand, be it that the model stores it; at every number for the open dimensions."""
+        """Return whether the value is a constant. With dynamic dimensions, only values that the model stores count."""
         return is_stored(value) or (not self.views.dynamic and constant_tensor(value) is not None)
 
     def _leave(self, node: ir.Node) -> None:
-        """Nothing that the node's results are computed of is in an island: what is settled and does not lift is outside all."""
+        """Remove all settled producers of the node's results from the islands: a settled node that does not lift is outside."""
         leaving = [node]
         while leaving:
             one = leaving.pop()
@@ -223,7 +238,7 @@ class Chart:
                 leaving += (producer for producer in producers if producer is not None)
 
     def _lowers(self, lifted: Mapping[ir.Value, Term]) -> bool:
-        """Whether nodes can compute the terms whatever the open dimensions are, and no weight depends on these."""
+        """Return whether nodes can compute the terms at all sizes of the dynamic dimensions, on which no weight depends."""
         if not self.views.dynamic:
             return True
         if any(t.constant and not all(isinstance(n, int) for n in t.shape) for t in lifted.values()):
@@ -235,10 +250,11 @@ class Chart:
         return True
 
     def _lifted(self, node: ir.Node, terms: Mapping[ir.Value, Term]) -> dict[ir.Value, Term] | None:
-        """The terms of the node's results over `terms` and variables, or None if it does not lift.
+        """Return the terms of the node's results over `terms` and variables, or None if the node does not lift.
 
-        A node lifts if a spec binds it, its results' shapes are known, and all its floating-point values are of one type; one
-        with boolean results, only where that is the type of the whole model. One that asks what is no number, where all are.
+        A node lifts if a spec binds it, its results' shapes are known, and all its floating-point values have one type. A node
+        with boolean results lifts only if that type is the type of the whole model. A guard against NaN or infinity lifts to
+        zeros if all elements are known to be finite numbers.
         """
         results = results_of(node, self.opset)
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
@@ -252,15 +268,16 @@ class Chart:
         return dict(zip(results, lifted, strict=True))
 
     def _is_number(self, value: ir.Value | None) -> bool:
-        """Whether no element of the value is NaN or infinite over the real numbers, nor NaN in IEEE arithmetic."""
+        """Return whether no element of the value is NaN or infinite over the real numbers, nor NaN in IEEE arithmetic."""
         known = UNKNOWN if value is None else self.facts.of(value)
         return known.defined and not known.nan
 
     def _keeps_rounding(self, node: ir.Node, lifted: Mapping[ir.Value, Term]) -> bool:
-        """Whether the node may be computed from its terms: sums are flattened there, and operators written as several others.
+        """Return whether the mode allows the node to be computed from its terms.
 
-        In the precise mode a node is one operator, and no sum or product of a sum or product. In the relaxed mode it is not
-        the outermost sum of one that rounds on purpose.
+        Terms flatten sums and write some operators as several others. In the precise mode, a node must be one operator, and not
+        a sum of a sum or a product of a product. In the relaxed mode, the node must not be the outermost sum of a chain that
+        rounds on purpose.
         """
         if self.mode is FpMode.FAST:
             return True
@@ -274,7 +291,10 @@ class Chart:
         return not (nested and any(operator(t.op).commutative for t in computing))
 
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
-        """The floating-point type that the node computes with or, where it has booleans alone, that the whole model has."""
+        """Return the floating-point type that the node computes with.
+
+        A node with boolean results has the type of the whole model, if it has no other type.
+        """
         own = _float_type([*node.outputs, *node.inputs])
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
             return self._only if own in (None, self._only) else None
@@ -282,14 +302,14 @@ class Chart:
 
 
 class Charts:
-    """Charts of models that stay as they are; those of the first and of the last one are kept."""
+    """Charts of models that do not change. The first chart and the last chart are cached."""
 
     def __init__(self, mode: FpMode = FpMode.FAST) -> None:
         self._mode = mode
         self._kept: list[tuple[Model, Chart]] = []
 
     def of(self, model: Model, views: Views | None = None) -> Chart:
-        """The model's chart, of its `views` where they are there already."""
+        """Return the model's chart, made from its `views` if they exist already."""
         for known, chart in self._kept:
             if known is model:
                 return chart
@@ -298,7 +318,7 @@ class Charts:
         return made
 
     def begun(self, model: Model) -> Model:
-        """The model `with_known_stored`, charted."""
+        """Return the model after `with_known_stored`, and cache its chart."""
         views = Views(model)
         start = with_known_stored(model, views.model)
         self.of(start, views if start is model else None)
@@ -306,19 +326,19 @@ class Charts:
 
 
 def _moves_integers(node: ir.Node) -> bool:
-    """Whether the node has integers as its first input, and results of that type."""
+    """Return whether the node's first input holds integers and its results have the same type."""
     first = node.inputs[0] if node.inputs else None
     return first is not None and first.dtype in BITS and all(v.dtype == first.dtype for v in node.outputs)
 
 
 class _Partition:
-    """Disjoint sets; each is known by one of its members."""
+    """Disjoint sets. One member of each set represents the set."""
 
     def __init__(self) -> None:
         self._parent: dict[object, object] = {}
 
     def of(self, member: object) -> object:
-        """The member that the set is known by."""
+        """Return the member that represents the set."""
         root = member
         while (parent := self._parent.get(root, root)) is not root:
             root = parent
@@ -327,7 +347,7 @@ class _Partition:
         return root
 
     def join(self, one: object, other: object) -> None:
-        """Makes one set of the two members' sets."""
+        """Merge the sets of the two members."""
         self._parent[self.of(one)] = self.of(other)
 
 
@@ -337,7 +357,7 @@ def _name(value: ir.Value) -> str:
 
 
 def _float_type(values: Sequence[ir.Value | None]) -> ir.DataType | None:
-    """The one floating-point type among the values' types; None if there is none or more than one."""
+    """Return the only floating-point type among the values' types, or None if there is none or more than one."""
     types = {v.dtype for v in values if v is not None and v.dtype in FLOATS}
     return types.pop() if len(types) == 1 else None
 
@@ -348,7 +368,7 @@ def _graph_of(node: ir.Node) -> ir.Graph:
 
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """The values that the node or its subgraphs use; values of the subgraphs' own are among them."""
+    """Yield the values that the node and its subgraphs use, the subgraphs' own values included."""
     yield from (v for v in node.inputs if v is not None)
     for attribute in node.attributes.values():
         for graph in _graphs_of(attribute):

@@ -1,4 +1,4 @@
-"""One node of an optimized graph by itself: what its time depends on, and its time."""
+"""The timing of one node of an optimized graph by itself, and the signature that its time depends on."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from superopt.model.stored import Loadable
 Json: TypeAlias = "Any"
 
 VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
-"""What makes no elements: in a longer graph, ONNX Runtime lets the output lie where the operand does. Alone it would copy."""
+"""Operators that make no new elements. In a longer graph, their output shares the operand's memory. Alone, they would copy."""
 BUDGET = 0.005
 SMALL = 64
 _BATCH = 2e-4
 _COLD_FROM = 256 << 10
 _MOST_COPIES = 32
 _MEMORY = 5e9
-"""Bytes per second that come from memory at least."""
+"""The least memory bandwidth assumed, in bytes per second."""
 _FETCHING = 0.05
 """The share of a kernel's time below which it does not matter where its weights come from."""
 _ADDED = 1e-3
-"""Seconds of a run on a GPU below which a node's time is what a second one adds: the next is launched while one still runs."""
+"""Seconds of a GPU run below which a node's time is the time that a second node adds, because launches overlap with runs."""
 _IN_FILE = 64 << 20
-"""Bytes from which a constant without values is not even filled at random: it is mapped, and zero."""
+"""The size in bytes from which a constant without values is not filled at random, but maps a file of zeros."""
 
 
 @cache
 def last_level_cache() -> int:
-    """Bytes of the processor's last-level cache; 32 MiB where the system does not say."""
+    """Return the size of the processor's last-level cache in bytes, or 32 MiB if the system does not report it."""
     for level in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
         with contextlib.suppress(ValueError, OSError):
             size = os.sysconf(level)
@@ -54,7 +54,7 @@ def last_level_cache() -> int:
 
 @dataclass(frozen=True)
 class Operand:
-    """An input of a node: element type (of ONNX), shape, and its tensor if it is constant."""
+    """An input of a node: its ONNX element type, its shape, and its tensor if it is constant."""
 
     element: int
     shape: tuple[int, ...]
@@ -67,11 +67,11 @@ class Operand:
 
     @property
     def bytes(self) -> int:
-        """Bytes the values take."""
+        """Size of the values in bytes."""
         return self.size * np_dtype(self.element).itemsize
 
     def described(self) -> Json:
-        """Type, shape, whether it is constant and, for a few integers (axes, shapes, pads), which they are."""
+        """Return type, shape, whether it is constant, and the values of a small integer constant (axes, shapes, pads)."""
         described: list[Json] = [self.element, list(self.shape), self.tensor is not None]
         if self.tensor is not None and self.size <= SMALL and np_dtype(self.element).kind in "iu":
             described.append(numpy_helper.to_array(self.tensor).tolist())
@@ -80,7 +80,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one run, and the kind of each output (None for one that is left out)."""
+    """Seconds of one run, and the kind of each output (None for an output that is left out)."""
 
     seconds: float
     outputs: tuple[Operand | None, ...]
@@ -95,7 +95,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A node with all its operands known, in a model of these opsets. Equal signatures take equal time."""
+    """A node with all its operands known, in a model of these opsets. Kernels with equal signatures take equal time."""
 
     node: NodeProto
     operands: Mapping[str, Operand]
@@ -103,7 +103,7 @@ class Kernel:
     ir_version: int
 
     def signature(self) -> list[Json]:
-        """What the node's time depends on besides the device."""
+        """Return the properties that the node's time depends on, besides the device."""
         first = {name: position for position, name in reversed(list(enumerate(self.node.input)))}
         return [
             self.node.domain,
@@ -116,15 +116,17 @@ class Kernel:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of its constant operands."""
+        """Size of the constant operands in bytes."""
         return sum(o.bytes for o in self._used().values() if o.tensor is not None)
 
     def _used(self) -> dict[str, Operand]:
         return {name: self.operands[name] for name in self.node.input if name}
 
     def model(self, copies: int = 1) -> ModelProto:
-        """The node alone, or so many of it over the same operands. Constants without values are filled at random, for their
-        values do not change the time; the largest are left to a file, see `nodes.WEIGHTS`.
+        """Return a model of the node alone, or of `copies` of the node over the same operands.
+
+        Constants without values are filled at random, because their values do not change the time. The largest ones refer to a
+        file (see `nodes.WEIGHTS`).
         """
         inputs, initializers = [], []
         for position, (name, operand) in enumerate(self._used().items()):
@@ -144,11 +146,16 @@ class Kernel:
         return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
 
     def timed(self, device: Device, *, cold: bool = False, call: float = 0.0) -> Timing:
-        """The node run alone, unoptimized. If `cold`, enough copies take turns that large weights are in no cache; one is
-        enough where fetching them takes a small part of the time at most. Of `VIEWS` there is nothing to time.
+        """Time the node by itself, without graph optimizations. `VIEWS` take no time.
 
-        On a GPU, where the next node is launched while one still runs, a short node takes what a second one adds to a run, and
-        `call` seconds that a run costs whatever it is of.
+        On a GPU, the next node is launched while the last one still runs. So a short node takes the time that a second copy
+        adds to a run, plus the seconds of `call`.
+
+        Args:
+            device: the device to run on.
+            cold: whether enough copies take turns that large weights are in no cache. One copy is enough if fetching the
+                weights takes at most a small part of the time.
+            call: seconds that any run costs.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -178,7 +185,7 @@ class Kernel:
             return Timing(seconds, kinds)
 
     def outputs(self, device: Device) -> tuple[Operand | None, ...]:
-        """The kind of each output, from one run of the node on the device.
+        """Return the kind of each output, from one run of the node on the device.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -197,10 +204,10 @@ class Kernel:
 
 
 def least_seconds(bound: Sequence[Bound], budget: float = BUDGET) -> float:
-    """The time of one run: the least mean over short batches of runs, for `budget` seconds and at least three batches; the
-    lesser of two runs where one takes longer than that.
+    """Return the time of one run in seconds: the least mean over short batches of runs.
 
-    Several sessions take turns within a batch, and then three runs of each suffice.
+    Batches run for `budget` seconds, and at least three times. If one run takes longer than `budget`, the time is the lesser of
+    two runs. Several sessions take turns within a batch, and then three runs of each suffice.
     """
     with bound[0].alone():
         for b in bound[1:]:
@@ -218,8 +225,10 @@ def least_seconds(bound: Sequence[Bound], budget: float = BUDGET) -> float:
 
 
 def _added(one: Bound, two: Bound) -> float:
-    """The seconds that a run of the second takes more than one of the first, by the least mean of either over short batches of
-    runs: they take turns, so that what disturbs both is in neither. Not below zero.
+    """Return the seconds by which a run of `two` takes longer than a run of `one`, and not less than 0.
+
+    Each time is the least mean over short batches of runs. The two take turns, so that other load on the machine affects
+    neither.
     """
     with one.alone():
         runs, least = max(1, int(_BATCH / one.seconds(1))), [math.inf, math.inf]
@@ -230,7 +239,7 @@ def _added(one: Bound, two: Bound) -> float:
 
 
 def attribute_value(attribute: AttributeProto) -> Json:
-    """An attribute's value as JSON; a digest stands for tensors and graphs."""
+    """Return an attribute's value as JSON. Tensors and graphs become digests."""
     if attribute.type in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS):
         value = helper.get_attribute_value(attribute)
         return list(value) if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS) else value
@@ -240,9 +249,9 @@ def attribute_value(attribute: AttributeProto) -> Json:
 
 
 def random_values(element: int, shape: Sequence[int], salt: int = 0) -> Array:
-    """An array of ONNX element type `element`: floats of magnitude 1/2 to 3/2 and either sign, integers and booleans zero.
+    """Return an array of ONNX element type `element`: floats of magnitude 1/2 to 3/2 with either sign, and other types zero.
 
-    The floats are always the same ones for the same `salt`, and nowhere near the denormal numbers.
+    The floats depend only on `salt`, and none is near the subnormal numbers.
     """
     dtype = np_dtype(element)
     count = math.prod(shape)
@@ -260,7 +269,7 @@ def _noise() -> Array:
 
 
 def np_dtype(element: int) -> np.dtype[Any]:
-    """The numpy type of an ONNX element type.
+    """Return the numpy type of an ONNX element type.
 
     Raises:
         InvalidModelError: there is none.
@@ -272,7 +281,7 @@ def np_dtype(element: int) -> np.dtype[Any]:
 
 
 def _renamed(node: NodeProto, suffix: str) -> NodeProto:
-    """The same node with other names of its own and of its outputs."""
+    """Return the same node with the suffix on its own name and on the names of its outputs."""
     other = NodeProto()
     other.CopyFrom(node)
     other.name += suffix

@@ -1,4 +1,4 @@
-"""What is known beforehand, as weights: exporters compute with shapes at run time what fixed shapes have decided."""
+"""Store values that are known before a run as weights. Exporters emit shape computations even where shapes are fixed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from superopt.model.load import OVERRIDABLE_SINCE, Model, charted
 
 
 def with_known_stored(model: Model, chart: Model | None = None) -> Model:
-    """The model with what it computes of shapes and constants alone stored, under the names it had; else the model itself.
+    """Return the model with the results of shape and constant computations stored as weights, under the same names.
 
-    A value that is computed of another's shape keeps that other one wanted, and the nodes around it apart. Models with open
-    dimensions are returned as they are. `chart` is its copy for analysis, where there is one already.
+    A shape computation keeps its input alive and splits islands. A model with dynamic dimensions, or without such computations,
+    is returned as it is. `chart` is the model's copy for analysis, if it exists already.
     """
     if open_dimensions(model) or model.ir_version < OVERRIDABLE_SINCE:
         return model
@@ -46,7 +46,7 @@ def with_known_stored(model: Model, chart: Model | None = None) -> Model:
 
 
 def _store(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> None:
-    """A weight has the value's name and uses."""
+    """Store the tensor as a weight with the value's name and uses."""
     name = value.name
     value.name = f"{name}.computed"
     stored = ir.Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor)

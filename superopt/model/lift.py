@@ -1,4 +1,4 @@
-"""Lifting: ONNX nodes as terms of the algebra, by the bindings in specs/. What lies outside them stays an opaque node."""
+"""Lifting: ONNX nodes as terms of the algebra, by the bindings in specs/. A node without a binding stays opaque."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT64: 64}
 SMALLEST_OPSET = 7
 UNBOUNDED = 2**31 - 1
-"""The bound of a Slice from which on it means the end of an axis, however long that is (ONNX, Slice): INT_MAX."""
+"""The bound of a Slice from which on it means the end of an axis of any length (ONNX, Slice): INT_MAX."""
 STANDARD = ("", "ai.onnx")
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 UNIFORM = {"zeros": 0.0, "ones": 1.0}
-"""Operators whose results hold one number, and that number."""
+"""Operators whose results hold the same number everywhere, and that number."""
 
 
 Contents: TypeAlias = "Callable[[ir.Value], npt.NDArray[np.object_] | None]"
-"""What is known of the integers in a value, as expressions over the dynamic dimensions."""
+"""A function that returns the known integers in a value, as expressions over the dynamic dimensions."""
 
 
 def _unknown(_: ir.Value) -> None:
@@ -44,11 +44,11 @@ def _unknown(_: ir.Value) -> None:
 def lift_node(
     node: ir.Node, inputs: Sequence[Term | None], opset: int, contents: Contents = _unknown
 ) -> tuple[Term, ...] | None:
-    """The terms of the node's outputs, or None where no spec binds the node.
+    """Return the terms of the node's outputs, or None if no spec binds the node.
 
-    `inputs` has a term for every input of the node: None for one that is left out or that is no tensor of known shape whose
-    type has terms. Constant operands (axes, shapes, numbers) are read from the node itself, and operands that depend on the
-    dynamic dimensions alone from `contents`.
+    `inputs` has a term for every input of the node. The term is None for an input that is left out, and for an input that is
+    not a tensor of known shape and of a type that has terms. Constant operands (axes, shapes, numbers) are read from the node
+    itself. Operands that depend only on the dynamic dimensions are read from `contents`.
     """
     if opset < SMALLEST_OPSET or node.overload:
         return None
@@ -70,7 +70,7 @@ def lift_node(
 
 
 def _sliced(node: _Node) -> Term:
-    """A Slice whose bounds may lie beyond the end at some sizes and not at others: they are written as minima and maxima."""
+    """Lift a Slice whose bounds may lie beyond the end at some sizes but not at others, with minima and maxima as bounds."""
     x = node.operand(0)
     starts, ends = node.attribute("starts"), node.attribute("ends")
     axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))
@@ -101,7 +101,7 @@ def _clamped(bound: Extent, extent: Extent) -> Extent:
 
 
 def _picked(node: _Node) -> Term:
-    """A Gather of consecutive positions as a slice, of others as it is."""
+    """Lift a Gather of consecutive positions as a slice, and any other Gather as a gather."""
     x, axis = node.operand(0), node.attribute("axis", 0)
     axis = axis if axis < 0 else axis - x.rank
     numbers, shape = node.integers(1)
@@ -129,11 +129,11 @@ CLAMPED: Mapping[str, Callable[[_Node], Term]] = {"Slice": _sliced, "Gather": _p
 
 
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading a node ends in that has attributes of other kinds than its operator's: ONNX Runtime ignores some of these."""
+"""Errors raised by reading a node with attributes of the wrong kind for its operator. ONNX Runtime ignores some of these."""
 
 
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
-    """The terms of the node's outputs by the specs that bind operators of this name."""
+    """Return the terms of the node's outputs by the first spec that binds operators of this name."""
     for spec in _bindings(name):
         assert spec.lift is not None
         try:
@@ -147,7 +147,7 @@ def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
 
 
 def results_of(node: ir.Node, opset: int) -> list[ir.Value]:
-    """The node's results: those that it has but for optional ones that nobody uses, the mask of a Dropout, say."""
+    """Return the node's results, without optional results that nothing uses, such as the mask of a Dropout."""
     named = [value for value in node.outputs if value.name]
     if len(named) < 2 or not is_standard(node, opset):
         return named
@@ -157,8 +157,9 @@ def results_of(node: ir.Node, opset: int) -> list[ir.Value]:
 
 
 def is_standard(node: ir.Node, opset: int) -> bool:
-    """Whether the standard has the node's operator at this opset: of those in its domain that it has not, ONNX Runtime runs
-    some.
+    """Return whether the standard has the node's operator at this opset.
+
+    ONNX Runtime also runs some operators of the standard domain that the standard does not have.
     """
     try:
         return node.domain in STANDARD and bool(onnx.defs.get_schema(node.op_type, opset))
@@ -167,8 +168,9 @@ def is_standard(node: ir.Node, opset: int) -> bool:
 
 
 def leaf_of(value: ir.Value) -> Term | None:
-    """The variable named after a value of known, nonempty shape: constant if it is a weight, a condition if it is boolean, a
-    position if it holds integers that are not known beforehand; None for a value of another type.
+    """Return the variable named after a value of known, nonempty shape, or None for a value of another type.
+
+    The variable is constant for a weight, a condition for a boolean, and a position for integers that are not constant.
     """
     shape, condition, position = value.shape, value.dtype == ir.DataType.BOOL, BITS.get(value.dtype, 0)
     if value.name is None or shape is None or not (condition or position or value.dtype in FLOATS):
@@ -182,14 +184,16 @@ def leaf_of(value: ir.Value) -> Term | None:
 
 
 def constant_array(value: ir.Value) -> Array | None:
-    """The array of the `constant_tensor`, if there is one."""
+    """Return the array of the `constant_tensor`, or None."""
     tensor = constant_tensor(value)
     return None if tensor is None else tensor.numpy()
 
 
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
-    """An initializer that no input can override, the tensor of a Constant node, which is looked up once, or what is known
-    beforehand (see `model.propagate`); None for any other value.
+    """Return the constant value of `value`, or None if it has none.
+
+    A constant value is an initializer that no input can override, the tensor of a Constant node (looked up once), or a value
+    that `model.propagate` computed.
     """
     if value.is_graph_input():
         return None
@@ -199,7 +203,7 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def is_stored(value: ir.Value) -> bool:
-    """Whether the model holds the value: it is no result, but of a Constant node."""
+    """Return whether the model stores the value: it is an initializer or the result of a Constant node."""
     producer = value.producer()
     return constant_tensor(value) is not None and (producer is None or producer.op_type == "Constant")
 
@@ -209,33 +213,36 @@ def _bindings(name: str) -> list[Operator]:
 
 
 def _is_inactive_dropout(node: ir.Node, opset: int) -> bool:
-    """Dropout passes its input through unless the node asks for training, and nobody asks for its mask."""
+    """Return whether the node is a Dropout that passes its input through: it does not train, and nothing uses its mask."""
     training = node.inputs[2] if len(node.inputs) > 2 else None
     mode = constant_array(training) if training is not None else np.False_
     return node.op_type == "Dropout" and mode is not None and not mode.any() and len(results_of(node, opset)) == 1
 
 
 def _is_number_of_condition(node: ir.Node) -> bool:
-    """Whether the node makes numbers of booleans, 0 and 1, which the algebra does not tell apart."""
+    """Return whether the node casts booleans to the numbers 0 and 1, which the algebra does not distinguish."""
     source = node.inputs[0] if node.op_type == "Cast" else None
     return source is not None and source.dtype == ir.DataType.BOOL and node.outputs[0].dtype in FLOATS
 
 
 def _keeps_type(node: ir.Node) -> bool:
-    """Whether the node gives its input the type that it has: exporters write what a model does for a type it may be run in."""
+    """Return whether the node casts its input to the type that the input has already.
+
+    Exporters write such casts for models that may run in several types.
+    """
     source = node.inputs[0] if node.op_type in ("Cast", "CastLike") else None
     return source is not None and source.dtype is not None and source.dtype == node.outputs[0].dtype
 
 
 def _picks_rows(node: ir.Node) -> bool:
-    """Whether the node is a GatherND that picks along its first axis alone."""
+    """Return whether the node is a GatherND that picks along its first axis alone."""
     places = node.inputs[1] if node.op_type == "GatherND" else None
     shape = None if places is None else places.shape
     return shape is not None and len(shape) > 1 and shape[-1] == 1 and not node.attributes.get_int("batch_dims", 0)
 
 
 def _chosen(node: _Node) -> Term | None:
-    """The operand that a Where takes at every position; None where that is not known."""
+    """Return the operand that a Where takes at every position, or None if it is not known."""
     always = UNIFORM.get(node.operand(0).op, node.uniform(0))
     try:
         return None if always is None else node.broadcast()[1 if always else 2]
@@ -334,7 +341,7 @@ class _Node:
         return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
 
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
-        """A constant of one element, or of zeros alone, as that number at every position."""
+        """Return a constant of one element, or of zeros only, as that number at every position."""
         number = 0.0 if self.uniform(position) == 0 else self.scalar(position)
         if number is None or not isfinite(number) or number == 0:
             return apply("zeros", shape=shape) if number == 0 else None
@@ -383,7 +390,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Rows(_Node):
-    """A GatherND that picks along its first axis alone, read as a Gather: positions stand along a last axis of extent 1."""
+    """A GatherND that picks along its first axis alone, read as a Gather. Its positions have a last axis of extent 1."""
 
     @property
     def op_type(self) -> str:
@@ -403,7 +410,11 @@ class _Rows(_Node):
 
 
 def _common(op_type: str, extents: Sequence[int]) -> int:
-    """The extent that these are broadcast to."""
+    """Return the extent that the extents broadcast to.
+
+    Raises:
+        ShapeError: the extents do not broadcast alike at all sizes.
+    """
     longest = next((n for n in extents if n != 1), 1)
     if not all(n == 1 or prove_equal(n, longest) for n in extents):
         raise ShapeError(f"{op_type}: {', '.join(map(str, extents))} are not broadcast alike at all sizes")
@@ -411,7 +422,10 @@ def _common(op_type: str, extents: Sequence[int]) -> int:
 
 
 def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Where the axes of a tensor stand in `shape`: those of extent 1 at others of extent 1, the rest at `axes`; else None."""
+    """Return the axes of `shape` for the axes of a tensor, or None if there are none.
+
+    Axes of extent 1 go to other axes of extent 1, and the rest go to `axes`.
+    """
     if [n for n in sizes if n != 1] != [shape[a] for a in axes]:
         return None
     places: list[int] = []
@@ -427,16 +441,16 @@ def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...
 
 
 CLAMPING = frozenset({"Conv", "ConvTranspose"})
-"""Operators that take negative pads, which windows shorter than their stride need by `auto_pad`, for none."""
+"""Operators that treat negative pads as no pads. With `auto_pad`, windows shorter than their stride need negative pads."""
 
 
 def _needed_pads(image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """How many pads along each axis make an output extent the image's divided by the stride, rounded up."""
+    """Return the pads along each axis for which the output extent is the image's over the stride, rounded up."""
     return [(-(-n // s) - 1) * s + (k - 1) * d + 1 - n for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)]
 
 
 def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
-    """These pads, half of them before; an odd one goes after, or before."""
+    """Return the pads of both ends: half before and half after, with an odd one after or, if `more_before`, before."""
     whole = [max(n, 0) for n in needed]
     less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]
     return (*more, *less) if more_before else (*less, *more)
@@ -445,7 +459,7 @@ def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
 def _ceil_pads(
     image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
 ) -> tuple[int, ...]:
-    """Pads that make room for a last window that is not whole, where it begins within the image or the pads before it."""
+    """Return pads with room for a last window that is partial, if it begins within the image or the pads before the image."""
     before, after = pads[: len(image)], list(pads[len(image) :])
     for axis, (n, k, s, d, p) in enumerate(zip(image, kernel, strides, dilations, before, strict=True)):
         reach = n + p + after[axis] - (k - 1) * d - 1

@@ -1,4 +1,4 @@
-"""Reading a model: from a file, an `onnx.ModelProto` or an `onnx_ir.Model`, with every flaw of the input named in one line."""
+"""Load a model from a file, an `onnx.ModelProto` or an `onnx_ir.Model`, and report each flaw of the input in one line."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ __all__ = [
 
 Source: TypeAlias = "str | os.PathLike[str] | ModelProto | Model"
 OVERRIDABLE_SINCE = 4
-"""The IR version from which an initializer that is an input too may be overridden; before, every initializer is listed so."""
+"""The IR version from which an initializer that is also an input may be overridden. Before, every initializer is an input."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model as it was given, to be left unchanged; `path` is the file it came from, if any."""
+    """A model as the caller gave it, to be left unchanged. `path` is the file that it came from, if any."""
 
     model: Model
     path: Path | None = None
 
     @property
     def label(self) -> str:
-        """What to call the model in a message."""
+        """The name of the model in messages."""
         return str(self.path) if self.path is not None else (self.model.graph.name or "the model")
 
     @property
@@ -58,14 +58,14 @@ class Loaded:
 
 
 def load(source: Source) -> Loaded:
-    """The whole model; tensors kept in other files are there and readable.
+    """Return the whole model. Its tensors in other files are there and readable.
 
-    Nodes stand behind those whose results they read, which ONNX asks for, and ONNX Runtime does not.
+    Nodes are put in topological order, which ONNX requires and ONNX Runtime does not.
 
     Raises:
         ModelNotFoundError: the file, or a file of external data, is missing.
-        InvalidModelError: the file is empty or no ONNX model, its nodes depend on one another in a circle, or it names external
-            data outside its folder.
+        InvalidModelError: the file is empty or not an ONNX model, its nodes depend on one another in a cycle, or it names
+            external data outside its folder.
     """
     if isinstance(source, Model):
         return Loaded(source if all(map(_is_ordered, _tops(source))) else _ordered(as_model(as_proto(source)), "the model"))
@@ -119,7 +119,7 @@ def _ordered(model: Model, label: str) -> Model:
 
 
 def _tops(model: Model) -> list[ir.Graph]:
-    """The graphs that are in no other."""
+    """Return the graphs that are inside no other graph."""
     return [model.graph, *(function.graph for function in model.functions.values())]
 
 
@@ -133,33 +133,33 @@ def _is_ordered(graph: ir.Graph) -> bool:
 
 
 def as_model(model: Model | ModelProto) -> Model:
-    """The model as an `onnx_ir.Model`."""
+    """Return the model as an `onnx_ir.Model`."""
     return ir.from_proto(without_maps(model)) if isinstance(model, ModelProto) else model
 
 
 def as_proto(model: Model) -> ModelProto:
-    """The model as an `onnx.ModelProto`; tensors in other files stay there."""
+    """Return the model as an `onnx.ModelProto`. Tensors in other files stay there."""
     return with_maps(ir.to_proto(model))
 
 
 def opset_of(model: Model) -> int:
-    """The version of the standard operators that the model imports; 0 if it imports none."""
+    """Return the version of the standard operators that the model imports, or 0 if it imports none."""
     imports = model.opset_imports
     return imports.get("", imports.get("ai.onnx", 0))
 
 
 def nodes_of(model: Model) -> Iterator[ir.Node]:
-    """The nodes of the top graph and of all graphs inside it."""
+    """Return the nodes of the top graph and of all graphs inside it."""
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
 def count(model: Model) -> int:
-    """How many nodes there are."""
+    """Return the number of nodes."""
     return sum(1 for _ in nodes_of(model))
 
 
 def tensors(model: Model) -> Iterator[ir.TensorProtocol]:
-    """Every tensor the model stores: initializers and attributes, subgraphs and functions included."""
+    """Yield every tensor that the model stores: initializers and attributes, with subgraphs and functions."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:
@@ -171,7 +171,7 @@ def tensors(model: Model) -> Iterator[ir.TensorProtocol]:
 
 
 def weight_bytes(model: Model) -> int:
-    """How many bytes all tensors hold that the model stores."""
+    """Return the total size in bytes of all tensors that the model stores."""
     return sum(tensor.nbytes for tensor in tensors(model))
 
 
@@ -183,7 +183,7 @@ def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
 
 
 def _bind_external_data(model: Model, path: Path, label: str) -> None:
-    """Makes every external tensor readable from `path`'s folder; links are followed as the Hugging Face cache lays them."""
+    """Make every external tensor readable from `path`'s folder. Links are followed as the Hugging Face cache lays them."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
@@ -224,13 +224,13 @@ def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTens
 
 
 def charted(model: Model) -> Model:
-    """A copy for analysis: `normalized`, with all shapes that can be known."""
+    """Return a copy for analysis: `normalized`, with all shapes that can be inferred."""
     copy = normalized(model)
     return with_shapes(copy, opset_of(copy))
 
 
 def normalized(model: Model) -> Model:
-    """A copy with nodes in topological order, no weight an input, and the shapes of all weights."""
+    """Return a copy with nodes in topological order, no weight as an input, and the shapes of all weights."""
     copy = model.clone()
     if copy.ir_version < OVERRIDABLE_SINCE:
         inputs = [v for v in copy.graph.inputs if not v.is_initializer()]

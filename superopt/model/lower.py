@@ -1,7 +1,7 @@
-"""Lowering: terms as ONNX nodes, by the bindings in specs/, at the opset of the model they go into.
+"""Lowering: terms as ONNX nodes, by the bindings in specs/, at the opset of the model that the nodes go into.
 
-What the algebra makes explicit is put back as ONNX writes it: `expand` disappears where ONNX broadcasts, slices that tile an
-axis become one Split, a bias goes into its convolution or Gemm, and weight-only terms become initializers.
+Explicit forms of the algebra become the usual ONNX forms: `expand` disappears where ONNX broadcasts, slices that tile an axis
+become one Split, a bias goes into its convolution or Gemm, and weight-only terms become initializers.
 """
 
 from __future__ import annotations
@@ -50,16 +50,22 @@ def lower(
     prefix: str = "superopt.",
     conditions: Collection[str] | None = None,
 ) -> Lowered:
-    """ONNX nodes that compute each term under its name.
+    """Return ONNX nodes that compute each term under its name.
 
-    A variable stands for the value of its name. `constant` computes a weight-only term that is no variable; it becomes an
-    initializer (without `constant`, only terms that have no variables do, and the rest are computed by nodes). Numbers are
-    stored as `dtype`. Every new name begins with `prefix`. The outputs named in `conditions` are booleans and all others
-    numbers; without it, each is what its term is by itself (see `model.booleans`). Over dynamic dimensions the nodes are right
-    at all sizes (see `model.generic`).
+    A variable stands for the value of its name. Over dynamic dimensions the nodes are right at all sizes (see `model.generic`).
+
+    Args:
+        outputs: the terms, by the names of their values.
+        opset: the opset of the nodes.
+        constant: computes a weight-only term that is not a variable. The term becomes an initializer. Without `constant`, only
+            terms without variables become initializers, and nodes compute the rest.
+        dtype: the type that numbers are stored as.
+        prefix: the prefix of every new name.
+        conditions: the outputs that are booleans. All others are numbers. Without it, each output has the kind of its term (see
+            `model.booleans`).
 
     Raises:
-        ShapeError: the opset cannot express a term, or not one node for all sizes.
+        ShapeError: the opset cannot express a term, or no single node does so for all sizes.
     """
     while True:
         try:
@@ -69,12 +75,12 @@ def lower(
 
 
 class _UnavailableError(ShapeError):
-    """The opset has no node for a composite operator, whose name is the message."""
+    """The opset has no node for a composite operator. The message is the operator's name."""
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_boolean(term: Term) -> bool:
-    """Whether ONNX keeps the term as booleans: a condition, or what only moves the elements of conditions."""
+    """Return whether ONNX keeps the term as booleans: it is a condition, or only moves the elements of conditions."""
     if term.is_variable:
         return term.condition
     if not any(t.condition or t.op in _comparisons() for t in subterms(term)):
@@ -87,19 +93,19 @@ def is_boolean(term: Term) -> bool:
 
 @functools.cache
 def _comparisons() -> frozenset[str]:
-    """The operators of the algebra whose ONNX operators yield booleans, whatever they are given."""
+    """Return the operators of the algebra whose ONNX operators yield booleans for any input type."""
     yields = {s.name: resolved(s, [], 1)[1] for s in onnx.defs.get_all_schemas() if s.domain == "" and s.outputs}
     return frozenset(n for n, o in registry().items() if o.definition and any(yields.get(t) == [True] for t in o.onnx))
 
 
 def _broadcast_shape(terms: Sequence[Term]) -> Shape:
-    """The shape that ONNX broadcasts the terms to; an extent that is not always 1 is taken for no 1."""
+    """Return the shape that ONNX broadcasts the terms to. An extent that is not always 1 counts as different from 1."""
     columns = itertools.zip_longest(*(reversed(x.shape) for x in terms), fillvalue=1)
     return tuple(next((n for n in column if n != 1), 1) for column in columns)[::-1]
 
 
 def literal(term: Term, dtype: npt.DTypeLike) -> Array:
-    """The value of a term without variables; infinite where the type holds no number as large."""
+    """Return the value of a term without variables; infinite if the type cannot hold a number as large."""
     (value,) = evaluate((term,), {}, lambda _: None, Floats())
     with np.errstate(over="ignore"):
         return np.asarray(value, dtype=dtype, order="C")
@@ -107,7 +113,7 @@ def literal(term: Term, dtype: npt.DTypeLike) -> Array:
 
 @dataclass
 class _Lowering:
-    """`op.Emit`, and the state of one lowering."""
+    """The state of one lowering. Implements `op.Emit`."""
 
     wanted: Mapping[str, Term]
     opset: int
@@ -160,7 +166,7 @@ class _Lowering:
         return Lowered(tuple(nodes), stored, frozenset(booleans), shapes)
 
     def _numeric(self, nodes: Iterable[NodeText], shapes: dict[str, Shape]) -> list[NodeText]:
-        """The nodes with numbers that mean the same at all sizes for those that depend on the dynamic dimensions."""
+        """Replace numbers that depend on the dynamic dimensions by numbers that mean the same at all sizes."""
         given: dict[str, Sequence[Extent]] = {
             name: [int(n) for n in array.tolist()]
             for name, array in self.initializers.items()
@@ -187,21 +193,21 @@ class _Lowering:
             found.append(replace(written, inputs=tuple(inputs)))
         return found
 
-    # ------------------------------------------------------------ what is computed by nodes
+    # ------------------------------------------------------------ terms that nodes compute
 
     def _ready(self, term: Term) -> bool:
-        """Whether the term is there without a node: a variable, or something that becomes an initializer."""
+        """Return whether the term needs no node: it is a variable, or becomes an initializer."""
         if term.is_variable:
             return True
         fixed = all(isinstance(n, int) for n in term.shape)
         return term.constant and fixed and (self.constant is not None or not variables(term))
 
     def _is_spread(self, term: Term) -> bool:
-        """Whether the term is one number everywhere, in a shape that depends on the dynamic dimensions: it is broadcast."""
+        """Return whether the term is one number, broadcast to a shape that depends on the dynamic dimensions."""
         return term.constant and not all(isinstance(n, int) for n in term.shape) and everywhere(term) is not None
 
     def _live(self) -> list[Term]:
-        """Terms that nodes compute, arguments first; nothing under an initializer is looked at."""
+        """Return the terms that nodes compute, arguments first. Terms under an initializer are left out."""
         order: dict[Term, None] = {}
         stack = [(root, False) for root in reversed(list(self.wanted.values())) if not self._ready(root)]
         while stack:
@@ -215,7 +221,7 @@ class _Lowering:
         return list(order)
 
     def name_of(self, term: Term) -> str:
-        """The value that holds the term, computed now if it is not there yet."""
+        """Return the value that holds the term, and compute the value if it does not exist yet."""
         if term not in self.names:
             self.names[term] = self._computed(term)
         return self.names[term]
@@ -248,7 +254,7 @@ class _Lowering:
             raise _UnavailableError(term.op) from error
 
     def _with_units(self, node: NodeText, dropped: Sequence[int], added: Sequence[int]) -> Iterator[NodeText]:
-        """A Reshape that only drops and adds axes of extent 1, as a Squeeze and an Unsqueeze."""
+        """Yield a Squeeze and an Unsqueeze for a Reshape that only drops and adds axes of extent 1."""
         source, (target,) = node.inputs[0], node.outputs
         steps = [(op, axes) for op, axes in (("Squeeze", dropped), ("Unsqueeze", added)) if axes]
         for place, (op_type, axes) in enumerate(steps or [("Identity", ())]):
@@ -262,7 +268,7 @@ class _Lowering:
             source = name
 
     def _may_block(self, term: Term) -> bool:
-        """Whether the term moves floating-point numbers of 32 bits or more, which all kernels take."""
+        """Return whether the term moves floating-point numbers of 32 bits or more, which all kernels accept."""
         fixed = all(isinstance(n, int) for n in term.shape)
         return fixed and self.dtype.itemsize >= 4 and term.op == "transpose" and self._kind(self.name_of(term.args[0])) is False
 
@@ -321,7 +327,7 @@ class _Lowering:
     def _chained(
         self, op_type: str, term: Term, operands: Iterable[Term], first: str | None, inverse: Inverse | None = None
     ) -> str:
-        """The operands combined from left to right, after `first`, a value of the term's shape, where there is one."""
+        """Combine the operands from left to right, starting with `first`, a value of the term's shape, if it is given."""
         if operator(term.op).commutative and self.constant is not None:
             operands = with_constants_merged(term.op, operands)
         steps = self._steps(op_type, list(operands), inverse)
@@ -337,7 +343,10 @@ class _Lowering:
         )
 
     def _steps(self, op_type: str, operands: list[Term], inverse: Inverse | None) -> list[tuple[str, Term]]:
-        """ONNX operators and what each combines the result so far with: the first the term's own, others its inverse too."""
+        """Return the ONNX operator and operand of each step.
+
+        The first step has the term's own operator. The others may have its inverse.
+        """
         steps: list[tuple[str, Term]] = []
         for x in operands:
             under = x.args[0] if x.op == "expand" else x
@@ -350,13 +359,13 @@ class _Lowering:
         return [plain, *(step for step in (steps if plain in steps else steps[1:]) if step is not plain)]
 
     def _broadcast(self, x: Term) -> Term:
-        """What ONNX broadcasts to the term: what stands under an `expand`, or one element of what is the same everywhere."""
+        """Return the term that ONNX broadcasts to `x`: the operand of an `expand`, or one element of a uniform term."""
         if x.op == "expand" and x not in self.names:
             return self.aligned(x)
         return everywhere(x) or x
 
     def _host(self, term: Term) -> Term | None:
-        """An operand that nothing else uses and that one node computes together with others (see `model.hosts`)."""
+        """Return an operand that nothing else uses and that one node computes together with others (see `model.hosts`)."""
         hosts = self.operands[term] if term.op in ROLES else ()
         return next((x for x in hosts if self.alone(x) and taken(term.op, x, self.operands[term])), None)
 
@@ -400,27 +409,27 @@ class _Lowering:
         return results
 
     def _contrib(self, op_type: str, names: Sequence[str], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
-        """The outputs of a node of another domain than the standard's: it takes and gives numbers alone."""
+        """Return the outputs of a node of a non-standard domain. Such a node takes and gives only numbers."""
         numbers = tuple(self._cast(name, boolean=False) for name in names)
         results = tuple(self._fresh(op_type) for _ in range(outputs))
         self.nodes.append(NodeText(op_type, numbers, results, tuple(attributes.items())))
         return results
 
     def _position(self, term: Term) -> str:
-        """A variable of positions, as integers of as many bits as all others have."""
+        """Return a variable of positions as integers of the widest type among all variables of positions."""
         most = max(x.position for x in variables(*self.wanted.values()))
         name = self("Cast", term.name, to=TensorProto.INT64) if term.position < most else term.name
         self.whole.add(name)
         return name
 
     def _kind(self, name: str) -> bool | None:
-        """Whether the value is boolean; None if it is neither that nor a floating-point number, or there is none."""
+        """Return whether the value is boolean, or None if it is neither boolean nor floating-point, or is absent."""
         stored = self.initializers.get(name)
         known = name and name not in self.whole and (stored is None or stored.dtype.kind in "fb")
         return name in self.booleans if known else None
 
     def _cast(self, name: str, *, boolean: bool) -> str:
-        """The value as booleans, or as numbers."""
+        """Return the value as booleans, or as numbers."""
         if (name in self.booleans) == boolean:
             return name
         if name not in self.casts:
@@ -452,7 +461,7 @@ class _Lowering:
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
 
     def _symbolic(self, numbers: Any) -> str:
-        """The name of a constant whose numbers depend on the dynamic dimensions, to be written when its readers are known."""
+        """Return the name of a constant that depends on the dynamic dimensions. It is written when its readers are known."""
         name = self._fresh("constant")
         self.symbolic[name] = tuple(numbers)
         return name

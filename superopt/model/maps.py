@@ -1,7 +1,7 @@
-"""Types that onnx_ir has no place for: maps, as the probabilities of classifiers often are (ZipMap of the domain ai.onnx.ml).
+"""Map types, for which onnx_ir has no place, such as class probabilities (ZipMap of the domain ai.onnx.ml).
 
-While a model is an `onnx_ir.Model`, a value of such a type has none, and its type, as text, among its metadata. Messages and
-files have it where it was.
+While a model is an `onnx_ir.Model`, a value with a map type has no type, and its type is text in the value's metadata. In a
+ModelProto and in files, the type is in its usual place.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from onnx import ModelProto, TypeProto, ValueInfoProto
 from superopt.model.messages import graphs
 
 KEY = "superopt.type"
-"""Under which name the type is among a value's metadata."""
+"""The metadata key of a value's type."""
 UNTYPED = "superopt.untyped"
-"""The domain that makers of maps have in a copy for analysis, so that no type is inferred for what they make."""
+"""The domain of operators that make maps, in a copy for analysis, so that no type is inferred for their results."""
 
 
 def without_maps(model: ModelProto) -> ModelProto:
-    """The model with its maps' types among their metadata; the model itself where there are none."""
+    """Return the model with the types of its maps as metadata, or the model itself if there are none."""
     if not any(_is_map(value.type) for value in _values(model)):
         return model
     copy = ModelProto()
@@ -35,7 +35,7 @@ def without_maps(model: ModelProto) -> ModelProto:
 
 
 def with_maps(model: ModelProto) -> ModelProto:
-    """The model itself, now with the types of its maps in their places."""
+    """Put the types of the model's maps into their usual places, in-place, and return the model."""
     for value in _values(model):
         for place, entry in enumerate(value.metadata_props):
             if entry.key == KEY:
@@ -46,14 +46,14 @@ def with_maps(model: ModelProto) -> ModelProto:
 
 
 def has_maps(model: ir.Model) -> bool:
-    """Whether values of the model have types among their metadata."""
+    """Return whether values of the model have types among their metadata."""
     nodes = ir.traversal.RecursiveGraphIterator(model.graph)
     made = (value for node in nodes for value in node.outputs)
     return any(KEY in value.metadata_props for value in chain(model.graph.inputs, model.graph.outputs, made))
 
 
 def make_untyped(model: ir.Model) -> None:
-    """No types are inferred for maps that nodes of the model make."""
+    """Change the model in-place so that no types are inferred for the maps that its nodes make."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if node.domain == "ai.onnx.ml" and node.op_type == "ZipMap":
             node.domain = UNTYPED
@@ -61,7 +61,7 @@ def make_untyped(model: ir.Model) -> None:
 
 
 def _values(model: ModelProto) -> Iterator[ValueInfoProto]:
-    """What the model says of values, bodies and functions included."""
+    """Yield the model's value infos, with bodies and functions included."""
     for graph in graphs(model):
         yield from chain(graph.input, graph.output, graph.value_info)
     for function in model.functions:
@@ -69,7 +69,7 @@ def _values(model: ModelProto) -> Iterator[ValueInfoProto]:
 
 
 def _is_map(kind: TypeProto) -> bool:
-    """Whether the type is of maps, of sequences of them, or of ones that may be missing."""
+    """Return whether the type is a map, or a sequence or an optional of maps."""
     if kind.HasField("sequence_type"):
         return _is_map(kind.sequence_type.elem_type)
     return _is_map(kind.optional_type.elem_type) if kind.HasField("optional_type") else bool(kind.HasField("map_type"))

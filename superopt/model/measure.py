@@ -1,6 +1,6 @@
-"""The measured cost of a segment: ONNX Runtime optimizes it as it would in a session, then its nodes are timed one by one.
+"""The measured cost of a segment: ONNX Runtime optimizes the segment as in a session, and each node is timed by itself.
 
-Where nodes are so short that what goes on between them counts as much as they do, the segment is timed as a whole instead.
+If the nodes are so short that the time between nodes matters as much as the nodes, the whole segment is timed instead.
 """
 
 from __future__ import annotations
@@ -42,19 +42,21 @@ from superopt.model.stored import Loadable
 Json: TypeAlias = "Any"
 
 SHORT = 1e-5
-"""Seconds that a node of a model takes on average, below which its segments are timed as wholes."""
+"""The average time of a model's nodes, in seconds, below which its segments are timed as wholes."""
 _TOGETHER = 0.02
 """Seconds that a segment is timed for as a whole."""
 _TURNS, _MORE = 12, 5
-"""How often it and another take turns, where they are timed beside each other, and how many times as often where it seems the
-fastest.
+"""The number of turns in which a segment and a reference are timed beside each other, and the factor for more turns.
+
+A segment that seems the fastest gets more turns.
 """
 _COMPARING, _LOADS = 0.6, 2
-"""Seconds that two segments are compared for as wholes, half as many where sums of kernels tell as well, and how often they are
-loaded for that, unless one run takes long.
+"""Seconds that two segments are compared for as wholes, and how often they are loaded for the comparison.
+
+Half as many seconds are spent if sums of kernel times are known as well. A segment with a long run is loaded once.
 """
 _SUMS, _GAINS = 0.03, 0.5
-"""The relative error of what sums of kernels say of a gain: this much, or this part of the gain if that is more."""
+"""The relative error of a gain predicted from sums of kernel times: the larger of `_SUMS` and `_GAINS` times the gain."""
 _LEAST = 1e-7
 _CHAIN = 32
 _COPIES = ("MemcpyToHost", "MemcpyFromHost")
@@ -63,21 +65,25 @@ _BLOCKED = "com.microsoft.nchwc"
 
 @dataclass(frozen=True)
 class Piece:
-    """A node that ONNX Runtime runs, and its seconds."""
+    """A node that ONNX Runtime runs, and its time in seconds."""
 
     op_type: str
     seconds: float
 
 
 class Clock:
-    """Times of optimized graphs on one device, from a cache where they are known.
+    """Times of optimized graphs on one device, read from the cache where they are known.
 
-    `resident` is how many bytes of weights the whole model keeps, see `spare`: where they do not fit into the last-level cache,
-    large weights are timed cold. `together` says to time graphs as wholes.
+    Args:
+        device: the device that runs the graphs.
+        cache: the cache of times. Without it, the clock makes its own.
+        resident: how many bytes of weights the whole model keeps (see `spare`). If they do not fit into the last-level cache,
+            large weights are timed cold.
+        together: whether graphs are timed as wholes.
     """
 
     portable = False
-    """Whether graphs are optimized without the layouts that this machine's processor alone prefers."""
+    """Whether graphs are optimized without the layouts that are specific to this machine's processor."""
 
     def __init__(self, device: Device, cache: Cache | None = None, *, resident: int = 0, together: bool = False) -> None:
         self.device = device
@@ -91,26 +97,26 @@ class Clock:
 
     @property
     def cold(self) -> bool:
-        """Whether large weights are in no cache when a run begins."""
+        """Whether large weights are in no processor cache when a run begins."""
         return self.spare < 0
 
     @property
     def settings(self) -> tuple[Json, ...]:
-        """What the times depend on besides what is timed."""
+        """The settings that the times depend on, besides the graph that is timed."""
         return self._identity, self.cold, self.together
 
     @property
     def roofline(self) -> Roofline | None:
-        """The device's roofline, where it was calibrated."""
+        """The device's roofline, or None if the device was not calibrated."""
         with contextlib.suppress(ValueError):
             return Roofline.of_json(self.cache.get(["roofline", self._identity]))
         return None
 
     def seconds(self, model: ModelProto) -> float:
-        """The time of one run of the model: the sum over the nodes of the graph that ONNX Runtime makes of it.
+        """Return the time of one run of the model: the sum over the nodes of the graph that ONNX Runtime optimizes it to.
 
-        Conversions to and from blocked layouts at the model's own inputs and outputs are left out, for they come of cutting
-        the model out of a larger one. Of a graph that is timed as a whole, what every run costs is left out.
+        Conversions to and from blocked layouts at the model's inputs and outputs are left out, because they only arise from
+        cutting the model out of a larger one. If the graph is timed as a whole, the fixed cost of a run is left out.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot load the model, or cannot run one of its nodes.
@@ -118,11 +124,11 @@ class Clock:
         return self._whole(model) if self.together else sum(piece.seconds for piece in self.pieces(model))
 
     def beside(self, model: ModelProto, reference: ModelProto) -> float:
-        """The time of one run of the model as `seconds` gives it; of a whole, from runs in turns with those of the reference.
+        """Return the time of one run of the model. Graphs that are timed as wholes are timed in turns with the reference.
 
-        What a machine does besides changes the times of both alike, so times beside one reference can be compared. What seems
-        faster than the reference and all that was timed beside it takes more turns: of many that take few, the fastest is one
-        that was lucky.
+        Other load on the machine changes the times of both models alike, so times beside one reference are comparable. A model
+        that seems faster than the reference, and faster than all models timed beside it, takes more turns: the fastest of many
+        models with few turns is a lucky one. A graph that is not timed as a whole has the time that `seconds` gives.
 
         Raises:
             InvalidModelError: as `seconds`.
@@ -143,21 +149,28 @@ class Clock:
         return ratio * self._whole(reference)
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
-        """Whether the second model is to be believed the faster one, by more than a share of `least`, after both were timed as
-        wholes, in turns, where `predicted` is how many times as fast it is by `seconds`. Where wholes are what is measured, it
-        must be faster beyond the noise. Weights are in no cache if the model's do not fit.
+        """Return whether the second model is believed to be the faster one, after both were timed as wholes, in turns.
+
+        If nodes are timed by themselves, the combined estimate must exceed a gain of `least`. If graphs are timed as wholes,
+        the gain must exceed the noise. Weights are in no processor cache if the model's weights do not fit.
+
+        Args:
+            before: the first model.
+            after: the second model.
+            predicted: how many times as fast the second model is by `seconds`.
+            least: the least gain, as a share.
 
         Raises:
-            InvalidModelError: ONNX Runtime cannot run one of them.
+            InvalidModelError: ONNX Runtime cannot run one of the models.
         """
         found = self._compared(before, after)
         return found.low > 1 + found.noise if self.together else _believed(predicted, found) > 1 + least
 
     def ratio(self, before: ModelProto, after: ModelProto) -> float:
-        """How many times as fast the second model is, by `seconds` and by wholes timed as `stands` does.
+        """Return how many times as fast the second model is, by `seconds` and by the timing of wholes that `stands` does.
 
         Raises:
-            InvalidModelError: ONNX Runtime cannot run one of them.
+            InvalidModelError: ONNX Runtime cannot run one of the models.
         """
         found = self._compared(before, after)
         return found.ratio if self.together else _believed(self._predicted(before, after), found)
@@ -176,16 +189,18 @@ class Clock:
                 raise InvalidModelError(str(error)) from error
 
     def nodes(self, model: Loadable) -> tuple[int, float]:
-        """How many nodes that compute something ONNX Runtime makes of the model, which has no open dimensions, and their time.
+        """Return the number and the total time of the nodes that ONNX Runtime optimizes the model to, without views.
+
+        The model has no dynamic dimensions.
 
         Raises:
-            InvalidModelError: as `kernels`, or one of them cannot be run alone.
+            InvalidModelError: as `kernels`, or one of the nodes cannot be run alone.
         """
         kernels = [kernel for kernel in self.kernels(model) if kernel.node.op_type not in VIEWS]
         return len(kernels), sum(self.net(self.timing(kernel).seconds) for kernel in kernels)
 
     def warm(self) -> Clock:
-        """The clock for weights that are in the processor's caches."""
+        """Return the clock for weights that are in the processor's caches."""
         return Clock(self.device, self.cache, together=self.together)
 
     def _bound(self, model: ModelProto) -> Bound:
@@ -199,7 +214,7 @@ class Clock:
         return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], _TOGETHER)))
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
-        """The nodes that `seconds` sums over."""
+        """Return the nodes that `seconds` sums over."""
         plan_key = ["plan", self._identity, structure(model)]
         plan, kernels = self.cache.get(plan_key), list[Kernel]()
         if plan is None:
@@ -216,7 +231,7 @@ class Clock:
         return ["kernel", self._identity, self.cold, signature]
 
     def timing(self, kernel: Kernel) -> Timing:
-        """The time of a node in a session of its own, and the kinds of its outputs.
+        """Return the time of a node in a session of its own, and the kinds of its outputs.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -228,13 +243,13 @@ class Clock:
         return Timing.of_json(self.cache.kept(self._key(kernel.signature()), timed))
 
     def net(self, seconds: float) -> float:
-        """A node's time within a longer graph, from its time in a session of its own."""
+        """Return a node's time within a longer graph, from its time in a session of its own."""
         call, node = self.overhead
         return max(seconds - call, node)
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """Seconds that a run costs whatever the model, and seconds that the smallest node costs."""
+        """The seconds that any run costs, and the seconds that the smallest node costs."""
         if self._overhead is None:
             call, node = self.cache.kept(["overhead", self._identity], self._measured_overhead)
             self._overhead = call, node
@@ -246,8 +261,9 @@ class Clock:
         return [max(one - node, 0.0), node]
 
     def kernels(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> list[Kernel]:
-        """The nodes that ONNX Runtime's optimized graph runs, `sizes` put in for open dimensions; where it does not tell a
-        shape, the node is run to learn it.
+        """Return the nodes that ONNX Runtime's optimized graph runs, with `sizes` for the dynamic dimensions.
+
+        If ONNX Runtime does not report a shape, the node is run to learn it.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot load the model, or the shape of a value cannot be learned.
@@ -284,16 +300,18 @@ class Clock:
 
 
 def spare(provider: str, resident: int, last_level: int) -> float:
-    """Bytes that fit into the last-level cache beside so many; negative where these do not. Other devices than a CPU have none
-    that matters.
+    """Return how many bytes of the last-level cache are free beside `resident` bytes; negative if `resident` does not fit.
+
+    Only CPUs have a last-level cache that matters. Other devices return infinity.
     """
     return last_level - resident if provider == "cpu" else math.inf
 
 
 def _believed(predicted: float, found: Comparison) -> float:
-    """How many times as fast a model is, of which sums over nodes predicted that and the whole was found to be so. Sums do not
-    see what lies between nodes, and a whole is faster in one session than in the next: the logarithm of each counts by the
-    inverse of its variance.
+    """Return an estimate of how many times as fast a model is, from the predicted speedup and the comparison of wholes.
+
+    The prediction sums over nodes and misses the time between nodes. The speed of a whole varies from session to session. So
+    the estimate averages the two logarithms, each weighted by its inverse variance.
     """
     gain = math.log(predicted)
     sums = max(_SUMS, _GAINS * abs(gain)) ** -2
@@ -302,7 +320,7 @@ def _believed(predicted: float, found: Comparison) -> float:
 
 
 def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
-    """The median ratio of their times, which are taken in turns, so many times as `more` says."""
+    """Return the median ratio of their times, taken in `more * _TURNS` turns."""
     with one.alone():
         runs = max(1, round(_TOGETHER / 2 / _TURNS / min(other.seconds(1) for _ in range(3))))
         return statistics.median(one.seconds(runs) / other.seconds(runs) for _ in range(more * _TURNS))
@@ -324,7 +342,7 @@ def _boundary(graph: onnx.GraphProto) -> list[bool]:
 
 
 def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Operand | None:
-    """The kind of a value whose shape is known, `sizes` put in for open dimensions."""
+    """Return the type and shape of a value, with `sizes` for dynamic dimensions, or None if the shape is not known."""
     kind = port.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
@@ -337,8 +355,9 @@ def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Ope
 
 
 def structure(model: ModelProto) -> str:
-    """A digest of what the optimizations see of a model: everything but names and the values of large constants, unless these
-    are all the same.
+    """Return a digest of the parts of a model that optimizations depend on.
+
+    Names are left out, and so are the values of large constants, unless all elements of the constant are the same.
     """
     graph = model.graph
     number: dict[str, int] = {"": -1}
@@ -371,7 +390,7 @@ def _value_digest(tensor: TensorProto) -> str:
 
 
 def _chain(length: int, device: Device) -> Any:
-    """That many of the smallest nodes, one after another, ready to be timed."""
+    """Return a chain of `length` of the smallest nodes, ready to be timed."""
     names = [f"v{i}" for i in range(length + 1)]
     nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (names[0], names[-1])]

@@ -1,4 +1,4 @@
-"""What stands in a model's message: its graphs, wherever they are."""
+"""The graphs of a ModelProto, at any depth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 
 def graphs(model: ModelProto) -> Iterator[GraphProto]:
-    """The model's graph, and those that are attributes of its nodes and of its functions' nodes, at any depth."""
+    """Yield the model's graph and the graphs that are attributes of nodes, also in functions, at any depth."""
     waiting = [model.graph, *(body for function in model.functions for body in _bodies(function.node))]
     while waiting:
         graph = waiting.pop()
@@ -17,5 +17,5 @@ def graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 
 def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
-    """The graphs that are attributes of the nodes; an empty one for each other attribute."""
+    """Return the graphs that are attributes of the nodes, with an empty graph for each other attribute."""
     return [body for node in nodes for attribute in node.attribute for body in (attribute.g, *attribute.graphs)]

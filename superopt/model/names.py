@@ -1,13 +1,13 @@
-"""Names of dimensions in a model: which of them are none."""
+"""Tell proper names of dimensions from placeholders."""
 
 from __future__ import annotations
 
 import re
 
 _UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
-"""Texts that exporters write where a dimension has no name, and texts that read like the key of such a dimension."""
+"""A pattern for the placeholders of exporters, and for texts that look like the key of an unnamed dimension."""
 
 
 def is_unnamed(name: str) -> bool:
-    """Return whether a dimension with this name counts as unnamed: exporters write placeholders where there is no name."""
+    """Return whether a dimension with this name counts as unnamed. Exporters write placeholders for missing names."""
     return _UNNAMED.fullmatch(name) is not None

@@ -1,4 +1,4 @@
-"""Lowered terms: ONNX nodes as plain values, and the model that they make by themselves."""
+"""Lowered terms: ONNX nodes as plain values, and the model made from them."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from superopt.graph import Shape, Term
 
 INTEGERS = {32: TensorProto.INT32, 64: TensorProto.INT64}
 IR_VERSION = 4  # the first in which an initializer need not be an input
-CONTRIB_VERSION = 1  # of every domain of operators that are not the standard's
+CONTRIB_VERSION = 1  # the version of every non-standard domain
 Array: TypeAlias = "npt.NDArray[Any]"
 AttributeValue: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
 
 
 WEIGHTS = "weights"
-"""The file that a hollow tensor names, beside the model."""
+"""The file, beside the model, that hollow tensors refer to."""
 
 
 class Hollow(np.ndarray[Any, np.dtype[Any]]):
-    """An array of which type and shape alone matter: in a model, a tensor of a file that only a session needs."""
+    """An array of which only type and shape matter. In a model, it is a tensor in a file that only a session needs."""
 
     @staticmethod
     def of(dtype: npt.DTypeLike, shape: Sequence[int]) -> Hollow:
-        """A hollow array, which takes no memory."""
+        """Return a hollow array, which takes no memory."""
         return np.broadcast_to(np.zeros((), dtype), shape).view(Hollow)
 
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """An array that is computed whenever it is needed, so that it is in memory no longer than that."""
+    """An array that is computed at each use, so that it is in memory only while it is needed."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -49,19 +49,19 @@ class Deferred:
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     def astype(self, dtype: npt.DTypeLike) -> Deferred:
-        """The array with its elements of another type."""
+        """Return the array with its elements converted to another type."""
         return Deferred(np.dtype(dtype), self.shape, lambda: self.computed().astype(dtype))
 
 
 @dataclass(frozen=True)
 class NodeText:
-    """One ONNX node: what stands in a NodeProto, as plain values. An absent optional input is the empty string.
+    """One ONNX node as plain values, with the contents of a NodeProto. An absent optional input is the empty string.
 
-    The name of an operator that is not of the standard has its domain before it, as in `com.microsoft.Attention`.
+    The name of a non-standard operator has its domain before it, as in `com.microsoft.Attention`.
     """
 
     op_type: str
@@ -72,10 +72,13 @@ class NodeText:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Nodes in topological order, and the arrays of the initializers they need beyond the variables of the terms.
+    """Nodes in topological order, and the initializers that they need besides the variables of the terms.
 
-    `booleans` names the outputs whose values are booleans; all others are floating-point numbers. `shapes` has those of the
-    values that terms stand for.
+    Attributes:
+        nodes: the nodes.
+        initializers: the arrays of the initializers, by name.
+        booleans: names of the outputs that are booleans. All others are floating-point numbers.
+        shapes: the shapes of the values that terms stand for, by name.
     """
 
     nodes: tuple[NodeText, ...]
@@ -90,7 +93,7 @@ def renamed(node: NodeText, titles: Mapping[str, str]) -> NodeText:
 
 
 def direct(nodes: Iterable[NodeText]) -> list[NodeText]:
-    """The nodes, where a Reshape reads what those before it in a row read, for the last one alone says what shape there is."""
+    """Make each Reshape read the input of the first in a row of Reshapes, because only the last one decides the shape."""
     source: dict[str, str] = {}
     found: list[NodeText] = []
     for node in nodes:
@@ -104,7 +107,7 @@ def direct(nodes: Iterable[NodeText]) -> list[NodeText]:
 
 
 def needed(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[NodeText]:
-    """The nodes that the outputs depend on."""
+    """Return the nodes that the outputs depend on."""
     wanted = set(outputs)
     kept: list[NodeText] = []
     for node in reversed(nodes):
@@ -117,7 +120,7 @@ def needed(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[NodeText]:
 def model_of(
     lowered: Lowered, inputs: Iterable[Term], outputs: Mapping[str, Term], opset: int, dtype: npt.DTypeLike = np.float32
 ) -> ModelProto:
-    """A model that takes the variables `inputs` and returns the terms that `lowered` computes under the names in `outputs`."""
+    """Return a model that takes the variables `inputs` and returns the terms of `lowered` under the names in `outputs`."""
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     info = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
@@ -134,7 +137,7 @@ def model_of(
 
 
 def domains(lowered: Lowered) -> list[str]:
-    """The domains of the nodes' operators that are not the standard's, in alphabetical order."""
+    """Return the non-standard domains of the nodes' operators, in alphabetical order."""
     return sorted({node.op_type.rpartition(".")[0] for node in lowered.nodes} - {""})
 
 
@@ -145,12 +148,12 @@ def _tensor(array: Array | Deferred, name: str) -> TensorProto:
 
 
 def now(array: Array | Deferred) -> Array:
-    """The array itself."""
+    """Return the array, computed if it is deferred."""
     return array.computed() if isinstance(array, Deferred) else array
 
 
 def hollow_tensor(array: Hollow, name: str) -> TensorProto:
-    """The tensor of this name and shape, its values the first in the file of weights."""
+    """Return the tensor with this name and shape, whose values are the first in the file of weights."""
     tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
     tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     tensor.external_data.add(key="location", value=WEIGHTS)
@@ -159,7 +162,7 @@ def hollow_tensor(array: Hollow, name: str) -> TensorProto:
 
 
 def with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
-    """The model, or a file of it in the folder and beside it one that is large enough for its hollow tensors."""
+    """Return the model, or, for a model with hollow tensors, its file in the folder beside a large enough file of weights."""
     lengths = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "length"]
     if not lengths:
         return model
@@ -171,7 +174,7 @@ def with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
 
 
 def node_proto(text: NodeText) -> NodeProto:
-    """The node as ONNX holds it."""
+    """Return the node as an ONNX NodeProto."""
     domain, _, name = text.op_type.rpartition(".")
     node = onnx.helper.make_node(name, text.inputs, text.outputs, domain=domain)
     for name, value in text.attributes:
@@ -182,10 +185,10 @@ def node_proto(text: NodeText) -> NodeProto:
 
 
 def schema_of(op_type: str, opset: int) -> OpSchema:
-    """The standard's schema of an operator.
+    """Return the standard's schema of an operator.
 
     Raises:
-        ShapeError: the opset has none, or has deprecated it.
+        ShapeError: the opset does not have the operator, or has deprecated it.
     """
     try:
         schema = onnx.defs.get_schema(op_type, opset)
@@ -197,10 +200,10 @@ def schema_of(op_type: str, opset: int) -> OpSchema:
 
 
 def input_position(schema: OpSchema, name: str, opset: int) -> int:
-    """Where the input of this name stands.
+    """Return the position of the input with this name.
 
     Raises:
-        ShapeError: the operator has none of it at the opset.
+        ShapeError: the operator has no such input at this opset.
     """
     for position, formal in enumerate(schema.inputs):
         if formal.name == name:

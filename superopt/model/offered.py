@@ -1,4 +1,4 @@
-"""Which fusions a result may have: those whose operator its opset offers, and, where it is asked for, ONNX Runtime's own."""
+"""Fusions that a result may have: operators that the opset offers and, on request, ONNX Runtime's own operators."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from superopt.rule import Rule
 
 
 def offered(opset: int) -> tuple[Rule, ...]:
-    """The fusions to operators of the standard that are there at this opset."""
+    """Return the fusions to standard operators that exist at this opset."""
     return tuple(rule for rule in fusions().values() if any(_has(opset, name) for name in written_as(rule)))
 
 
 def contributed() -> tuple[Rule, ...]:
-    """The fusions to operators of other domains than the standard's."""
+    """Return the fusions to operators of non-standard domains."""
     return tuple(rule for rule in fusions().values() if all("." in name for name in written_as(rule)))
 
 

@@ -1,4 +1,4 @@
-"""What was found of models is kept beside the times, and not looked for again in models of the same bytes."""
+"""Cache the results computed from models, so that models with the same bytes are not searched again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from superopt.model.stored import Loadable, identity
 
 
 def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]) -> tuple[Json, float]:
-    """What `find` says of the models, and the seconds of `active_time` that this took; or had taken, where the cache has what
-    the same code said of the same models. `about` names what is looked for, and all that it depends on but for the models.
+    """Return the result of `find` for the models, and the seconds of `active_time` that it took, from the cache if possible.
+
+    The cache holds results of the same code for the same models. `about` names the result, and everything except the models
+    that the result depends on.
     """
 
     def found() -> Json:
@@ -29,12 +31,12 @@ def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: C
 
 @functools.cache
 def code_version() -> str:
-    """A digest of the code that loads, runs, checks and compares models."""
+    """Return a digest of the code that loads, runs, checks and compares models."""
     return digest_of_files(Path(__file__).parent.glob("*.py"))
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """A digest of what the files hold, in whatever order they are given."""
+    """Return a digest of the files' contents, independent of the order of the paths."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(paths):
         digest.update(path.read_bytes())

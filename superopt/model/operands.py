@@ -1,4 +1,4 @@
-"""What the operands of a sum, a product or another commutative operator are combined from when they become ONNX nodes."""
+"""The order and grouping of a commutative operator's operands when the operator becomes ONNX nodes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from superopt.op import apply, operator
 
 
 def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
-    """What to combine for a term: of a sum or product, an operand and its function, then parts that are wanted anyway, the
-    longest first, then what is left.
+    """Return the terms to combine for a commutative term.
 
-    Constants of a sum or product that are the same along axes stand under an `expand`, so that they are stored once.
+    First come an operand and its function, if the term has such a pair. Then come parts that are computed anyway, the longest
+    first, and then the remaining operands. Constants that are the same along axes stand under an `expand`, so that they are
+    stored once.
     """
     if not operator(term.op).commutative:
         return term.args
@@ -38,8 +39,9 @@ def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
-    """One of the operands and another that is computed elementwise of it alone, where there are such: x and sigmoid(x) of a
-    product with more operands are what runtimes have kernels for, next to each other.
+    """Return an operand and another that is an elementwise function of it alone, or nothing if there are none.
+
+    In a product with more operands, x and sigmoid(x) next to each other match kernels of runtimes.
     """
     for image in (x for x in operands if not x.constant):
         below, stack = set[Term](), [a for a in image.args if is_elementwise(image)]
@@ -55,14 +57,14 @@ def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
-    """The operands with those that are constant combined, at the end, and `narrow`; as they are where all are constant."""
+    """Return the operands with the constants combined at the end, as `narrow` gives them; unchanged if all are constant."""
     given = list(operands)
     others, constants = [x for x in given if not x.constant], [x for x in given if x.constant]
     return [*others, narrow(apply(op, *constants))] if others and len(constants) > 1 else [*others, *constants]
 
 
 def narrow(constant: Term) -> Term:
-    """The constant as an `expand` of what is computed of less, where it is computed elementwise of constants that are."""
+    """Return the constant as an `expand` of smaller terms, if it is computed elementwise from constants that are expanded."""
     done: dict[Term, Term] = {}
     for term in subterms(constant):
         done[term] = term
@@ -75,7 +77,7 @@ def narrow(constant: Term) -> Term:
 
 
 def everywhere(x: Term) -> Term | None:
-    """The term of rank 0 whose value a term has at every position, where that shows: for numbers times `ones`, say."""
+    """Return the rank 0 term for a term with the same value everywhere, such as numbers times `ones`, or None."""
     scales: list[Term] = []
     while x.op == "scale":
         scales.append(x)
@@ -89,7 +91,7 @@ def everywhere(x: Term) -> Term | None:
 
 
 def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
-    """For each slice that belongs to a set of slices which tile an axis of their operand: that set, in order."""
+    """For each slice in a set of slices that tile an axis of their operand, return the set in order."""
     groups: dict[tuple[Term, int], list[Term]] = {}
     for term in live:
         if term.op == "slice":
@@ -104,10 +106,10 @@ def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
 
 
 def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np.int64]:
-    """The positions of an axis of this extent that the given array holds, counted from the start.
+    """Return the positions of an axis of this extent that the array holds, counted from the start.
 
     Raises:
-        ShapeError: a number in it is no such position, or its type cannot hold every position.
+        ShapeError: a number in the array is not a position, or its type cannot hold every position.
     """
     array = now(given)
     exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1

@@ -1,4 +1,4 @@
-"""Models that are held as a message while their tensors lie in files, where those files are, and how they come there."""
+"""Models held as a ModelProto whose tensors are in files: the location of the files, and how to write them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from superopt.model.load import Model, as_proto
 from superopt.model.stored import Placed
 
 _LARGE = 1 << 16
-"""Bytes from which a tensor is laid out in a file: smaller ones, which say of what shape others are, stay in the message."""
+"""The size in bytes from which a tensor goes into a file. Smaller tensors may be shapes, and stay in the ModelProto."""
 _KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
-"""Types of which the numbers matter to whoever looks at the message: text, conditions, indices."""
+"""Types whose values a reader of the ModelProto needs: text, conditions, indices."""
 _PAGE = 1 << 12
 
 
 def placed(model: Model, scratch: Scratch | None = None) -> Placed:
-    """The model as a message, the tensors that it keeps in other files left there, and its other large ones laid out in the
-    scratch, if there is one; `folder` is above all of these files.
+    """Return the model as a ModelProto whose large tensors are in files, all of them below `folder`.
+
+    Tensors that the model keeps in other files stay there. Other large tensors are written to the scratch, if there is one.
 
     Raises:
         TargetError: the scratch cannot be written.
@@ -49,7 +50,7 @@ def placed(model: Model, scratch: Scratch | None = None) -> Placed:
 
 
 class Scratch:
-    """A folder into which large tensors of models are written, each of them once however many models have it."""
+    """A folder for large tensors of models. Each tensor is written once, however many models have it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,10 +58,10 @@ class Scratch:
         self._written: dict[int, tuple[ir.TensorProtocol, ir.ExternalTensor]] = {}
 
     def files(self, tensors: Sequence[ir.TensorProtocol]) -> dict[int, ir.ExternalTensor]:
-        """Where the large ones of the tensors lie, by their identities, once those that the folder does not have are written.
+        """Return the files of the large tensors, by the identities of the tensors, and write the missing ones first.
 
         Raises:
-            TargetError: they cannot be written.
+            TargetError: the files cannot be written.
         """
         large = {id(tensor): tensor for tensor in tensors if _is_large(tensor)}
         known = {key: self._written[key][1] for key in large if key in self._written}
@@ -70,7 +71,7 @@ class Scratch:
         return known | written
 
     def _write(self, tensors: list[ir.TensorProtocol]) -> list[ir.ExternalTensor]:
-        """The tensors in one file, each from a page of it on, as ONNX Runtime maps them into memory."""
+        """Write the tensors to one file, each at the start of a page, so that ONNX Runtime can map them into memory."""
         if not tensors:
             return []
         self._files += 1
@@ -84,7 +85,7 @@ class Scratch:
 
 @contextmanager
 def temporary() -> Iterator[Scratch]:
-    """A scratch whose folder is gone afterwards; so are the scratch folders of runs that were killed.
+    """Yield a scratch whose folder is removed afterwards. Scratch folders of killed runs are removed too.
 
     Raises:
         TargetError: there is no place for temporary files.

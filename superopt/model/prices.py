@@ -1,4 +1,4 @@
-"""Prices of nodes on a device of which only a profile is there: known times, else the roofline as it errs on similar nodes."""
+"""Prices of nodes on a device known only by its profile: known times, or the roofline corrected by similar nodes."""
 
 from __future__ import annotations
 
@@ -22,37 +22,38 @@ Json: TypeAlias = "Any"
 Numbers: TypeAlias = "npt.NDArray[np.float64]"
 
 KNOWN_ERROR = 0.1
-"""The relative error of a known time: nodes timed alone sum to 0.89 to 0.99 of what a model takes end to end."""
+"""The relative error of a known time: nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time."""
 UNFOUNDED = math.log(2)
-"""The logarithm of the factor by which the roofline is taken to err, at least, for an operator that is not known."""
+"""The least assumed error of the roofline for an unknown operator, as the logarithm of a factor."""
 _ENOUGH = 5
-"""Known operators from which on they say how far the roofline is off for another one."""
+"""The number of known operators from which on they decide the roofline's error for another operator."""
 _PRIOR = 0.1
-"""What the roofline as it is weighs against similar nodes; one that is alike in all numbers weighs 1."""
+"""The weight of the uncorrected roofline against similar nodes. A node equal in all numbers has weight 1."""
 _ONE_SIGMA = 0.68
 """The share of a normal distribution within one standard deviation."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds of a node within a longer graph, and the standard deviation of the logarithm of what it may truly take."""
+    """The seconds of a node within a longer graph, and the standard deviation of the logarithm of its true time."""
 
     seconds: float
     error: float
     known: bool
 
     def doubt(self, sigmas: float) -> float:
-        """The seconds by which the price may be too low, at so many standard deviations; too high, by minus what is given for a
-        negative number of them.
+        """Return the seconds by which the price may be too low, at `sigmas` standard deviations.
+
+        For a negative number of them, minus the result is how much the price may be too high.
         """
         return self.seconds * math.expm1(sigmas * self.error)
 
 
 class Prices:
-    """What nodes cost on the device of the profile.
+    """Costs of nodes on the device of a profile.
 
-    A node that the profile knows has the time that it says. Of another one, the roofline says a time, and nodes of the same
-    operator that the profile knows, the more similar the more, say by what factor the roofline errs.
+    A node that the profile knows has its known time. For any other node, the roofline predicts a time. Known nodes of the same
+    operator give the factor by which the roofline errs, weighted by similarity.
     """
 
     def __init__(self, profile: DeviceProfile) -> None:
@@ -66,31 +67,33 @@ class Prices:
             self._similar.setdefault((known.signature[1], wanted.kind), []).append(number)
 
     def price(self, signature: Json, outputs: Sequence[Operand | None], *, cold: bool) -> Price:
-        """The price of a node, `signature` being that of `Kernel.signature`; if `cold`, its weights are in no cache."""
+        """Return the price of a node, given its `Kernel.signature`. If `cold`, its weights are in no cache."""
         number = self._numbers.get(_name(signature, cold=cold))
         if number is not None:
             return Price(self._net(self.profile.kernels[number]), KNOWN_ERROR, known=True)
         return self._predicted(signature[1], demand(signature, outputs), cold=cold)
 
     def beside(self, signature: Json, *, cold: bool) -> tuple[float, Price]:
-        """The seconds of a known node, and the price that it would have were it not known."""
+        """Return the seconds of a known node, and the price that the node would have if it were not known."""
         return self._beside(self._numbers[_name(signature, cold=cold)])
 
     @cached_property
     def unseen_error(self) -> float:
-        """How far off the roofline alone is taken to be for an operator of which no node is known, as a logarithm: as far as it
-        is, on average, for two thirds of the known operators at most, and by a factor of two at least.
+        """The error of the roofline for an operator without known nodes, as a logarithm.
+
+        For two thirds of the known operators the average error of the roofline is at most this large. The error is at least a
+        factor of two.
         """
         means = [abs(float(self._off[numbers].mean())) for numbers in self._similar.values()]
         return max(UNFOUNDED, float(np.quantile(means, _ONE_SIGMA))) if len(means) >= _ENOUGH else UNFOUNDED
 
     def errors(self) -> list[float]:
-        """For each known node, the logarithm of its time over the price that it would have were it not known."""
+        """For each known node, return the logarithm of its time over the price that it would have if it were not known."""
         both = map(self._beside, range(len(self._wanted)))
         return [math.log(measured / price.seconds) for measured, price in both]
 
     def roofline_errors(self) -> list[float]:
-        """For each known node, the logarithm of its time over what the roofline alone says."""
+        """For each known node, return the logarithm of its time over the roofline's estimate."""
         return [float(off) for off in self._off]
 
     def _beside(self, number: int) -> tuple[float, Price]:
@@ -99,7 +102,7 @@ class Prices:
         return self._net(known), price
 
     def _predicted(self, op_type: str, wanted: Demand, *, cold: bool, without: int | None = None) -> Price:
-        """The price of a node that is not known, or is not to be."""
+        """Return the price of a node that is not known, or is treated as not known."""
         seconds = self.profile.roofline.seconds(wanted, cold=cold)
         similar = [number for number in self._similar.get((op_type, wanted.kind), ()) if number != without]
         if not similar:
@@ -114,15 +117,15 @@ class Prices:
         return math.log(self._net(known) / self.profile.roofline.seconds(wanted, cold=known.cold))
 
     def _net(self, known: Known) -> float:
-        """A known node's time within a longer graph."""
+        """Return a known node's time within a longer graph."""
         return max(known.timing.seconds - self.profile.roofline.call, self.profile.roofline.node)
 
 
 def target(path: str | os.PathLike[str], provider: str = "cpu") -> Prices:
-    """The prices of the device whose profile is in the file; a `provider` other than the default has to be the profile's.
+    """Return the prices of the device whose profile is in the file.
 
     Raises:
-        ProfileError: it is another one, or the file holds no profile.
+        ProfileError: `provider` is not the default and not the profile's provider, or the file holds no profile.
     """
     profile = read(path)
     if provider not in ("cpu", profile.provider):
@@ -135,6 +138,6 @@ def _name(signature: Json, *, cold: bool) -> str:
 
 
 def _place(wanted: Demand, *, cold: bool) -> Numbers:
-    """Where a node lies among those of its operator: similar ones are near."""
+    """Return the coordinates of a node among nodes of its operator. Similar nodes are near each other."""
     logarithms = (math.log(max(amount, 1)) for amount in (wanted.operations, wanted.moved, wanted.weights))
     return np.array([*logarithms, float(cold)])

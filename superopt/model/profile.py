@@ -1,4 +1,4 @@
-"""Device profiles: a device's roofline and all times of nodes that are known on it, in a file that other machines can read."""
+"""Device profiles: a device's roofline and the known times of nodes on it, in a file that other machines can read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Known:
-    """A node by its signature, whether its weights were in no cache, and what was measured of it."""
+    """A node by its signature, whether its weights were in no cache, and its measured timing."""
 
     signature: Json
     cold: bool
@@ -33,15 +33,15 @@ class Known:
 
     @property
     def text(self) -> str:
-        """The line of a profile that holds it; its beginning orders the lines."""
+        """The line of the profile for this node. Its beginning orders the lines."""
         return text_of([self.signature, self.cold, *self.timing.as_json()])
 
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """What is known of the speed of one device, here or absent.
+    """The known speed of one device, which need not be present.
 
-    `identity` is all that times depend on, as `Device.identity` says it; `versions` are those of the software.
+    `identity` holds everything that times depend on, as `Device.identity` gives it. `versions` are the software versions.
     """
 
     name: str
@@ -54,7 +54,7 @@ class DeviceProfile:
 
     @property
     def text(self) -> str:
-        """The profile as a JSON object, a node a line, in the same order for the same times."""
+        """The profile as a JSON object, one node per line, in an order that depends only on the times."""
         head = {
             "format": FORMAT,
             "version": VERSION,
@@ -68,19 +68,19 @@ class DeviceProfile:
 
     @property
     def digest(self) -> str:
-        """A digest of all that prices rest on."""
+        """A digest of all data that prices depend on."""
         return digest_of(self.text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """The file at `path` holds the profile.
+        """Write the profile to the file at `path`.
 
         Raises:
-            TargetError: it cannot be written; a file that was there is as it was.
+            TargetError: the file cannot be written. An existing file is left as it was.
         """
         save_text(self.text, path)
 
     def store(self, cache: Cache) -> None:
-        """The cache knows the times of the profile; it keeps those that it had."""
+        """Add the profile's times to the cache. Times that the cache has already are kept."""
         cache.put(["roofline", self.identity], self.roofline.as_json())
         cache.put(["overhead", self.identity], [self.roofline.call, self.roofline.node])
         for known in self.kernels:
@@ -90,7 +90,7 @@ class DeviceProfile:
 
 
 def profiled(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
-    """The profile of a device that is here, with all times of nodes that the cache has of it."""
+    """Return the profile of a present device, with all times of nodes that the cache has of it."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
     kernels = _ordered(Known(key[3], key[2], Timing.of_json(value)) for key, value in times)
     versions = {"onnxruntime": runtime().__version__}
@@ -98,10 +98,10 @@ def profiled(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
 
 
 def read(path: str | os.PathLike[str]) -> DeviceProfile:
-    """The profile that the file holds.
+    """Return the profile that the file holds.
 
     Raises:
-        ProfileError: there is no such file, or it is no profile of this version of the format, or not all of one.
+        ProfileError: the file does not exist, or is not a complete profile of this version of the format.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a model computes of shapes and constants alone, which is known beforehand where the shapes are."""
+"""Constant folding of shapes and shape computations, which are known when a model is loaded if the input shapes are."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from superopt.model.lift import FLOATS, constant_tensor, is_standard, leaf_of, l
 
 Array = npt.NDArray[Any]
 SMALL = 1 << 16
-"""Elements of what is kept of integers and booleans: the mask of a long sequence has as many."""
+"""The most elements of integers and booleans that are kept, as many as the mask of a long sequence has."""
 SHOWN = 256
-"""Elements of what shape inference is shown."""
+"""The most elements of a tensor whose values shape inference may read."""
 ROUNDS = 8
 # fmt: off
 FOLDED = frozenset(
@@ -34,13 +34,13 @@ FOLDED = frozenset(
     }
 )
 # fmt: on
-"""Operators of which shapes are computed in practice."""
+"""Operators that shapes are computed with in practice."""
 
 
 def with_shapes(model: ir.Model, opset: int) -> ir.Model:
-    """The model with all shapes that are known; small tensors made of shapes and constants are `const_value` of their values.
+    """Return the model with all shapes that are known. Small tensors of shapes and constants are `const_value` of their values.
 
-    Only integers and booleans are kept, and single floating-point numbers.
+    Only integers and booleans, and single floating-point numbers, are kept.
     """
     model = inferred(model)
     for _ in range(ROUNDS):
@@ -51,7 +51,7 @@ def with_shapes(model: ir.Model, opset: int) -> ir.Model:
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """The nodes of the top graph and of all graphs inside it."""
+    """Return the nodes of the top graph and of all graphs inside it."""
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
@@ -60,12 +60,12 @@ def _has_unknown_shapes(model: ir.Model) -> bool:
 
 
 def inferred(model: ir.Model) -> ir.Model:
-    """The model with the shapes that onnx infers."""
+    """Return the model with the shapes that onnx infers."""
     return ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model).model
 
 
 def _folded(model: ir.Model, opset: int) -> bool:
-    """Whether anything new was found out; it is known of the values now."""
+    """Fold constants once, and return whether anything new was learned."""
     news = False
     for node in _nodes(model):
         if node.op_identifier() not in model.functions:
@@ -86,13 +86,13 @@ def _folded(model: ir.Model, opset: int) -> bool:
 
 
 def _is_large(value: ir.Value) -> bool:
-    """Whether so many elements are known to be in the value that it is not kept, and need not be computed."""
+    """Return whether the value has too many elements to be kept, so that it need not be computed."""
     extents = [n for n in value.shape or () if isinstance(n, int)]
     return math.prod(extents) > (1 if value.dtype in FLOATS else SMALL)
 
 
 def constant_value(node: ir.Node, opset: int) -> Array | None:
-    """What the node computes, if that is known and small."""
+    """Return the node's result, if it is known and small, or None."""
     if node.op_type in ("Shape", "Size"):
         source = node.inputs[0]
         shape = None if source is None or source.shape is None else list(source.shape)
@@ -124,7 +124,7 @@ def _evaluated(node: ir.Node, feeds: Mapping[str, Array], opset: int) -> Array |
 
 
 def _learn_shape(node: ir.Node, opset: int) -> None:
-    """The shapes of the node's results are known, where they follow from shapes and values that are known by now."""
+    """Infer the shapes of the node's results from the shapes and values of its inputs, if those are known."""
     given = [v for v in node.inputs if v is not None]
     unknown = [v for v in node.outputs if v.name and not _is_fixed(v)]
     if not unknown or node.domain not in ("", "ai.onnx") or not all(v.name and v.dtype and _is_fixed(v) for v in given):
@@ -146,7 +146,7 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
 
 
 def _learn_contrib(node: ir.Node, opset: int) -> bool:
-    """Whether the shapes of the results are new: of an operator that is not the standard's, a spec knows them."""
+    """Set the result shapes of a non-standard operator from its spec, and return whether a spec gave any."""
     results = [v for v in node.outputs if v.name]
     if all(map(_is_fixed, results)) or is_standard(node, opset):
         return False
@@ -158,7 +158,7 @@ def _learn_contrib(node: ir.Node, opset: int) -> bool:
 
 
 def _type(value: ir.Value) -> TypeProto:
-    """The type and shape of a value of which both are known."""
+    """Return the type and shape of a value whose type and shape are known."""
     return helper.make_tensor_type_proto(int(value.dtype or 0), [int(str(n)) for n in value.shape or ()])
 
 
@@ -167,7 +167,7 @@ def _is_fixed(value: ir.Value) -> bool:
 
 
 def _learn_shapes(model: ir.Model) -> None:
-    """Infers shapes again, with what is known in place of what computes it."""
+    """Infer shapes again, with the known values in place of the nodes that compute them."""
     copy = model.clone()
     pairs = zip(_nodes(model), list(_nodes(copy)), strict=True)
     for number, (node, twin) in enumerate(pairs):

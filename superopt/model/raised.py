@@ -1,4 +1,4 @@
-"""A model brought to a newer opset by ONNX's version converter, so that newer operators can be written for it."""
+"""Bring a model to a newer opset by ONNX's version converter, so that newer operators can be used in it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from superopt.errors import OpsetError, first_line
 from superopt.model.load import Model, as_model, as_proto, opset_of
 
 SMALL = 2**12
-"""Bytes of a weight that the converter is shown: it may be a shape, or axes. Larger ones it need not copy."""
+"""The largest weight in bytes that the converter gets to see: it may be a shape, or axes. Larger weights need not be copied."""
 
 
 def raised(model: Model, opset: int) -> Model:
-    """The model with the standard operators of that opset, which computes the same; the model itself where it has it already.
+    """Return the model converted to the given opset of the standard operators, or the model itself if it has this opset.
 
-    Names, metadata and operators of other domains are as they were, weights the same tensors. Of IR versions it has the oldest
-    that goes with the opset, unless its own is newer.
+    The converted model computes the same. Names, metadata and operators of other domains do not change, and the weights are the
+    same tensors. The IR version is the oldest one that goes with the opset, unless the model's own is newer.
 
     Raises:
-        OpsetError: the opset is older than the model's, is not known, or has no place for what the model does.
+        OpsetError: the opset is older than the model's, is not known, or cannot express the model.
     """
     before = opset_of(model)
     if opset == before:
@@ -46,7 +46,7 @@ def raised(model: Model, opset: int) -> Model:
 
 
 def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]:
-    """A copy in which large weights are inputs, and these weights."""
+    """Return a copy in which large weights are inputs, and these weights."""
     copy = model.clone()
     graph = copy.graph
     weights: dict[str, ir.TensorProtocol] = {}
@@ -62,7 +62,7 @@ def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]
 
 
 def _restore(model: Model, weights: dict[str, ir.TensorProtocol]) -> None:
-    """The inputs that stand for weights are these weights again."""
+    """Turn the inputs that stand for weights back into these weights."""
     graph = model.graph
     values = [value for value in graph.inputs if value.name in weights]
     for value in values:
@@ -77,7 +77,11 @@ def _least_ir_version(opset: int) -> int:
 
 
 def _require_same_interface(before: Model, after: Model) -> None:
-    """Raises OpsetError unless inputs and outputs have the names that they had."""
+    """Check that inputs and outputs keep their names.
+
+    Raises:
+        OpsetError: a name differs.
+    """
     for one, other in ((before.graph.inputs, after.graph.inputs), (before.graph.outputs, after.graph.outputs)):
         if [v.name for v in one] != [v.name for v in other]:
             raise OpsetError("the converter lost names of inputs or outputs")

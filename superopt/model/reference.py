@@ -1,6 +1,6 @@
-"""What a model computes without rounding to float32: ONNX's reference evaluator over float64.
+"""A model in float64, without rounding to float32: ONNX's reference evaluator with faster convolution and pooling.
 
-The evaluator's own convolution and pooling loop over pixels in Python; those here loop over the kernel's taps.
+The evaluator's own convolution and pooling loop over pixels in Python. The classes here loop over the kernel's taps.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ _DEQUANTIZES = 19
 _EXPONENTIALS = frozenset({"Exp", "Sinh", "Cosh"})
 """Operators that overflow in float64 too."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
-"""Operators that add up products, whose partial sums may overflow where the sum does not."""
+"""Operators that sum products. A partial sum may overflow where the sum does not."""
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Operators that read a few elements of a table: the result is widened and rounded, and the table is left as it is."""
+"""Operators that read a few elements of a table. The result is widened and rounded, and the table is not."""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
 class NoReferenceError(Exception):
-    """The reference evaluator does not know an operator of the model, or fails in one."""
+    """The reference evaluator does not know an operator of the model, or fails in an operator."""
 
 
 class Reference:
-    """The model in float64. Tensors in other files are read from `folder`; each weight is widened when a node needs it.
+    """A model evaluated in float64. Each weight is widened when a node needs it.
 
     Args:
-        model: the model; weights may be in other files.
-        folder: the folder in which these are.
-        tiles: whether a convolution spreads infinities and NaN over the tiles in which Winograd's algorithm computes it.
+        model: the model. Weights may be in other files.
+        folder: the folder of these files.
+        tiles: whether a convolution spreads infinities and NaN over the tiles of Winograd's algorithm.
 
     Raises:
         NoReferenceError: the evaluator does not know an operator of the model.
@@ -94,11 +94,11 @@ class Reference:
             raise NoReferenceError(first_line(error)) from error
 
     def run_rounded(self, feeds: Mapping[str, Array], seed: int) -> list[Any]:
-        """Return the outputs with every value on the way changed at random by up to a unit in the last place of its type.
+        """Return the outputs with every intermediate value changed at random by up to a unit in the last place of its type.
 
-        Inputs, weights and the result of every node change, but not tables of which elements are picked. Values near the
-        least magnitude of the type become multiples of it. So the outputs spread as rounding makes them spread, also where
-        terms cancel that depend on the same input (Monte Carlo arithmetic, Parker 1997).
+        Inputs, weights and the result of every node change, but not tables from which elements are picked. Values near the
+        least magnitude of the type become multiples of it. The outputs thus spread as rounding spreads them, also where terms
+        that depend on the same input cancel (Monte Carlo arithmetic, Parker 1997).
 
         Raises:
             NoReferenceError: the evaluator fails in an operator.
@@ -111,7 +111,9 @@ class Reference:
             evaluator.rounded = None
 
     def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[Any]:
-        """The outputs, floats as float64; a sequence is a list.
+        """Return the outputs, floats as float64. A sequence is a list.
+
+        If `partial`, `peak` also covers partial sums of products.
 
         Raises:
             NoReferenceError: the evaluator fails in an operator.
@@ -127,8 +129,10 @@ class Reference:
 
     @property
     def peak(self) -> float:
-        """The largest magnitude of a value in the last run, bodies of control flow left out: of those that are finite, or are
-        exponentials of finite ones. It covers partial sums of products, in any order, if the run was asked to.
+        """The largest magnitude of a value in the last run, without values in control flow bodies.
+
+        Only finite values count, and infinite exponentials of finite values. Partial sums of products, in any order, count if
+        the run was `partial`.
         """
         return float(self._evaluator.peak)
 
@@ -153,7 +157,7 @@ class _Rounding:
 
 
 class _Values(dict[str, Any]):
-    """The values that are known while a graph runs; a weight is made anew whenever it is asked for, and not kept."""
+    """The values that are known while a graph runs. A weight is read anew at each access, and not cached."""
 
     def __init__(self, weights: Mapping[str, Callable[..., Array]], rounded: _Rounding | None) -> None:
         super().__init__({"": None})
@@ -164,14 +168,14 @@ class _Values(dict[str, Any]):
         return weight if self.rounded is None else np.asarray(self.rounded(weight))
 
     def read_by(self, node: Any) -> list[Any]:
-        """The inputs of a node. A weight of which it picks elements has its own type, and is not rounded."""
+        """Return the inputs of a node. A weight that the node picks elements from keeps its own type, and is not rounded."""
         if node.op_type not in _PICKS or node.input[0] in self:
             return [self[name] for name in node.input]
         return [self.weights[node.input[0]](wide=False), *(self[name] for name in node.input[1:])]
 
 
 class _Evaluator(ReferenceEvaluator):
-    """An evaluator that keeps a value no longer than a node needs it; `weights` are those of the whole model, by name."""
+    """An evaluator that drops a value after its last use. `weights` are those of the whole model, by name."""
 
     weights: Mapping[str, Callable[..., Array]] = {}
     rounded: _Rounding | None = None
@@ -185,7 +189,7 @@ class _Evaluator(ReferenceEvaluator):
         attributes: dict[str, Any] | None = None,
         **_: Any,
     ) -> list[Any]:
-        """The values of these outputs, or of all."""
+        """Return the values of these outputs, or of all outputs."""
         wanted = self.output_names if output_names is None else output_names
         known = _Values(self.weights, self.rounded)
         known.update(self.rt_inits_)
@@ -212,7 +216,7 @@ class _Evaluator(ReferenceEvaluator):
 
     @functools.cached_property
     def _last_uses(self) -> list[set[str]]:
-        """For each node, the values that nothing after it needs."""
+        """For each node, the values that no later node needs."""
         needed = {"", *self.output_names}
         found = []
         for node in reversed(self.nodes_):
@@ -223,7 +227,7 @@ class _Evaluator(ReferenceEvaluator):
 
 
 def _partial_sums(node: NodeProto, left: Array, right: Array) -> float:
-    """A bound on the partial sums of a product or a convolution, of terms in any order."""
+    """Return a bound on the partial sums, in any order, of a product or a convolution."""
     flipped = {attribute.name for attribute in node.attribute if attribute.i}
     a, b = (np.abs(np.where(np.isfinite(value), value, 0.0)) for value in (left, right))
     if node.op_type == "Conv":
@@ -234,7 +238,7 @@ def _partial_sums(node: NodeProto, left: Array, right: Array) -> float:
 
 
 def _names(node: NodeProto) -> Iterator[str]:
-    """Names of values in the node and in the graphs inside it."""
+    """Yield the names of values in the node and in the graphs inside it."""
     yield from (*node.input, *node.output)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -244,7 +248,7 @@ def _names(node: NodeProto) -> Iterator[str]:
 
 
 def _read(tensor: TensorProto, folder: Path, *, wide: bool = True) -> Array:
-    """The tensor's values; floats as float64 if they are to be `wide`."""
+    """Return the tensor's values, with floats as float64 if `wide`."""
     stored = ir.serde.deserialize_tensor(tensor)
     if isinstance(stored, ir.ExternalTensor):
         stored = ir.ExternalTensor(
@@ -257,7 +261,7 @@ def _read(tensor: TensorProto, folder: Path, *, wide: bool = True) -> Array:
 
 
 def _wide(value: Array) -> Array:
-    """The values, floats as float64."""
+    """Return the values, with floats as float64."""
     return value.astype(np.float64) if is_floating(value.dtype) else value
 
 
@@ -290,7 +294,7 @@ def _widen_tensor(tensor: TensorProto) -> None:
 
 
 class Window:
-    """How a kernel slides over the spatial axes of an image: its pads, its places, and the pixels under each of its taps."""
+    """The positions of a kernel that slides over the spatial axes of an image: pads, places, and the pixels under each tap."""
 
     def __init__(self, image: Sequence[int], kernel: Sequence[int], **attributes: Any) -> None:
         rank = len(kernel)
@@ -318,11 +322,11 @@ class Window:
         self.places = tuple(places)
 
     def padded(self, image: Array, value: float) -> Array:
-        """The image with its pads filled with `value`."""
+        """Return the image with its pads filled with `value`."""
         return np.pad(image, [(0, 0), (0, 0), *self.pads], constant_values=value)
 
     def taps(self, padded: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """For each position in the kernel, the pixels of the padded image that it meets at the kernel's places."""
+        """Yield each position in the kernel, with the pixels of the padded image that it meets at the kernel's places."""
         for tap in itertools.product(*map(range, self.kernel)):
             cuts = tuple(
                 slice(t * d, t * d + (n - 1) * s + 1, s)
@@ -332,12 +336,14 @@ class Window:
 
 
 _TILE = 5
-"""How far apart two pixels of one tile are at most, in the largest tiles of Winograd's algorithm."""
+"""The greatest distance between two pixels of one tile, in the largest tiles of Winograd's algorithm."""
 
 
 class Conv(OpRun):
-    """Convolution (ONNX Conv), one matrix product for each kernel tap and group. With `tiles`, an output that shares a tile
-    with an infinity or NaN is NaN: so it is by Winograd's algorithm, and where kernels are enlarged by zeros.
+    """Convolution (ONNX Conv), one matrix product for each kernel tap and group.
+
+    With `tiles`, an output that shares a tile with an infinity or NaN is NaN, as in Winograd's algorithm and in kernels
+    enlarged by zeros.
     """
 
     op_domain = ""
@@ -385,7 +391,7 @@ class MaxPool(OpRun):
 
 
 class AveragePool(OpRun):
-    """Average pooling (ONNX AveragePool), with pads counted or not; pixels beyond the declared pads never are."""
+    """Average pooling (ONNX AveragePool). Pads may count or not, but pixels beyond the declared pads never count."""
 
     op_domain = ""
 
@@ -407,7 +413,7 @@ class AveragePool(OpRun):
 
 
 class ZipMap(OpRun):
-    """Each row as a map from labels to its numbers (`ai.onnx.ml.ZipMap`)."""
+    """Maps from labels to numbers, one for each row (`ai.onnx.ml.ZipMap`)."""
 
     op_domain = "ai.onnx.ml"
 
@@ -419,7 +425,7 @@ class ZipMap(OpRun):
 
 
 class GatherElements(OpRun):
-    """Values picked along an axis (ONNX GatherElements); the evaluator's own fails where the first extent is 1."""
+    """Values picked along an axis (ONNX GatherElements). The evaluator's own operator fails where the first extent is 1."""
 
     op_domain = ""
 
@@ -430,7 +436,7 @@ class GatherElements(OpRun):
 
 
 class DequantizeLinear(OpRun):
-    """Numbers of integers (ONNX DequantizeLinear), as in opsets that the evaluator does not know."""
+    """Numbers from quantized integers (ONNX DequantizeLinear), for opsets that the evaluator does not know."""
 
     op_domain = ""
 
@@ -441,14 +447,14 @@ class DequantizeLinear(OpRun):
 
 
 class Loop(OpRun):
-    """Repetition (ONNX Loop); the evaluator's own runs none without a condition, and joins outputs of rank 2 along an axis."""
+    """Loop (ONNX Loop). The evaluator's own runs no iteration without a condition, and concatenates outputs of rank 2."""
 
     op_domain = ""
     body: Any
     _run_body: Callable[..., list[Any]]
 
     def need_context(self) -> bool:
-        """Whether the body may read values from around the node."""
+        """Return whether the body may read values of outer graphs."""
         return True
 
     def _run(

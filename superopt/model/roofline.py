@@ -1,4 +1,4 @@
-"""The roofline of one device: how long a node takes at least, by the device's measured rates of arithmetic and of memory."""
+"""The roofline of a device: a lower bound on a node's time from the device's measured rates of arithmetic and memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from superopt.model.demand import CONVOLUTION, KINDS, PRODUCT, Demand
 
 Json: TypeAlias = "Any"
 Curve: TypeAlias = "tuple[tuple[float, float], ...]"
-"""Rates per second by the amount of work that is done at once, in ascending order of amounts."""
+"""Rates per second by the amount of work done at once, in ascending order of amounts."""
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """A device's rates: operations per second of each kind by how many a node has, and bytes per second by how many it moves.
+    """A device's rates of arithmetic and of memory.
 
-    `memory` is the rate of weights that are in no cache. `call` is what a run costs whatever the model, `node` what the
-    smallest node does, both in seconds. Where a model's weights have more bytes than `last_level`, they are in no cache.
-    `caches` are the sizes of the processor's caches in bytes, the fastest first, where the system says.
+    Attributes:
+        rates: operations per second for each kind, by the number of operations of a node.
+        traffic: bytes per second, by the number of bytes that a node moves.
+        memory: bytes per second for weights that are in no cache.
+        call: seconds that any run costs.
+        node: seconds that the smallest node takes.
+        last_level: bytes of weights above which a model's weights are in no cache.
+        caches: sizes of the processor's caches in bytes, the fastest first, if the system reports them.
     """
 
     rates: Mapping[str, Curve]
@@ -33,7 +38,7 @@ class Roofline:
     caches: tuple[int, ...] = ()
 
     def seconds(self, wanted: Demand, *, cold: bool = False) -> float:
-        """The time of a node within a longer graph; if `cold`, its weights come from memory."""
+        """Return the time of a node within a longer graph. If `cold`, its weights come from memory."""
         computing = wanted.operations / rate(self.rates[wanted.kind], wanted.operations) if wanted.operations else 0.0
         moving = wanted.moved / rate(self.traffic, wanted.moved) if wanted.moved else 0.0
         fetching = wanted.weights / self.memory if cold else 0.0
@@ -41,12 +46,12 @@ class Roofline:
 
     @property
     def peaks(self) -> tuple[float, float]:
-        """The highest rate of products and convolutions, and that of bytes, per second."""
+        """The highest rate of products and convolutions, and the highest rate of bytes, per second."""
         computing = (speed for kind in (PRODUCT, CONVOLUTION) for _, speed in self.rates[kind])
         return max(computing), max(speed for _, speed in self.traffic)
 
     def as_json(self) -> Json:
-        """The roofline as JSON values."""
+        """Return the roofline as JSON values."""
         rates = {kind: [list(point) for point in curve] for kind, curve in self.rates.items()}
         traffic = [list(point) for point in self.traffic]
         numbers = {"memory": self.memory, "call": self.call, "node": self.node, "last_level": self.last_level}
@@ -54,10 +59,10 @@ class Roofline:
 
     @staticmethod
     def of_json(value: Json) -> Roofline:
-        """The roofline that `as_json` wrote.
+        """Return the roofline that `as_json` wrote.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the value is not such a roofline.
         """
         if not isinstance(value, dict) or not isinstance(value.get("rates"), dict) or {*value["rates"]} != {*KINDS}:
             raise ValueError("its roofline lacks rates")
@@ -73,10 +78,10 @@ class Roofline:
 
 
 def positive(value: Json, *, zero: bool = False) -> float:
-    """The value as a finite number above 0, or 0 itself where that is allowed.
+    """Return the value as a finite number above 0, or 0 itself if `zero`.
 
     Raises:
-        ValueError: it is no such number.
+        ValueError: the value is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{value!r} is not a number above 0")
@@ -95,7 +100,7 @@ def _curve(points: Json) -> Curve:
 
 
 def rate(curve: Curve, amount: float) -> float:
-    """The rate at an amount: a straight line between the points about it, both axes logarithmic; level beyond the ends."""
+    """Return the rate at an amount, by linear interpolation on logarithmic axes; constant beyond the ends."""
     if amount <= curve[0][0]:
         return curve[0][1]
     for (low, slow), (high, fast) in itertools.pairwise(curve):
@@ -106,7 +111,7 @@ def rate(curve: Curve, amount: float) -> float:
 
 
 def fitted(points: Sequence[tuple[float, float]]) -> Curve:
-    """The curve through measured (amount, seconds); of equal amounts, the least time counts."""
+    """Return the curve through measured (amount, seconds) points. Of points with equal amounts, the least time counts."""
     least: dict[float, float] = {}
     for amount, seconds in points:
         least[float(amount)] = min(seconds, least.get(amount, math.inf))

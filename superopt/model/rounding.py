@@ -1,8 +1,9 @@
-"""Whether a candidate's output is right: finite where the original's is, and off by no more than rounding, element by element.
+"""The check of one output of a candidate: element by element, its error must be explained by rounding.
 
-An element may be off by a few times its own noise. The noise shows in how far the original is off from float64 there, and in
-how far its result moves once its inputs change in their last places. A single sample of noise may be small by chance, so the
-noise of the quieter elements in the same row, column or plane counts as well. The magnitude of other rows does not count.
+The candidate must also be finite where the original is. Each element may be off by a few times its own noise. The noise is
+estimated from the original's error against float64, and from how far the original's result moves when its inputs change in
+their last places. A single sample of noise may be small by chance, so the noise of the quieter elements in the same row, column
+or plane counts as well. The magnitude of other rows does not count.
 """
 
 from __future__ import annotations
@@ -19,29 +20,41 @@ from superopt.model.session import Array, is_floating
 _FLOOR_ULPS, _LEAST_ULPS, _DIRECT_ULPS = 16, 4, 1024
 _LEAST_SHARE = 1e-3
 _QUIET, _LARGEST = 0.1, 5.0
-"""The share of a row's elements that are its quieter ones, and the standard deviations that the largest of many errors has."""
+"""The share of a row's elements that count as quiet, and the largest of many errors in standard deviations."""
 _FEW, _MANY = 16, 256
-"""Elements that a row has at least for its noise to be known, and at most that are looked at."""
+"""The fewest elements of a row from which its noise is estimated, and the most that are looked at."""
 _ISOLATED, _RARE = 4.0, 1e-3
-"""By how much more a rare element may be off, all samples of whose noise are small by chance; and the share that is rare."""
+"""The extra factor by which a rare element may be off, and the share of elements that counts as rare.
+
+All noise samples of a rare element may be small by chance.
+"""
 ELSEWHERE = "NaN or infinity does not stand where the original has it"
-"""What is wrong where the original is not finite, and the candidate is, or is something else that is not."""
+"""The fault of a candidate that is finite, or not finite in another way, where the original is not finite."""
 _ON_PURPOSE, _MUCH = 0.01, 16.0
-"""Where as many elements of an original are off by a large part of their size, it may round on purpose; a candidate that is
-off by so much less does not round as it does.
+"""The share of elements that are far off in an original that may round on purpose, and a factor between errors.
+
+A candidate whose error is smaller by that factor does not round like the original.
 """
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of one output: relative to the largest finite magnitude of what is exact or, of what is no float, the share of
-    elements that are off.
+    """Errors of one output.
 
-    `least` is what the original's error counts as at least on all inputs together, by how far it moves with the last places of
-    its inputs. Without a float64 run the candidate is compared with the original (`direct`).
+    The errors of a floating-point output are relative to the largest finite magnitude of the exact output. The error of any
+    other output is the share of elements that are off.
 
-    `off` counts the elements, of `elements`, in which the original is off by a large part of the output's size; `own` and
-    `other` are the sums of the squares of both models' errors there, in that size.
+    Attributes:
+        original: the original's error.
+        candidate: the candidate's error.
+        least: the least value that the original's error counts as on all inputs together. It comes from how far the output
+            moves with the last places of the inputs.
+        direct: there is no float64 run, so the candidate is compared with the original.
+        floating: the output is floating-point.
+        off: the number of elements in which the original is off by a large part of the output's size.
+        elements: the number of elements.
+        own: the sum of the squares of the original's errors in these elements, relative to the size.
+        other: the same sum for the candidate.
     """
 
     original: float = 0.0
@@ -55,7 +68,7 @@ class Errors:
     other: float = 0.0
 
     def does_not_round(self) -> str:
-        """How the candidate fails to round where the original is meant to; empty where it does not fail."""
+        """Return how the candidate fails to round where the original rounds on purpose, or an empty text."""
         if self.off < _ON_PURPOSE * self.elements or self.other * _MUCH**2 >= self.own:
             return ""
         return (
@@ -64,7 +77,7 @@ class Errors:
         )
 
     def strayed(self, factor: float) -> str:
-        """How the candidate's error is too large; empty where it is not."""
+        """Return how the candidate's error is too large, or an empty text if it is not."""
         allowed = factor * max(self.original, self.least)
         if self.candidate <= allowed:
             return ""
@@ -74,7 +87,7 @@ class Errors:
         return f"{self.candidate:.2%} of the elements are wrong, {self.original:.2%} of the original's"
 
     def joined(self, other: Errors) -> Errors:
-        """The largest of each, of one output on several inputs."""
+        """Merge the errors of one output on several inputs: the largest errors, and the sums of the counts."""
         largest = {name: max(getattr(self, name), getattr(other, name)) for name in ("original", "candidate", "least")}
         sums = {name: getattr(self, name) + getattr(other, name) for name in ("off", "elements", "own", "other")}
         return replace(self, **largest, **sums, direct=self.direct or other.direct)
@@ -82,13 +95,17 @@ class Errors:
 
 @dataclass(frozen=True)
 class Output:
-    """One output on one input: the original's, the candidate's, the original's on inputs that differ in their last places, and
-    the one in float64, where that is known.
+    """One output of the original and of the candidate on one input.
 
     Attributes:
-        ordinary: the inputs are finite and random; NaN and infinities must be where they were, but where rounding decides.
-        direct: there is no float64 run; the candidate may be off by 1024 units in the last place.
-        spread: elements that need not be finite, though the original's are.
+        original: the original's output.
+        candidate: the candidate's output.
+        nudged: the original's outputs on inputs that differ in their last places.
+        exact: the output in float64, if it is known.
+        ordinary: the inputs are finite and random. NaN and infinities must be where the original has them, except where
+            rounding decides.
+        direct: there is no float64 run. The candidate may be off by 1024 units in the last place.
+        spread: elements that need not be finite although the original's are.
     """
 
     original: Array
@@ -100,7 +117,7 @@ class Output:
     spread: Array | None = None
 
     def fault(self, factor: float) -> str:
-        """What is wrong with the candidate's; empty if nothing is."""
+        """Return the candidate's fault, or an empty text if there is none."""
         original, candidate = self.original, self.candidate
         if original.shape != candidate.shape or original.dtype != candidate.dtype:
             return f"{original.dtype}{list(original.shape)} became {candidate.dtype}{list(candidate.shape)}"
@@ -112,7 +129,7 @@ class Output:
             return self._not_finite() or self._strays(factor)
 
     def errors(self, factor: float) -> Errors:
-        """By how much both are off, relative to the largest magnitude of the output."""
+        """Return the errors of both outputs, relative to the largest magnitude of the output."""
         reference = self.original if self.exact is None else self.exact
         if not self.original.size or self.original.shape != self.candidate.shape:
             return Errors()
@@ -134,7 +151,7 @@ class Output:
         return Errors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
 
     def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
-        """How many elements of the original are far from float64, of how many; and the squares of both errors."""
+        """Return how many elements of the original are far from float64, of how many, and the sums of squared errors."""
         size = np.fmax(np.abs(original), np.abs(exact))
         size = np.where(np.isfinite(size), size, 0.0)
         size = np.mean(size, axis=-1, keepdims=True) if size.ndim else size
@@ -163,7 +180,7 @@ class Output:
         wrong = np.isfinite(self.original) & ~np.isfinite(self.candidate)
         if self.spread is not None:
             wrong &= ~self.spread
-        if self.exact is not None:  # of what is infinite because float32 ends, a larger range may make a number
+        if self.exact is not None:  # a wider range may give a number where float32 overflows to infinity
             wrong |= (
                 np.isinf(self.original)
                 & (self.exact == self.original)
@@ -179,7 +196,7 @@ class Output:
         return ELSEWHERE if self.ordinary and (differs & ~unsettled).any() else ""
 
     def _unsettled(self) -> Array:
-        """Where the original is not finite, and rounding alone makes it something else."""
+        """Return where the original is not finite and rounding alone changes the element."""
         changed = np.zeros(self.original.shape, bool)
         for other in self.nudged:
             changed |= ~_same(self.original, other)
@@ -187,7 +204,7 @@ class Output:
         return found
 
     def _strays(self, factor: float) -> str:
-        """Where the candidate is near neither the original nor the float64 run."""
+        """Return how the candidate differs from both the original and the float64 run, or an empty text if it does not."""
         kind = self.original.dtype
         ulp, least = ulp_of(kind), _smallest(kind)
         original, candidate = self.original.astype(np.float64), self.candidate.astype(np.float64)
@@ -200,7 +217,7 @@ class Output:
             own = np.fmax(noise, np.abs(original - exact))
             other = _excess(candidate, exact, own, count + 1, factor, _FLOOR_ULPS * ulp, least)
             excess = np.fmin(excess, other)
-            where &= self.ordinary | ~np.isnan(exact)  # such a NaN is a number by chance: kernels for LSTM and Relu drop it
+            where &= self.ordinary | ~np.isnan(exact)  # kernels for LSTM and Relu turn some NaN into numbers
         excess = np.where(where, excess, 0.0)
         worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
         most = _ISOLATED if np.count_nonzero(excess > 1) <= max(1.0, _RARE * excess.size) else 1.0
@@ -215,13 +232,13 @@ class Output:
 
 
 def _same(first: Array, second: Array) -> Array:
-    """Where two arrays are equal or both NaN."""
+    """Return where two arrays are equal or both NaN."""
     same: Array = (first == second) | (np.isnan(first) & np.isnan(second))
     return same
 
 
 def _noise(original: Array, nudged: Sequence[Array]) -> Array:
-    """By how much each element moves at most; 0 where it or the others are not finite."""
+    """Return the most that each element moves, or 0 where the element or its moved values are not finite."""
     noise = np.zeros(original.shape)
     for other in nudged:
         moved = np.abs(original - other.astype(np.float64))
@@ -230,7 +247,7 @@ def _noise(original: Array, nudged: Sequence[Array]) -> Array:
 
 
 def _excess(value: Array, center: Array, noise: Array, samples: int, factor: float, floor: float, least: float) -> Array:
-    """By how many times each element is further from the center than it may be; NaN where something is not finite."""
+    """Return each element's error over its allowed error, or 0 if the error is allowed. NaN if something is not finite."""
     error = np.abs(value - center)
     noise = np.where(np.isfinite(noise), noise, 0.0)
     allowed = factor * np.fmax(noise, floor * np.abs(center)) + least
@@ -240,9 +257,9 @@ def _excess(value: Array, center: Array, noise: Array, samples: int, factor: flo
 
 
 def _pooled(noise: Array, samples: int) -> Array:
-    """The largest error that elements as quiet as the quieter ones of the same row, column or plane are to be expected to have.
+    """Return the largest error expected of elements as quiet as the quieter ones of the same row, column or plane.
 
-    Of `samples` samples, a tenth of elements with the same noise have a largest one below a quantile that is known.
+    Elements of equal noise are assumed. The largest of `samples` samples lies below a known quantile for a tenth of them.
     """
     quantile = math.sqrt(2) * _inverse_erf(_QUIET ** (1 / samples))
     found: Array = np.full((1,) * noise.ndim, np.inf)
@@ -255,7 +272,7 @@ def _pooled(noise: Array, samples: int) -> Array:
 
 
 def _quiet(noise: Array, axis: int) -> Array:
-    """The noise of an element along an axis below which a tenth of them are, those without any left out."""
+    """Return the lowest decile of the nonzero noise along an axis."""
     extent = noise.shape[axis]
     some = np.take(noise, np.arange(0, extent, -(-extent // _MANY)), axis)
     ordered = np.sort(np.where(some > 0, some, np.inf), axis)
@@ -265,7 +282,7 @@ def _quiet(noise: Array, axis: int) -> Array:
 
 
 def _inverse_erf(value: float) -> float:
-    """The inverse of the error function, by bisection."""
+    """Return the inverse of the error function, by bisection."""
     low, high = 0.0, 6.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -274,17 +291,17 @@ def _inverse_erf(value: float) -> float:
 
 
 def ulp_of(dtype: np.dtype[Any]) -> float:
-    """The relative distance of neighbouring numbers of a floating-point type."""
+    """Return the relative distance of neighbouring numbers of a floating-point type."""
     return float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7
 
 
 def largest_of(dtype: np.dtype[Any]) -> float:
-    """The largest number of a floating-point type."""
+    """Return the largest number of a floating-point type."""
     return float(np.finfo(dtype).max) if dtype.kind == "f" else (2 - 2.0**-7) * 2.0**127
 
 
 def _smallest(dtype: np.dtype[Any]) -> float:
-    """What may be lost where numbers below the normal ones are taken for 0."""
+    """Return the largest error from a kernel that flushes subnormal numbers to 0."""
     if dtype.name == "float16":
         return 16 * float(np.finfo(dtype).smallest_subnormal)
     return float(np.finfo(dtype if dtype.kind == "f" else np.float32).tiny)

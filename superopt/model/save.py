@@ -1,4 +1,4 @@
-"""Writing models, whole or not at all: large or formerly external tensors are in one data file beside the model."""
+"""Write models atomically. Large or formerly external tensors go into one data file beside the model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from superopt.model.placed import Scratch, placed
 from superopt.model.stored import INLINE_LIMIT, Loadable, stored_apart
 
 _MESSAGE = 32 << 20
-"""Bytes of tensors up to which a model is handed to ONNX Runtime as a message, of which several copies are made."""
+"""The most bytes of tensors for which ONNX Runtime gets a ModelProto, of which several copies are made."""
 
 
 def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) -> None:
-    """Write the model to the file at `path`; the model itself is left unchanged.
+    """Write the model to the file at `path`. The model itself does not change.
 
-    Tensors are in `<stem>-<digest>.data` beside it where `external`, or if some are in other files already, or if they are too
-    large for one file. To a reader, both files change in one step; see `files.publish`.
+    Tensors go into `<stem>-<digest>.data` beside the file if `external`, if some tensors are in other files already, or if they
+    are too large for one file. To a reader, both files change in one step (see `files.publish`).
 
     Raises:
-        TargetError: it cannot be written, or keeps tensors of this very model; files that were there are as they were.
+        TargetError: the file cannot be written, or the model keeps tensors in it. Existing files are left as they were.
     """
     target = target_of(path)
     kept = {os.path.realpath(t.path) for t in tensors(model) if isinstance(t, ir.ExternalTensor)}
@@ -49,8 +49,11 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
 
 
 def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadable:
-    """The model in a form that ONNX Runtime loads: a message that leaves tensors in other files there, of at most 128 MiB, or
-    with its own tensors laid out in files too; or its own file, which lies at `path`, where it has tensors of both kinds.
+    """Return the model in a form that ONNX Runtime loads.
+
+    A model with at most `_MESSAGE` bytes of tensors inside becomes a ModelProto, and its external tensors stay in their files.
+    A large model with external and other tensors is its own file at `path`, if possible. Other large models have their own
+    tensors written to files too.
 
     Raises:
         TargetError: these files cannot be written.
@@ -66,16 +69,16 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
 
 
 def _apart(model: Model) -> bool:
-    """Whether tensors of the model belong into a file of their own."""
+    """Return whether the model's tensors belong into a file of their own."""
     stored = list(tensors(model))
     return any(isinstance(t, ir.ExternalTensor) for t in stored) or sum(t.nbytes for t in stored) > INLINE_LIMIT
 
 
 def copy(source: Path, path: str | os.PathLike[str]) -> None:
-    """The file at `path` holds the same bytes as `source`.
+    """Copy the bytes of `source` to the file at `path`.
 
     Raises:
-        TargetError: it cannot be written; a file that was there is as it was.
+        TargetError: the file cannot be written. An existing file is left as it was.
     """
     target = target_of(path)
     if target.exists() and target.samefile(source):

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: a model loaded on a device, and runs that measure the model and not the machinery around it."""
+"""ONNX Runtime sessions: a model loaded on a device, and runs that measure the model without the overhead around it."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ _OBJECT = np.dtype(object)
 
 @dataclass(frozen=True)
 class Port:
-    """An input of a model; an extent is an int, or a name where it is left open: its own, or the port's and axis'.
+    """An input of a model.
 
-    Where it is no tensor of numbers, the elements are objects, and `kind` is ONNX Runtime's text for its type.
+    An extent is an int, or a name if the dimension is dynamic: the dimension's own name, or one made of the port's name and the
+    axis. If the input is not a tensor of numbers, its elements are objects, and `kind` is ONNX Runtime's text for its type.
     """
 
     name: str
@@ -75,7 +76,7 @@ class Port:
     kind: str = ""
 
     def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape with dynamic extents taken from `sizes`, by `input[axis]` or else by name, 1 where that does not say."""
+        """Return the shape with dynamic extents taken from `sizes`, by `input[axis]`, else by name, else 1."""
         return tuple(
             extent if isinstance(extent, int) else sizes.get(f"{self.name}[{axis}]", sizes.get(extent, 1))
             for axis, extent in enumerate(self.shape)
@@ -83,15 +84,20 @@ class Port:
 
 
 class Session:
-    """A model loaded in ONNX Runtime on a device, one thread unless the device says otherwise, with no spinning.
+    """A model loaded in ONNX Runtime on a device, with no spinning, and with one thread unless the device says otherwise.
 
-    `optimize` is whether graph optimizations run (all of them) or none. `exact` turns TF32 off, for comparing values, as
-    `begins_with` says.
-    `saved` is where ONNX Runtime's optimized graph is written, its initializers in the files where the model has them, or else
-    in it; such a session packs no weights, so that its runs tell nothing of time. TensorRT's is the graph that it is given.
-    `traced` begins the name of the file that `trace` gives, for TensorRT of a run on the CPU. With `anywhere`, no node need be
-    placed on the provider; with `portable`, the graph is optimized without the layouts that this machine's processor alone
-    prefers. `sizes` are numbers for open dimensions that the session is to take for fixed.
+    Args:
+        model: the model.
+        device: the device.
+        optimize: whether all graph optimizations run, or none.
+        exact: whether TF32 is off, for comparing values (see `begins_with`).
+        anywhere: whether the provider may run none of the nodes.
+        portable: whether the graph is optimized without the layouts that are specific to this machine's processor.
+        saved: the path to write ONNX Runtime's optimized graph to. Initializers stay in the files where the model has them, or
+            are inside the graph. Such a session packs no weights, so its run times mean nothing. For TensorRT, the graph that
+            TensorRT is given is written.
+        traced: how the name of the file that `trace` returns begins. For TensorRT, the trace is of a run on the CPU.
+        sizes: numbers for dynamic dimensions, which the session then takes for fixed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -139,10 +145,10 @@ class Session:
         self._plain, self._narrow = _OBJECT in kinds, BFLOAT16 in kinds
 
     def _require(self, provider: str, *, anywhere: bool) -> None:
-        """Nothing, where the session has the provider, and nodes on it unless they may be `anywhere`.
+        """Check that the session has the provider, and runs nodes on it unless they may be `anywhere`.
 
         Raises:
-            ProviderError: it has not.
+            ProviderError: the check fails.
         """
         taken = self._session.get_providers()[0]
         if taken != PROVIDERS[provider]:
@@ -156,7 +162,7 @@ class Session:
 
     @functools.cached_property
     def placement(self) -> Mapping[str, int]:
-        """How many nodes run on each provider; empty where this version of ONNX Runtime does not tell."""
+        """The number of nodes on each provider. Empty if this version of ONNX Runtime does not report it."""
         count: Counter[str] = Counter()
         short = {long: name for name, long in PROVIDERS.items()}
         if hasattr(self._session, "get_provider_graph_assignment_info"):
@@ -165,7 +171,7 @@ class Session:
         return count
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs' values; a sequence is a list of its elements.
+        """Return the values of the outputs. A sequence is a list of its elements.
 
         Raises:
             InvalidModelError: ONNX Runtime fails while it runs the model.
@@ -178,18 +184,20 @@ class Session:
             return [array_of(value) for value in self._session.run_with_ort_values(None, placed)]
 
     def trace(self) -> Path:
-        """A file of all nodes that have run so far, as ONNX Runtime's profiler writes it; the session notes no more."""
+        """Stop profiling, and return the file of ONNX Runtime's profiler with all nodes that have run so far."""
         return Path(self._session.end_profiling())
 
     def bind(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound:
-        """The session with its inputs on the device and its outputs' places fixed, run once and ready to be timed; by the time
-        that passes if `wall`, see `Bound.seconds`.
+        """Return the session with its inputs on the device and its output buffers fixed, run once and ready to be timed.
+
+        If `wall`, it is timed by wall-clock time (see `Bound.seconds`).
         """
         return Bound(self._session, self.device, self.outputs, feeds, wall=wall)
 
     def ready(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound | Unbound:
-        """The session run once and ready to be timed, bound where all its inputs and outputs are tensors of numbers. What is
-        fed to inputs that it does not have is left out; `wall` is as in `bind`.
+        """Return the session run once and ready to be timed, bound if all its inputs and outputs are tensors of numbers.
+
+        Feeds for inputs that the session does not have are left out. `wall` is as in `bind`.
         """
         own = {port.name: feeds[port.name] for port in self.inputs if port.name in feeds}
         return Unbound(self, own) if self._plain else self.bind(own, wall=wall)
@@ -197,7 +205,7 @@ class Session:
 
 @contextlib.contextmanager
 def _failing() -> Iterator[None]:
-    """What ONNX Runtime raises while it runs a model, as an error of ours."""
+    """Turn any error of ONNX Runtime while it runs a model into an `InvalidModelError`."""
     try:
         yield
     except Exception as error:
@@ -205,7 +213,7 @@ def _failing() -> Iterator[None]:
 
 
 class Unbound:
-    """A session and its inputs, run once; where values are no tensors of numbers, they cannot lie on the device beforehand."""
+    """A session and its inputs, run once. Values that are not tensors of numbers cannot be put on the device beforehand."""
 
     def __init__(self, session: Session, feeds: Mapping[str, Array]) -> None:
         self._session, self._feeds = session, feeds
@@ -216,11 +224,11 @@ class Unbound:
         return alone(self._session.device)
 
     def run(self) -> None:
-        """One run."""
+        """Run the model once."""
         self._session.run(self._feeds)
 
     def seconds(self, runs: int) -> float:
-        """The mean time of `runs` runs."""
+        """Return the mean time of `runs` runs, in seconds."""
         with self.alone():
             start = time.perf_counter()
             for _ in range(runs):
@@ -229,10 +237,10 @@ class Unbound:
 
 
 class Bound:
-    """A session whose inputs and outputs lie on the device, so that a run is the model's own work.
+    """A session whose inputs and outputs are on the device, so that a run does only the model's own work.
 
-    An output of another shape than the model declares cannot be bound in advance. Where there is one, the outputs in `_free`,
-    which are then all of them, are bound anew before each run and placed by ONNX Runtime.
+    An output whose shape differs from the declared shape cannot be bound in advance. If there is such an output, all outputs
+    stay in `_free`: they are bound anew before each run, and ONNX Runtime allocates them.
     """
 
     def __init__(
@@ -266,7 +274,7 @@ class Bound:
             return value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs of a run outside the capture: a CUDA graph needs its buffers before its first run."""
+        """Return the outputs of a run outside the capture. A CUDA graph needs its buffers before its first run."""
         options = runtime().RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")
         with _failing(), alone(self._device):
@@ -274,7 +282,7 @@ class Bound:
         return values
 
     def run(self) -> None:
-        """One run, finished on the device when this returns."""
+        """Run the model once. The run is finished on the device when this returns."""
         with _failing(), alone(self._device):
             self._run_once()
 
@@ -284,21 +292,22 @@ class Bound:
         self._session.run_with_iobinding(self._binding)
 
     def outputs(self) -> list[Array]:
-        """The values that the last run left in the outputs.
+        """Return the values that the last run left in the outputs.
 
         Raises:
-            InvalidModelError: one of them is no tensor.
+            InvalidModelError: an output is not a tensor.
         """
         with _failing():
             values = dict(zip(dict.fromkeys(self._names), self._binding.get_outputs(), strict=True))
             return [array_of(values[name]) for name in self._names]
 
     def seconds(self, runs: int) -> float:
-        """The mean time of `runs` runs, each finished on the device before the next begins.
+        """Return the mean time of `runs` runs in seconds. Each run is finished on the device before the next begins.
 
-        Where the calling thread does all the work, the time is that thread's processor time: on an idle machine it is the time
-        that passes, and on a busy one it leaves out the turns of other processes. No run options are passed: with any, ONNX
-        Runtime makes a logger for each run, which takes 24 microseconds. A clock that has not moved counts as a nanosecond.
+        If the calling thread does all the work, the time is the processor time of that thread: on an idle machine it equals the
+        wall-clock time, and on a busy machine it leaves out the turns of other processes. No run options are passed, because
+        with run options ONNX Runtime makes a logger for each run, which takes 24 microseconds. A clock that has not moved
+        counts as a nanosecond.
         """
         run, binding, now = self._session.run_with_iobinding, self._binding, self._now
         with _failing(), alone(self._device):
@@ -313,7 +322,7 @@ class Bound:
 
 
 def _is_as_declared(declared: Sequence[int | str | None], shape: Sequence[int]) -> bool:
-    """Whether an output has the shape that the model declares; only then does ONNX Runtime fill a buffer bound in advance."""
+    """Return whether an output has the declared shape. ONNX Runtime fills a buffer bound in advance only if it has."""
     pairs = zip(declared, shape, strict=False)
     return len(declared) == len(shape) and all(n == size for n, size in pairs if isinstance(n, int) and n >= 0)
 
@@ -325,14 +334,14 @@ def random_inputs(
     sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
 ) -> dict[str, Array]:
-    """A value for each input: floats are standard normal, integers lie in [0, high[name]) (0 and 1 without), booleans are even.
+    """Return a random value for each input.
 
-    A bound that is an `IndexRange` says where integers begin, and what a float input is everywhere.
-
-    Texts are digits. Extents left open are taken from `sizes` and are 1 otherwise.
+    Floats are standard normal. Integers lie in [0, high[name]), or are 0 or 1 without a bound. Booleans are true half of the
+    time. Texts are digits. A bound that is an `IndexRange` says where integers begin, and gives the value of all elements of a
+    float input. Dynamic extents are taken from `sizes` and are 1 otherwise.
 
     Raises:
-        InvalidModelError: an input is no tensor, or one of a type that numpy does not have.
+        InvalidModelError: an input is not a tensor, or has a type that numpy lacks.
     """
     rng = np.random.default_rng(seed)
     feeds: dict[str, Array] = {}
@@ -353,7 +362,7 @@ def random_inputs(
 
 
 def _integers(rng: np.random.Generator, end: int, shape: tuple[int, ...]) -> Array:
-    """Integers below `end`, and within what more it says where it is an `IndexRange`."""
+    """Return random integers below `end`, within the further limits of `end` if it is an `IndexRange`."""
     if not isinstance(end, IndexRange):
         return rng.integers(0, max(1, end), shape)
     if end.columns and shape and shape[-1] <= len(end.columns):
@@ -362,12 +371,12 @@ def _integers(rng: np.random.Generator, end: int, shape: tuple[int, ...]) -> Arr
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Whether values of the type are floating-point numbers, bfloat16 included."""
+    """Return whether values of the type are floating-point numbers, bfloat16 included."""
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 def _dtype(type_text: str) -> np.dtype[Any]:
-    """The numpy type behind ONNX Runtime's text for a type, `tensor(float)` say; that of objects if it has none."""
+    """Return the numpy type for ONNX Runtime's text for a type, such as `tensor(float)`, or else the object type."""
     chosen: DTypeLike = _DTYPES.get(type_text.removeprefix("tensor(").removesuffix(")"), object)
     return np.dtype(chosen)
 
@@ -377,7 +386,7 @@ def _port(arg: Any) -> Port:
 
 
 def port_of(name: str, kind: str, extents: Sequence[int | str | None]) -> Port:
-    """The input of this name, ONNX Runtime's text for its type, and extents as ONNX Runtime tells them."""
+    """Return the input with this name, ONNX Runtime's text for its type, and the extents that ONNX Runtime reports."""
 
     def extent(axis: int, given: int | str | None) -> int | str:
         if isinstance(given, int) and given >= 0:
@@ -390,7 +399,7 @@ def port_of(name: str, kind: str, extents: Sequence[int | str | None]) -> Port:
 
 
 def _source(model: Loadable, options: Any) -> str | bytes:
-    """What a session is made of; the options say in which folder its other files are, where it has no path."""
+    """Return the path or bytes to make a session from. For bytes, the options get the folder of the model's external data."""
     if isinstance(model, Placed):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
         return model.content

@@ -1,4 +1,4 @@
-"""Choices that tuning makes for the sessions of a model, by name, and what they are to ONNX Runtime."""
+"""Session choices that tuning makes, by name, and the ONNX Runtime settings that they stand for."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from dataclasses import dataclass, field, replace
 from superopt.model.device import WITHOUT, Device
 
 LEVEL, THREADS, NHWC, GRAPH = "graph_optimization_level", "intra_op_num_threads", "prefer_nhwc", "enable_cuda_graph"
-"""The options that a choice may set: of a session the first two, of the CUDA provider the others."""
+"""The options that a choice may set: the first two of a session, the others of the CUDA provider."""
 EXTENDED = 2
-"""ONNX Runtime's number for the level of optimization that has no layouts of one machine's processor."""
+"""ONNX Runtime's number for the optimization level without the layouts that are specific to one machine's processor."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a session is told beyond the defaults: configuration entries, options by the names of the attributes of
-    `onnxruntime.SessionOptions`, and options of the CUDA provider.
+    """Session settings beyond the defaults.
+
+    Attributes:
+        entries: configuration entries.
+        options: options by the names of the attributes of `onnxruntime.SessionOptions`.
+        provider_options: options of the CUDA provider.
     """
 
     entries: Mapping[str, str] = field(default_factory=dict)
@@ -24,17 +28,17 @@ class Settings:
     provider_options: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return whether there are any settings."""
         return bool(self.entries or self.options or self.provider_options)
 
     def __str__(self) -> str:
-        """All of them as `name=value`."""
+        """Return all settings as `name=value`."""
         every = {**self.entries, **self.options, **self.provider_options}
         return ", ".join(f"{name}={value}" for name, value in every.items())
 
 
 def settings(choices: Sequence[str]) -> Settings:
-    """What the choices are to ONNX Runtime: the name of an optimizer leaves it out, `option=value` sets an option."""
+    """Return the settings of the choices. The name of an optimizer leaves it out, and `option=value` sets an option."""
     values = _values(choices)
     without = [choice for choice in choices if "=" not in choice]
     return Settings(
@@ -45,10 +49,10 @@ def settings(choices: Sequence[str]) -> Settings:
 
 
 def chosen(device: Device, choices: Sequence[str]) -> Device:
-    """The device whose sessions have these choices, and no other optimizers left out.
+    """Return the device whose sessions have these choices, with no other optimizers left out.
 
     Raises:
-        ProviderError: one is for another provider.
+        ProviderError: a choice is for another provider.
     """
     values = _values(choices)
     return replace(

@@ -1,11 +1,13 @@
-"""Shapes, and what a model computes of shapes, as exact expressions over its dynamic dimensions.
+"""Shape inference that gives shapes and shape computations as exact expressions over the model's dynamic dimensions.
 
-Every node is visited once. The shape of each value, and the elements of each small tensor of integers or booleans, are
-`Extent` and `Cond` expressions (see `superopt.integers`) that hold at all sizes, 0 among them, at which the model runs. An
-element or a size that depends on data is an unknown integer of its own. An element that is the same at all sizes is a number,
-and a tensor of such elements is the `const_value` of its value.
+`ShapeValues` visits every node, and repeats the walk at most `ROUNDS` times while it learns new assumptions. It computes the
+shape of each value, and the elements of each small tensor of integers or booleans. They are `Extent` and `Cond` expressions
+(see `superopt.integers`) that hold at all sizes at which the model runs, 0 included. An element or a size that depends on data
+is a distinct unknown integer. An element that is the same at all sizes is a number, and a tensor of such elements is the
+`const_value` of its value.
 
-What the model itself demands (inner dimensions of a product that agree, say) is assumed, and listed in `assumptions`.
+Constraints that the model itself imposes (for example, that the inner dimensions of a product agree) are assumed, and listed
+in `assumptions`.
 """
 
 from __future__ import annotations
@@ -86,11 +88,11 @@ from superopt.substitution import negation
 Element: TypeAlias = "Extent | Cond"
 Contents: TypeAlias = "npt.NDArray[np.object_]"
 MAX_ELEMENTS = 64
-"""Elements of a tensor whose elements are expressions."""
+"""The most elements of a tensor whose elements are tracked as expressions."""
 MAX_FLOATS = 4
-"""Elements of a tensor of floating-point numbers that is followed: sizes are multiplied by scales, masks are not sizes."""
+"""The most elements of a floating-point tensor that is tracked: scales multiply sizes, but masks are not sizes."""
 EXACT = 1 << 21
-"""Numbers below this are exact in single precision, with 3 binary places."""
+"""Single precision holds numbers below this bound exactly, with 3 binary places."""
 ROUNDS = 3
 CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # fmt: off
@@ -105,10 +107,10 @@ BROADCAST = frozenset(
 
 
 class ShapeValues:
-    """What is known of the shapes and contents of a model's values at all sizes.
+    """Facts about the shapes and contents of a model's values that hold at all sizes.
 
-    `dimensions` has the expression for every dynamic dimension of an input, by input and axis. The model is changed: shapes
-    that are numbers and constants that are computed are noted on its values.
+    `dimensions` has the expression for every dynamic dimension of an input, by input and axis. The model is modified in place:
+    its values get the shapes and the constants that are computed.
     """
 
     def __init__(self, model: ir.Model, opset: int, dimensions: Mapping[tuple[ir.Value, int], Size]) -> None:
@@ -128,17 +130,20 @@ class ShapeValues:
         self._note()
 
     def shape(self, value: ir.Value) -> Shape | None:
-        """The value's shape; None where its rank is not known."""
+        """Return the value's shape, or None if its rank is not known."""
         return self.shapes.get(value)
 
     def content(self, value: ir.Value) -> Contents | None:
-        """The elements of a small tensor of integers or booleans, as far as they are no unknown integers."""
+        """Return the tracked elements of a small tensor of integers or booleans, or None if they are not tracked."""
         return self.contents.get(value)
 
     # ------------------------------------------------------------ inference by onnx
 
     def _inferred(self) -> dict[ir.Value, tuple[str | int | None, ...]]:
-        """Shapes by onnx's own inference, which knows bodies of control flow and functions: numbers, names, and None."""
+        """Return the shapes that onnx's own inference gives, which covers control flow bodies and functions.
+
+        An extent is a number, a name, or None.
+        """
         titles = {f"d{n}": extent for n, extent in enumerate(dict.fromkeys(self._dimensions.values()))}
         names = {extent: title for title, extent in titles.items()}
         for value in self.model.graph.inputs:
@@ -205,12 +210,12 @@ class ShapeValues:
             self._fill(node, outputs)
 
     def _short(self, extent: Extent) -> Extent:
-        """The expression in normal form; an unknown integer where it is too long to be of use."""
+        """Return the expression in normal form, or an unknown integer if the normal form is too long to be useful."""
         found = normal(self._assumed(extent), 0)
         return self._fresh_size() if is_long(found) else found
 
     def _assumed(self, extent: Extent) -> Extent:
-        """The expression where what the model demands holds."""
+        """Simplify the expression under the conditions that the model imposes."""
 
         def value(atom: Atom) -> Extent | None:
             held = self._given_condition(atom.condition) if isinstance(atom, Indicator) else None
@@ -233,7 +238,7 @@ class ShapeValues:
         return replace_atoms(extent, lambda a: self._equal.get(a) if isinstance(a, Dim) else None) if self._equal else extent
 
     def _note(self) -> None:
-        """Notes on the model's values what is the same at all sizes."""
+        """Write the shapes to the model's values, and list the assumptions."""
         for value, shape in self.shapes.items():
             value.shape = ir.Shape([n if isinstance(n, int) else ir.SymbolicDim(describe(n)) for n in shape])
         for left, right in self._equal.items():
@@ -261,7 +266,7 @@ class ShapeValues:
         return [self._seed(v) if s is None and v.name else s for v, s in itertools.zip_longest(node.outputs, found)]
 
     def _of_spec(self, node: ir.Node) -> Sequence[Shape | None] | None:
-        """The shapes that a spec gives to an operator that is not the standard's."""
+        """Return the shapes that a spec gives for the results of a non-standard operator, or None if no spec binds the node."""
         lifted = lift_node(node, [None if v is None else self.leaf(v) for v in node.inputs], self.opset, self.content)
         if lifted is None:
             return None
@@ -272,7 +277,7 @@ class ShapeValues:
         return [shapes.get(value) for value in node.outputs]
 
     def leaf(self, value: ir.Value) -> Any:
-        """The variable that stands for the value, over the dynamic dimensions."""
+        """Return the variable that stands for the value, over the dynamic dimensions, or None if the value has no variable."""
         shape = self.shapes.get(value)
         if shape is None or all(isinstance(n, int) for n in shape):
             value.shape = None if shape is None else ir.Shape(_ints(shape))
@@ -286,7 +291,10 @@ class ShapeValues:
         return variable(value.name, extents, condition=condition, position=position)
 
     def _by_schema(self, node: ir.Node) -> Sequence[Shape | None]:
-        """Shapes by onnx's inference of a single node, the expressions told apart by names; sets element types."""
+        """Return the shapes by onnx's inference of a single node, with a name for each distinct expression.
+
+        Missing element types of the results are set.
+        """
         given = [v for v in node.inputs if v is not None]
         if any(v.dtype is None or not v.name or v not in self.shapes for v in given):
             return [None] * len(node.outputs)
@@ -328,7 +336,11 @@ class ShapeValues:
         return tuple(functools.reduce(self._common, column) for column in columns)[::-1]
 
     def _common(self, one: Extent, other: Extent) -> Extent:
-        """The extent that two are broadcast to, where they can be."""
+        """Return the extent that two extents broadcast to.
+
+        Raises:
+            ShapeError: the two cannot be broadcast together.
+        """
         if one == other or other == 1:
             return one
         if one == 1:
@@ -344,7 +356,7 @@ class ShapeValues:
         return choose(same(one, 1), other, one)
 
     def _demand(self, demand: Cond) -> None:
-        """Assumes what the model's running at all implies for the conditions in its sizes."""
+        """Assume the conditions in the model's sizes that follow from `demand`, which holds whenever the model runs."""
         if not self._runs:
             return
         for bracket in dict.fromkeys(a for s in sides(demand) for a in s.atoms() if isinstance(a, Indicator)):
@@ -354,7 +366,7 @@ class ShapeValues:
                     break
 
     def _agree(self, one: Extent, other: Extent) -> Extent:
-        """An extent that the node demands to be both."""
+        """Return an extent that the node requires to equal both arguments, and assume that they are equal."""
         if isinstance(other, int):
             one, other = other, one
         if not prove_equal(one, other, 0) and self._runs:
@@ -363,7 +375,7 @@ class ShapeValues:
         return one
 
     def _equate(self, one: Extent, other: Extent) -> None:
-        """Assumes that the two are equal, where one of them is a dimension of an input."""
+        """Assume that the two extents are equal, if one of them is a dimension of an input."""
         for left, right in ((one, other), (other, one)):
             base = _single(left)
             if base is not None and not is_unknown(base) and base not in set(atoms(right)):
@@ -468,7 +480,7 @@ class ShapeValues:
         return [tuple(result)]
 
     def _rest(self, shape: Shape, others: Sequence[Extent]) -> Extent:
-        """The extent that makes up for the others: factors that stand on both sides are left out, for they are not 0."""
+        """Return the inferred extent of a Reshape. Factors on both sides cancel, because they are not 0."""
         left, right = [*shape], []
         for n in others:
             if n in left:
@@ -514,7 +526,7 @@ class ShapeValues:
         return [tuple(x)]
 
     def _slot(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
-        """The numbers of an operand, or None where they are not known."""
+        """Return the numbers of an operand, or None if they are not known."""
         try:
             return self._numbers(node, position, name)
         except ShapeError:
@@ -600,10 +612,10 @@ class ShapeValues:
     # ------------------------------------------------------------ operands that are numbers
 
     def _numbers(self, node: ir.Node, position: int, name: str) -> Sequence[Extent]:
-        """The integers of an operand, or of the attribute of older opsets.
+        """Return the integers of an operand, or of the attribute that older opsets have instead.
 
         Raises:
-            ShapeError: they are not known.
+            ShapeError: the integers are not known.
         """
         found = self._optional(node, position, name)
         if found is None:
@@ -611,7 +623,7 @@ class ShapeValues:
         return found
 
     def _optional(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
-        """The same; None where the node has neither."""
+        """Return the integers as `_numbers` does, or None if the node has neither operand nor attribute."""
         if name in node.attributes:
             return tuple(node.attributes[name].as_ints())
         value = node.inputs[position] if position < len(node.inputs) else None
@@ -623,7 +635,10 @@ class ShapeValues:
         return [_whole(e) for e in found.ravel().tolist()]
 
     def _elements(self, value: ir.Value) -> Contents | None:
-        """The elements of a small tensor; those that are not known are unknown integers, the same ones each time."""
+        """Return the elements of a small tensor, or None if the tensor is not tracked.
+
+        An element that is not known is an unknown integer, the same one at each call.
+        """
         tensor = constant_tensor(value)
         if tensor is not None and value.dtype in (*BITS, ir.DataType.BOOL, *FLOATS):
             few = MAX_FLOATS if value.dtype in FLOATS else MAX_ELEMENTS
@@ -646,7 +661,7 @@ class ShapeValues:
     # ------------------------------------------------------------ contents
 
     def _fill(self, node: ir.Node, outputs: Sequence[ir.Value]) -> None:
-        """Computes the elements of the node's results, where they are few and follow from what is known."""
+        """Compute the elements of the node's results, if they are few and follow from known elements."""
         if node.domain not in STANDARD or node.op_identifier() in self.model.functions or not outputs:
             return
         if node.op_type in FOLDED and outputs[0].const_value is None and node.op_type not in ("Shape", "Size"):
@@ -691,17 +706,17 @@ class ShapeValues:
         return unknown_integer(next(self._fresh)) if is_long(found) else found
 
     def _store(self, value: ir.Value, array: npt.NDArray[Any]) -> None:
-        """The value is the same at all sizes."""
+        """Record that the value is this array at all sizes."""
         value.const_value = ir.tensor(array, name=value.name)
         value.type = ir.TensorType(value.const_value.dtype)
         self.shapes[value] = array.shape
         self.contents.pop(value, None)
 
     def _operands(self, node: ir.Node) -> list[Contents]:
-        """The elements of all operands.
+        """Return the elements of all operands.
 
         Raises:
-            ShapeError: some are not known.
+            ShapeError: the elements of an operand are not known.
         """
         found = [None if v is None else self._elements(v) for v in node.inputs]
         if any(f is None for f in found):
@@ -716,7 +731,7 @@ class ShapeValues:
         return _array(list(shape[slice(first, last)]))
 
     def _moved(self, node: ir.Node) -> Contents:
-        """Elements that are moved, and not changed, by an operator without operands that depend on sizes."""
+        """Return the elements of an operator that moves elements unchanged and has no operand that depends on sizes."""
         source, *_ = node.inputs
         assert source is not None
         elements = self._elements(source)
@@ -772,7 +787,7 @@ class ShapeValues:
         return np.concatenate(self._operands(node), axis=node.attributes["axis"].as_int())
 
     def _spread(self, node: ir.Node) -> Contents:
-        """Expand and Tile to a shape that is the same at all sizes."""
+        """Return the elements of an Expand or Tile whose shape or repeats are the same at all sizes."""
         elements = self._elements(node.inputs[0]) if node.inputs[0] is not None else None
         numbers = _ints(self._numbers(node, 1, "shape"))
         if elements is None or math.prod(numbers) > MAX_ELEMENTS:
@@ -834,7 +849,7 @@ class ShapeValues:
         return result.reshape([1 if a in over else n for a, n in enumerate(elements.shape)]) if kept else result
 
     def _float(self) -> None:
-        """Sizes are computed in floating point, which is exact for those of an ordinary magnitude."""
+        """Note the assumption that sizes computed in floating point are small enough to be exact."""
         self.assumptions[f"Sizes, and what the model computes from them in floating point, are below {EXACT:,}."] = None
 
 
@@ -864,14 +879,14 @@ def _exact_elements(array: npt.NDArray[Any]) -> Contents | None:
 
 
 def _whole(element: Element) -> Extent:
-    """A number of an element: a condition counts as 0 or 1."""
+    """Return an element as a number. A condition counts as 0 or 1."""
     if isinstance(element, bool):
         return int(element)
     return element if isinstance(element, int | Fraction | Size | float) else indicator(element)
 
 
 def _condition(element: Element) -> Cond:
-    """A condition of an element: a number holds where it is not 0."""
+    """Return an element as a condition. A number counts as true if it is not 0."""
     if isinstance(element, bool) or not isinstance(element, int | Fraction | Size | float):
         return element
     return negation(same(element, 0))
@@ -909,7 +924,7 @@ def _total(extents: Iterable[Extent]) -> Extent:
 
 
 def _single(extent: Extent) -> Dim | None:
-    """The dimension that the expression is."""
+    """Return the dimension if the expression is a single dimension, and None otherwise."""
     if not isinstance(extent, Size) or len(extent.terms) != 1:
         return None
     ((monomial, coefficient),) = extent.terms
@@ -917,7 +932,7 @@ def _single(extent: Extent) -> Dim | None:
 
 
 def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Extent:
-    """How many positions a slice has."""
+    """Return the number of positions that a slice has."""
     assert first is not None
     assert last is not None
     low, high = (0, n) if step > 0 else (-1, n - 1)
@@ -928,8 +943,9 @@ def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Ext
 
 
 def _is_exact(extent: Extent) -> bool:
-    """Whether single precision holds the number exactly, where it and all sizes are below `EXACT`: with 3 binary places, or as
-    a size times a small number over a power of two.
+    """Return whether single precision holds the number exactly, provided that the number and all sizes are below `EXACT`.
+
+    An exact number has at most 3 binary places, or is a size times a small number over a power of two.
     """
     coefficients = [Fraction(c) for _, c in terms_of(extent) if isinstance(c, int | Fraction)]
     if all(c.denominator in (1, 2, 4, 8) for c in coefficients):
@@ -938,7 +954,10 @@ def _is_exact(extent: Extent) -> bool:
 
 
 def describe(given: Extent | Cond) -> str:
-    """An expression or a condition as people read it: dimensions by their own names, what is subtracted on the other side."""
+    """Return an expression or a condition as readable text.
+
+    Dimensions go by their own names, and negative terms of a comparison are on its other side.
+    """
     match given:
         case Compare(relation, left):
             more, less = (collect([(m, sign * c) for m, c in left.terms if (c > 0) == (sign > 0)]) for sign in (1, -1))
@@ -952,7 +971,7 @@ def describe(given: Extent | Cond) -> str:
 
 
 def _scaled(*extents: Extent) -> tuple[Extent, ...]:
-    """The numbers times what makes them integers."""
+    """Return the numbers times their least common denominator, so that all are integers."""
     by = math.lcm(*(Fraction(c).denominator for e in extents for _, c in terms_of(e) if isinstance(c, int | Fraction)))
     return tuple(e * by for e in extents)
 
@@ -1184,11 +1203,11 @@ _SHAPES: Mapping[str, str] = {
     "DepthToSpace": "to_space",
     "SpaceToDepth": "to_space",
 }
-"""Operators whose shapes are worked out here, and the methods that do; all others are asked of onnx."""
+"""Operators whose shapes are computed here, and the methods that compute them. All other operators are left to onnx."""
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Every value of the model, in an order that a clone shares."""
+    """Yield every value of the model, in an order that a clone shares."""
     for graph in [model.graph]:
         yield from graph.inputs
     for node in ir.traversal.RecursiveGraphIterator(model.graph):

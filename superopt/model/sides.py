@@ -1,4 +1,4 @@
-"""Terms that should be equal, computed in ONNX Runtime: many pairs in one model, for a session costs more than a pair."""
+"""Compute pairs of terms that should be equal in ONNX Runtime, many pairs in one model because sessions are expensive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPSET = 20
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two tuples of terms over the same variables, which have numbers for extents, and a float32 array for each variable."""
+    """Two tuples of terms over the same variables, with numbers for extents, and a float32 array for each variable."""
 
     left: tuple[Term, ...]
     right: tuple[Term, ...]
@@ -27,10 +27,10 @@ class Pair:
 
 
 def differences(pairs: Sequence[Pair], opset: int = OPSET) -> list[float]:
-    """For each pair the largest difference of its two sides, relative to the left one's magnitude where that is above 1.
+    """Return, for each pair, the largest difference of its sides, relative to the left side's magnitude if that is above 1.
 
-    Each side becomes nodes of its own, and ONNX Runtime's optimizations are off. Positions at which the left side is no finite
-    number do not count. NaN stands for sides that cannot be run.
+    Each side becomes nodes of its own, and ONNX Runtime's optimizations are off. Positions where the left side is not finite do
+    not count. The result is NaN for a pair that cannot be run.
     """
     try:
         return _together(pairs, opset)

@@ -1,7 +1,7 @@
 """Sizes of dynamic dimensions at which the numerical check runs both models: small, odd, even, large, and around constants.
 
-A rewrite that is right at some sizes alone is found by running at others: sizes of mixed residues, 0 to 4, sizes on both sides
-of every constant that the model compares with or slices at, and unequal sizes for dimensions that share no proper name.
+A rewrite that is right only at some sizes is caught by runs at others: sizes of mixed residues, 0 to 4, sizes on both sides of
+every constant that the model compares with or slices at, and unequal sizes for dimensions that share no proper name.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ SMALL = (1, 2, 3, 4, 0)
 MIXED = (7, 8, 6, 33, 9, 32, 16, 5, 65, 12, 31, 64, 15, 48, 10, 17, 100)
 LARGE = 1000
 MAX_CONSTANTS = 16
-"""How many constants of a model sizes are drawn around, the most telling first."""
+"""The most constants of a model that sizes are drawn around, the most significant first."""
 MAX_SIZE = 1 << 24
 _LADDER, _STEP = 512, 8
-"""Sizes beyond the first are preceded by one that is so many times smaller, whose time predicts theirs."""
+"""A size above `_LADDER` is preceded by a size `_STEP` times smaller, whose time predicts the time of the larger size."""
 _SHIFTS = (1, 2, 5)
-"""By how much two dimensions grow together, where one is a sum over the other."""
+"""The amounts by which two dimensions grow together, if one is a sum over the other."""
 _DECIDES = frozenset(
     {"Slice", "Min", "Max", "Mod", "Div", "Clip", "Where", "TopK", "Split", "Range", "Equal", "Less", "Greater"}
     | {"LessOrEqual", "GreaterOrEqual"}
 )
-"""Operators at whose constants the meaning of a model may change with a size."""
+"""Operators whose constants may be thresholds at which the meaning of a model changes with a size."""
 _SHIFTS_SIZES = frozenset({"Add", "Sub", "Mul", "Pad", "Gather", "Expand", "Tile", "Resize", "Reshape", "ConstantOfShape"})
 _FACTORS = frozenset({"Mul", "Div", "Mod"})
 _ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "blocksize")
 _FEW = 16
-"""Elements that a constant has at most to be looked at."""
+"""The most elements of a constant that is looked at."""
 
 
 def dimension_key(port: str, axis: int, name: str) -> str:
-    """The name under which a size is given for a dynamic dimension: its own, or `input[axis]` if it has no proper one."""
+    """Return the name by which a dynamic dimension is given a size: its own, or `input[axis]` if it has no proper name."""
     return f"{port}[{axis}]" if is_unnamed(name) else name
 
 
 def dynamic_dimensions(model: ModelProto) -> list[str]:
-    """The keys of the dynamic dimensions of a model's inputs, each once."""
+    """Return the keys of the dynamic dimensions of a model's inputs, each once."""
     weights = {tensor.name for tensor in model.graph.initializer}
     found: dict[str, None] = {}
     for port in model.graph.input:
@@ -54,10 +54,12 @@ def dynamic_dimensions(model: ModelProto) -> list[str]:
 
 
 def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Sizes for some of the dynamic dimensions, the most telling first; the others are any at which the model runs.
+    """Yield sizes for some of the dynamic dimensions, the most significant first.
+
+    The dimensions that are not named may have any size at which the model runs.
 
     Args:
-        model: the model; weights may be in other files.
+        model: the model. Weights may be in other files.
         start: sizes of all dynamic dimensions at which the model runs.
     """
     names = dynamic_dimensions(model)
@@ -81,7 +83,7 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict
 
 
 def _growing_together(names: Sequence[str], start: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """The sizes with two of them grown by as much: a model runs there if one dimension is a sum over another."""
+    """Yield the sizes with two dimensions grown by the same amount, where a model runs if one is a sum over the other."""
     for shift in _SHIFTS:
         for pair in itertools.combinations(names, 2):
             yield {name: start[name] + (shift if name in pair else 0) for name in names}
@@ -93,14 +95,14 @@ def _unequal(names: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """One dimension that is 0, then two, beside unequal sizes of the others: what is proved is so for sizes of at least 1."""
+    """Yield sizes with one dimension of 0, then two, and unequal other sizes. Proofs hold only for sizes of at least 1."""
     for sizes, count in itertools.product(itertools.islice(_unequal(names), 3), (1, 2)):
         for chosen in itertools.combinations(names, count) if count < len(names) else ():
             yield sizes | dict.fromkeys(chosen, 0)
 
 
 def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
-    """Each constant, one more, and one less, for one dimension and for all of them."""
+    """Yield each constant, one more, and one less, for one dimension and for all dimensions."""
     for constant in constants:
         if constant > _LADDER:
             yield from ({name: constant // _STEP} for name in names)
@@ -116,9 +118,9 @@ def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, i
 
 
 def telling_constants(model: ModelProto) -> list[int]:
-    """Positive integers that the model compares sizes with, slices at, or computes with, the most telling first.
+    """Return positive integers that the model compares sizes with, slices at, or computes with, the most significant first.
 
-    A constant that stands beside a factor is also taken times that factor: `N // 2 > 100` changes at 200.
+    If the model has factors, each threshold constant is also taken times each factor: `N // 2 > 100` changes at 200.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}
@@ -139,7 +141,7 @@ def telling_constants(model: ModelProto) -> list[int]:
 
 
 def _integers(graph: GraphProto) -> Iterator[tuple[str, list[int]]]:
-    """The whole numbers in the small constants of a graph, by name."""
+    """Yield the whole numbers in the small constants of a graph, by name."""
     for tensor in graph.initializer:
         yield tensor.name, _whole(tensor)
     for node in graph.node:
@@ -153,7 +155,7 @@ def _integers(graph: GraphProto) -> Iterator[tuple[str, list[int]]]:
 
 
 def _whole(tensor: TensorProto) -> list[int]:
-    """The elements that are whole numbers, of a tensor with few elements in the message itself."""
+    """Return the elements that are whole numbers, if the tensor has few elements and is inside the ModelProto."""
     kinds = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
     count = 1
     for extent in tensor.dims:

@@ -1,4 +1,4 @@
-"""Splicing: values of a model computed by other terms; everything else of the model stays as it is."""
+"""Splicing: replace how some values of a model are computed, and leave the rest of the model as it is."""
 
 from __future__ import annotations
 
@@ -28,19 +28,24 @@ from superopt.model.maps import has_maps
 from superopt.model.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
 
 MADE_NAME = re.compile(r"superopt\.(\d+)\.")
-"""How the names begin that splicing gives to nodes, values and weights."""
+"""The pattern for the beginning of the names that splicing gives to nodes, values and weights."""
 _LARGE, _KEPT = 2**20, 2**28
-"""Bytes from which on a weight-only term is computed only when its weight is read, which may be never; and how many bytes of
-such weights are kept for the next time, all others being computed anew.
+"""The size in bytes of a large weight-only term, and the size in bytes of all large weights that are cached.
+
+A large term is computed only when its weight is read, which may be never. Weights beyond the cache are computed at each read.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """Terms to compute values of the graph at `scope` by; their variables are names of values, and `dtype` is the type of all.
+    """Terms that compute values of the graph at `scope`. The terms' variables are names of values.
 
-    The outputs named in `conditions`, and variables that are conditions, are booleans instead. What is right at all of the
-    `sizings` is right.
+    Attributes:
+        outputs: the terms, by the names of the values that they replace.
+        dtype: the type of all values, except booleans.
+        conditions: the outputs that are booleans. Variables that are conditions are booleans too.
+        sizings: bindings of the dynamic dimensions. A replacement that is right at all of them counts as right.
+        scope: the graph of the model that holds the values.
     """
 
     outputs: Mapping[str, Term]
@@ -51,11 +56,11 @@ class Replacement:
 
 
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
-    """A copy of the model in which the replaced values are computed by their terms; nodes and weights that die are gone.
+    """Return a copy of the model in which terms compute the replaced values, with dead nodes and weights removed.
 
-    Weight-only terms become initializers, each stored once, large ones as tensors that are computed when they are read, and of
-    which no more than 256 MiB stay in memory. Inputs, outputs, opset, IR version, metadata, functions, subgraphs,
-    names of values that remain and weights that are still used are as they were. A new name is unlike any other.
+    Weight-only terms become initializers, each stored once. Large ones are tensors that are computed when they are read, and no
+    more than 256 MiB of them stay in memory. Inputs, outputs, opset, IR version, metadata, functions, subgraphs, names of
+    values that remain and weights that are still used do not change. A new name differs from all others.
 
     Raises:
         CheckFailedError: the replacements depend on each other in a cycle.
@@ -65,9 +70,9 @@ def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
 
 
 def traced(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, dict[str, Term]]:
-    """As `splice`, and the term over the weights of the given model that each new weight holds, by the new weight's name.
+    """Return the result of `splice`, and for each new weight, by name, the term over the given model's weights that it holds.
 
-    Weights that nodes ask for beside the terms, such as shapes, have none.
+    Weights that nodes need beside the terms, such as shapes, have no term.
     """
     splicing = _Splicing(model.clone())
     without_placeholders(value for known in splicing.values.values() for value in known.maps[0].values())
@@ -82,10 +87,10 @@ def traced(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, di
 
 
 def require_valid(model: Model, original: Model) -> None:
-    """Nothing happens if the ONNX checker accepts the model, or refuses the original too.
+    """Check that the ONNX checker accepts the model, or rejects the original too.
 
     Raises:
-        CheckFailedError: it refuses this model alone.
+        CheckFailedError: the checker rejects this model but not the original.
     """
     complaint = _complaint(model)
     if complaint is not None and _complaint(original) is None:
@@ -124,7 +129,7 @@ class _Splicing:
         self.kept = 0
 
     def insert(self, replacement: Replacement) -> None:
-        """Adds the nodes that compute the replacement's outputs and hands the old values' names and uses to the new ones."""
+        """Add the nodes that compute the replacement's outputs, and give the old values' names and uses to the new values."""
         prefix = self._prefix()
         dtype = replacement.dtype
         graph, values = self.graphs[replacement.scope], self.values[replacement.scope]
@@ -156,9 +161,9 @@ class _Splicing:
             values[name] = known[name]
 
     def _hand_over(self, old: ir.Value, new: ir.Value) -> None:
-        """`new` stands for `old` everywhere, under its name; what was known of `old` is known of `new`.
+        """Replace `old` by `new` everywhere, with the same name, type, shape and metadata.
 
-        A value that is only passed on is read where it comes from, unless it is an output of the model.
+        A value that only passes through an Identity is read at its source, unless it is an output of the model.
         """
         new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
         new.metadata_props.update(old.metadata_props)
@@ -171,7 +176,7 @@ class _Splicing:
             self.retired.append(new)
 
     def sweep(self) -> None:
-        """Removes what the retired values alone needed; a retired value whose node is still needed gets another name."""
+        """Remove the nodes and weights that only retired values need, and rename retired values whose node is still needed."""
         for value in self.retired:
             self._bury(value)
         prefix = self._prefix()
@@ -179,7 +184,7 @@ class _Splicing:
             value.name = f"{prefix}unused.{position}"
 
     def _bury(self, value: ir.Value) -> None:
-        """Removes the value's node, or the weight, if nothing uses it; then what only that used."""
+        """Remove the value's node or weight if nothing uses it, and then everything that only that node used."""
         dying = [value]
         while dying:
             value = dying.pop()
@@ -193,14 +198,14 @@ class _Splicing:
                 self._forget(value)
 
     def _forget(self, weight: ir.Value) -> None:
-        """Removes a weight that nothing uses, unless it is an input that may be given."""
+        """Remove a weight that nothing uses, unless it is an input that a caller may feed."""
         if weight.is_graph_input() and self.listed:
             self.graph.inputs.remove(weight)
         if not weight.is_graph_input() and weight.graph is not None:
             weight.graph.initializers.pop(weight.name or "", None)
 
     def _folded(self, term: Term, dtype: ir.DataType, values: Mapping[str, ir.Value]) -> Array | Deferred:
-        """The array of a weight-only term over these values; the same array for the same term."""
+        """Return the array of a weight-only term over these values. Equal terms give the same array."""
         if term.is_variable:
             return _stored(values[term.name]).numpy()
         weights = {t.name: values[t.name] for t in variables(term)}
@@ -213,7 +218,7 @@ class _Splicing:
         return self.folded[key]
 
     def _initializer(self, name: str, array: Array | Deferred) -> ir.Value:
-        """The weight of the top graph that stores the array, new under this name if none does yet."""
+        """Return the top graph's weight that stores the array, or a new weight of this name if there is none yet."""
         if id(array) not in self.stored:
             tensor = self._tensor(array, name)
             value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
@@ -234,14 +239,16 @@ class _Splicing:
         return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:
-        """A prefix that no name of the model has, nor any name made so far. Its number is above those of earlier passes, even
-        where their values are gone: a certificate tells values of the first model and of the last one apart by their names.
+        """Return a prefix that no name of the model has, and no name made so far.
+
+        Its number is above the numbers of earlier passes, even if their values are gone, because a certificate tells values of
+        the first model and of the last model apart by name.
         """
         return f"superopt.{next(self.numbers)}."
 
 
 def _own(graph: ir.Graph) -> dict[str, ir.Value]:
-    """The values of the graph by name, without those that it takes from around it."""
+    """Return the values of the graph by name, without captured values of outer graphs."""
     made = (value for node in graph for value in node.outputs)
     return {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
 
@@ -253,7 +260,7 @@ def _stored(weight: ir.Value) -> ir.TensorProtocol:
 
 
 def _computed(term: Term, weights: Mapping[str, ir.TensorProtocol], dtype: ir.DataType) -> Array:
-    """The array of the term; of weights in files, no more stays in memory than was."""
+    """Return the array of the term. Arrays read from files do not stay in memory."""
     arrays = {name: copy.copy(tensor).numpy() for name, tensor in weights.items()}
     return fold([term], arrays, dtype.numpy())[term]
 
@@ -271,7 +278,7 @@ def _node(text: NodeText, known: Mapping[str, ir.Value], name: str) -> ir.Node:
 
 
 def _names(model: Model) -> Iterator[str]:
-    """Every name of a value or node of the model, subgraphs included."""
+    """Yield every name of a value or node of the model, subgraphs included."""
     for graph in model.graphs():
         values: Iterable[ir.Value | None] = (*graph.inputs, *graph.outputs, *graph.initializers.values())
         yield from (v.name for v in values if v is not None and v.name)

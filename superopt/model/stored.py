@@ -1,4 +1,4 @@
-"""Models as they are stored: in one message, or in a message and files of external data."""
+"""Stored models: a ModelProto, or a ModelProto and files of external data."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from superopt.errors import InvalidModelError, ModelNotFoundError, SuperoptError
 from superopt.model.messages import graphs
 
 INLINE_LIMIT = 2**31 - 2**26
-"""Bytes of tensors above which a model does not fit into one protobuf message (2 GiB at most)."""
+"""The most bytes of tensors of a model in one protobuf message, which is limited to 2 GiB."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A model as ONNX writes it, whose external data lies in a folder."""
+    """A serialized model whose external data is in a folder."""
 
     content: bytes
     folder: Path
 
 
 Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Placed"
-"""A model that ONNX Runtime can load: a path, its bytes, a message, or a message and a folder."""
+"""A model that ONNX Runtime can load: a path, its bytes, a ModelProto, or a serialized model and a folder."""
 
 
 def stored_bytes(model: Loadable) -> int:
-    """How many bytes the model has in its message and its files; of files that other models have tensors in too, its own."""
+    """Return the size of the model in bytes, with its files. In a file shared with other models, only its tensors count."""
     if isinstance(model, ModelProto):
         return int(model.ByteSize())
     if isinstance(model, bytes):
@@ -45,25 +45,25 @@ def stored_bytes(model: Loadable) -> int:
 
 
 def _mapped(model: ModelProto, folder: Path) -> int:
-    """The bytes of the model's external data, each counted once."""
+    """Return the bytes of the model's external data, each counted once."""
     parts = {(e["location"], e.get("offset", "0")): e.get("length") for e in _entries(model)}
     return sum(int(length or (folder / location).stat().st_size) for (location, _), length in parts.items())
 
 
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
-    """Where each tensor lies that lies in another file, those of bodies of control flow too."""
+    """Yield the location of each tensor in another file, control flow bodies included."""
     for tensor in stored_apart(model):
         yield {entry.key: entry.value for entry in tensor.external_data}
 
 
 def stored_apart(model: ModelProto) -> Iterator[onnx.TensorProto]:
-    """The initializers that lie in other files."""
+    """Yield the initializers that are in other files."""
     for graph in graphs(model):
         yield from (tensor for tensor in graph.initializer if tensor.external_data)
 
 
 def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
-    """The files that the model lies in: its own, and those of its external data."""
+    """Return the files of the model: its own file, and the files of its external data."""
     if isinstance(model, Placed):
         return _external(parsed(model, external=False), model.folder)
     path = Path(model)
@@ -72,23 +72,23 @@ def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
 
 @functools.lru_cache(maxsize=64)
 def _beside(path: Path, *_stamped: int) -> list[Path]:
-    """The files of a stored model's external data; none where it is too large for a message: its weights are inside."""
+    """Return the files of a stored model's external data. A file too large for a protobuf message has its weights inside."""
     return [] if path.stat().st_size >= INLINE_LIMIT else _external(parsed(path, external=False), path.parent)
 
 
 def _external(model: ModelProto, folder: Path) -> list[Path]:
-    """The files of the model's external data."""
+    """Return the files of the model's external data."""
     return [folder / location for location in sorted({entry["location"] for entry in _entries(model)})]
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    """What changes with the bytes of a file: its size, and when it was written."""
+    """Return values that change when the bytes of a file change: its size and its modification time."""
     stored = file.stat()
     return stored.st_size, stored.st_mtime_ns
 
 
 def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
-    """The model with all its tensors, those in other files included unless `external` is false.
+    """Return the model with all its tensors. With `external` false, tensors in other files stay there.
 
     Raises:
         ModelNotFoundError, InvalidModelError: a file is missing, or holds no model.
@@ -111,14 +111,14 @@ def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
 
 
 def folder_of(model: Loadable) -> Path:
-    """Where the model's external data lies."""
+    """Return the folder of the model's external data."""
     if isinstance(model, bytes | ModelProto):
         return Path()
     return model.folder if isinstance(model, Placed) else Path(model).parent
 
 
 def identity(model: Loadable) -> str:
-    """A digest of all that a model consists of, its external data included."""
+    """Return a digest of the whole model, its external data included."""
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(model, ModelProto):
         digest.update(model.SerializeToString(deterministic=True))
@@ -133,13 +133,13 @@ def identity(model: Loadable) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _digest(file: Path, *_stamped: int) -> bytes:
-    """A digest of the bytes of a file."""
+    """Return a digest of the bytes of a file."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").digest()
 
 
 def data_files(path: Path) -> list[Path]:
-    """Return the files in which the model at `path` keeps tensors; none where there is no model that can be read."""
+    """Return the files in which the model at `path` keeps tensors, or none if there is no readable model."""
     try:
         return _external(parsed(path, external=False), path.parent) if path.is_file() else []
     except (SuperoptError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What can be timed: a model that is loaded and has its inputs, its weights in the processor's caches or in none of them."""
+"""Loaded models with inputs that can be timed, with weights in the processor's caches or in no cache."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from superopt.model.kernel import last_level_cache
 
 
 class Timed(Protocol):
-    """A model that is loaded and has its inputs: `run` runs it once, `seconds` gives the mean time of a number of runs.
+    """A loaded model with its inputs. `run` runs it once, and `seconds` gives the mean time of a number of runs.
 
-    Until what `alone` gives ends, no other process of superopt runs anything on its GPU, if it runs on one.
+    If the model runs on a GPU, no other process of superopt runs anything there while the context of `alone` is open.
     """
 
     def alone(self) -> AbstractContextManager[None]: ...
@@ -25,22 +25,22 @@ class Timed(Protocol):
 
 
 class Cold:
-    """A model before each of whose timed runs the processor's caches are filled with something else."""
+    """A timed model, with the processor's caches filled with other data before each timed run."""
 
     def __init__(self, timed: Timed) -> None:
         self._timed = timed
         self._other = np.ones(3 * last_level_cache() // 2, np.uint8)
 
     def alone(self) -> AbstractContextManager[None]:
-        """As the model's own."""
+        """Return the model's own context."""
         return self._timed.alone()
 
     def run(self) -> None:
-        """One run, caches as they are."""
+        """Run the model once, with the caches as they are."""
         self._timed.run()
 
     def seconds(self, runs: int) -> float:
-        """The mean time of the runs."""
+        """Return the mean time of `runs` runs in seconds."""
         return statistics.mean(self._once() for _ in range(runs))
 
     def _once(self) -> float:

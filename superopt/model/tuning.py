@@ -1,9 +1,9 @@
-"""Session tuning: in what sessions a model is fastest on a device.
+"""Session tuning: find the session settings with which a model is fastest on a device.
 
-An optimizer that fuses operators into one of ONNX Runtime's own is not always faster on every device: the fused kernel may be
-the slower one. Those that have an effect on a model are read off the graph that a session makes of it; each is then left out in
-turn, measured beside the session that has them all. So are, on a CPU, fewer threads, and all operators without the layout that
-the processor prefers; with CUDA, the layout NHWC, and runs replayed as a CUDA graph.
+An ONNX Runtime optimizer that fuses operators is not faster on every device, because the fused kernel may be slower. The
+optimizers that affect a model are read off the graph that a session optimizes the model to. Each optimizer is left out in turn,
+and the session is measured beside the session that has all optimizers. On a CPU, tuning also tries fewer threads, and all
+operators without the layout that the processor prefers. With CUDA, it tries the layout NHWC, and runs replayed as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ LEAVES: Mapping[str, tuple[str, ...]] = {
     "SimplifiedLayerNormalization": ("SimplifiedLayerNormFusion",),
     "SkipLayerNormalization": ("SkipLayerNormFusion",),
 }
-"""The operators that ONNX Runtime's optimizers put into a graph, each with the names of those that do."""
+"""The operators that ONNX Runtime's optimizers put into a graph, each with the names of its optimizers."""
 LAST_LEVEL = {"NchwcTransformer", "ConvAddActivationFusion"}
-"""Those of the last level of optimization, without which a session is if it stops at the level before."""
+"""The optimizers of the last level of optimization, which a session lacks if it stops at the level before."""
 _LAYOUT = "NchwcTransformer"
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What choices for its sessions do for a model: `tried` has a comparison with the plain session for each one alone.
+    """The result of tuning a model's sessions.
 
-    `choices` are those that a session should have, see `settings`, and `comparison` measures it beside the plain one; where the
-    defaults are best, there are none, and no comparison.
+    Attributes:
+        tried: for each choice alone, a comparison with the plain session.
+        choices: the choices that a session should have (see `settings`), or none if the defaults are best.
+        comparison: the comparison of `choices` with the plain session, or None if the defaults are best.
     """
 
     tried: Mapping[str, Comparison]
@@ -59,7 +61,7 @@ class Tuning:
 
     @property
     def settings(self) -> Settings:
-        """What a session should be told."""
+        """The settings that a session should have."""
         return settings(self.choices)
 
 
@@ -72,7 +74,7 @@ def tune(
     sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
 ) -> Tuning:
-    """In what sessions on the device the model is fastest, measured for about `seconds`.
+    """Find the session settings with which the model is fastest on the device, in about `seconds` of measurement.
 
     `sizes` and `high` are as in `random_inputs`.
 
@@ -104,7 +106,7 @@ def tune(
 
 
 def candidates(optimizers: Sequence[str], device: Device) -> list[str]:
-    """The choices that are worth trying on the device, for a model on which these optimizers act."""
+    """Return the choices that are worth trying on the device, for a model on which these optimizers act."""
     names = [*optimizers]
     if device.provider == "cpu":
         names += [f"{LEVEL}={EXTENDED}"] if _LAYOUT in optimizers and not device.portable else []
@@ -116,8 +118,9 @@ def candidates(optimizers: Sequence[str], device: Device) -> list[str]:
 
 
 def _joined(names: Sequence[str]) -> list[str]:
-    """Those of the choices, which stand in the order of their gains, that say different things: the best number of threads, and
-    no optimizer of the last level if there is none of that level.
+    """Return the choices that do not overlap, given choices in the order of their gains.
+
+    Only the best number of threads is kept, and no optimizer of the last level if that level is left out.
     """
     threads = [name for name in names if name.startswith(f"{THREADS}=")]
     idle = {*threads[1:], *(LAST_LEVEL if f"{LEVEL}={EXTENDED}" in names else ())}
@@ -125,8 +128,9 @@ def _joined(names: Sequence[str]) -> list[str]:
 
 
 def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inputs: Any) -> bool:
-    """Whether the model runs in such a session; asked only where options of a provider are chosen, for not every operator has
-    every layout, and a CUDA graph takes no nodes on the CPU, no sequences and no open dimensions.
+    """Return whether the model runs in such a session. Without provider options it is assumed to run.
+
+    Not every operator has every layout. A CUDA graph allows no nodes on the CPU, no sequences and no dynamic dimensions.
     """
     wanted = settings(choices).provider_options
     if not wanted:
@@ -141,7 +145,7 @@ def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inpu
 
 
 def acting(model: Loadable, device: Device) -> list[str]:
-    """The optimizers that leave operators in the session's graph which the model has not, or has fewer of.
+    """Return the optimizers that put operators into the session's graph which the model lacks, or has fewer of.
 
     Raises:
         InvalidModelError, ProviderError: as `tune`.

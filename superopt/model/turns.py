@@ -1,4 +1,4 @@
-"""Turns on a GPU that several processes use: what one of them runs there, no other disturbs."""
+"""A lock on a GPU that several processes of superopt use, so that no run disturbs another."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from superopt.model.device import Device
 
 
 class Turn:
-    """The right to a GPU, which one thread of one process on this machine has at a time, and may ask for again while it has it.
+    """A reentrant lock on a GPU, held by one thread of one process on this machine at a time.
 
-    It is a lock on the file at `path`. Where that cannot be written, or the system knows no such locks, other processes are
-    not waited for.
+    The lock is a lock on the file at `path`. If the file cannot be written, or the system has no such locks, other processes
+    are not excluded.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +55,7 @@ class Turn:
 
 @contextlib.contextmanager
 def alone(device: Device) -> Iterator[None]:
-    """Nothing else that superopt runs on the device's GPU runs until this ends. On a CPU, cores are the system's to share."""
+    """Hold the lock of the device's GPU, so that superopt runs nothing else there. On a CPU, the system shares the cores."""
     if device.provider == "cpu":
         yield
         return
@@ -65,6 +65,6 @@ def alone(device: Device) -> Iterator[None]:
 
 @functools.cache
 def _turn(visible: str) -> Turn:
-    """The turn on the first of the GPUs that are visible."""
+    """Return the lock of the first visible GPU."""
     first = re.sub(r"[^A-Za-z0-9-]", "", visible.partition(",")[0]) or "0"
     return Turn(default_path().with_name(f"gpu-{first}.lock"))

@@ -1,7 +1,7 @@
-"""Axes of extent 1 that a reduction keeps: moved outside on lifting, and back to the reduction on lowering.
+"""Axes of extent 1 that a reduction keeps: lifting moves them outside, and lowering moves them back to the reduction.
 
-sqrt(reshape(reduce_mean(x))) lifts as reshape(sqrt(reduce_mean(x))), so that what a model computes of a mean with the axis kept
-is the same term as without, and a broadcast of it an `expand` of that term. Lowering has the reduction keep the axis again,
+sqrt(reshape(reduce_mean(x))) lifts as reshape(sqrt(reduce_mean(x))). So a model that keeps the axis of a mean computes the same
+term as a model that does not, and a broadcast is an `expand` of that term. On lowering, the reduction keeps the axis again,
 which takes no node.
 """
 
@@ -20,7 +20,7 @@ from superopt.op import apply, defined, operator
 
 
 def hoisted(term: Term) -> Term:
-    """The term with a reshape that only adds axes of extent 1 to reductions moved outside, where one stands under it."""
+    """Move a reshape that only adds axes of extent 1 to reductions outside of the term, if one is among the term's operands."""
     under = next((a.args[0] for a in term.args if _adds_units(a)), None)
     if under is None or not is_elementwise(term):
         return term
@@ -31,9 +31,9 @@ def hoisted(term: Term) -> Term:
 
 
 def sunk(term: Term, alone: Callable[[Term], bool]) -> Term | None:
-    """A reshape that only adds axes of extent 1 moved inside to the reductions, over terms that nothing else needs.
+    """Move a reshape that only adds axes of extent 1 inside to the reductions, through terms that nothing else needs.
 
-    None where it does not come to stand on a reduction that can keep the axes.
+    Return None if the reshape does not end at a reduction that can keep the axes.
     """
     x = term.args[0]
     if term.op != "reshape" or x.op.startswith("reduce_") or not _adds_units(term):
@@ -42,8 +42,9 @@ def sunk(term: Term, alone: Callable[[Term], bool]) -> Term | None:
 
 
 def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Term | None:
-    """x in this shape, its reductions keeping their axes and operands their order; None where one cannot, or where x is needed
-    as it is too.
+    """Return x in this shape, with reductions that keep their axes, and operands in their order.
+
+    Return None if a reduction cannot keep its axes, or if something else needs x as it is.
     """
     if x.constant:
         return _constant(x, shape)
@@ -63,7 +64,7 @@ def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Ter
 
 
 def _constant(x: Term, shape: tuple[int, ...]) -> Term:
-    """A constant in another shape; the same number everywhere stays that."""
+    """Return a constant in another shape. A number that is the same everywhere stays so."""
     match x.op:
         case "ones" | "zeros":
             return apply(x.op, shape=shape)
@@ -74,7 +75,7 @@ def _constant(x: Term, shape: tuple[int, ...]) -> Term:
 
 
 def _adds_units(term: Term) -> bool:
-    """Whether the term is a reshape that adds axes of extent 1 to what is computed elementwise of reductions."""
+    """Return whether the term is a reshape that adds axes of extent 1 to an elementwise function of reductions."""
     if term.op != "reshape" or term.constant:
         return False
     x = term.args[0]
@@ -82,7 +83,7 @@ def _adds_units(term: Term) -> bool:
 
 
 def _reduces(x: Term) -> bool:
-    """Whether the term is computed elementwise of a reduction, among other operands."""
+    """Return whether the term is an elementwise function of operands that include a reduction."""
     waiting, seen = [x], {x}
     while waiting:
         term = waiting.pop()
@@ -96,7 +97,7 @@ def _reduces(x: Term) -> bool:
 
 
 def _without_units(x: Term, like: Term) -> Term | None:
-    """The operand in the shape of `like`, where that takes no node."""
+    """Return the operand in the shape of `like`, if that takes no node, and None otherwise."""
     if x.op == "reshape" and x.args[0].shape == like.shape:
         return x.args[0]
     return _constant(x, like.sizes) if x.constant else None
@@ -110,7 +111,7 @@ class _Elsewhere(Exception):  # noqa: N818
 
 
 class _Anything:
-    """A value, of which nothing is asked."""
+    """A value whose elements do not matter."""
 
     def _with(self, other: object) -> _Anything:
         return self
@@ -122,7 +123,7 @@ ANYTHING = _Anything()
 
 
 class _Positions:
-    """The interpretation of index notation in which only positions count."""
+    """The interpretation of index notation that tracks only positions."""
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
@@ -154,8 +155,9 @@ class _Positions:
 
 
 def is_elementwise(term: Term) -> bool:
-    """Whether each element of the term depends on its operands at the same position alone, by the operator's definition, and
-    the operator is the same at every rank: it has no axes, nor a number for each of them.
+    """Return whether each element of the term depends only on its operands at the same position, at every rank.
+
+    The operator's definition decides. An operator with axes, or with a number for each axis, is not elementwise.
     """
     if not term.args or any(a.shape != term.shape for a in term.args):
         return False

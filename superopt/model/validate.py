@@ -1,7 +1,7 @@
-"""Structural checks of a model's protobuf message, made before anything is computed from it.
+"""Structural checks of a ModelProto, made before anything is computed from the model.
 
-Every model that passes has text that decodes, tensors whose data is as long as their shapes say, and values that are each
-defined once and before they leave their graph. Whether operators exist and types agree is left to ONNX Runtime.
+A model that passes has decodable text, tensors whose data length matches their shapes, and values that are each defined once
+and before they leave their graph. ONNX Runtime checks whether operators exist and types agree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from superopt.errors import InvalidModelError
 
 MAX_DIMENSION = 2**31 - 1
-"""The largest dimension of a tensor or an input: no operator of ONNX Runtime takes a larger one, and none fits into memory."""
+"""The largest dimension of a tensor or an input. No operator of ONNX Runtime takes a larger one, and none fits into memory."""
 _ELEMENT_TYPES = frozenset(member.value for member in ir.DataType) - {TensorProto.UNDEFINED}
 _INT32_DATA = frozenset(
     {
@@ -40,14 +40,14 @@ _FIELDS = {
     ir.DataType.UINT64: ("uint64_data", 1),
     ir.DataType.STRING: ("string_data", 1),
 }
-"""Where a tensor of the type has its elements if it has no raw data, and how many entries one element takes."""
+"""The field that holds a tensor's elements if the tensor has no raw data, and the number of entries of one element."""
 
 
 def require_well_formed(model: ModelProto, label: str) -> None:
-    """Return if the message is one of a model whose parts fit together.
+    """Check that the parts of a ModelProto fit together.
 
     Raises:
-        InvalidModelError: They do not; the message names the model by `label` and says what is wrong.
+        InvalidModelError: they do not. The message names the model by `label` and the fault.
     """
     fault = _fault(model)
     if fault is not None:
@@ -55,7 +55,7 @@ def require_well_formed(model: ModelProto, label: str) -> None:
 
 
 def _fault(model: ModelProto) -> str | None:
-    """What is wrong with the model; None if nothing is."""
+    """Return the fault of the model, or None."""
     if not _is_decodable(model):
         return "it has text that is not UTF-8"
     versions: dict[str, int] = {}
@@ -86,7 +86,7 @@ def _fault(model: ModelProto) -> str | None:
 
 
 def _defined(graph: GraphProto | FunctionProto) -> tuple[set[str], str | None]:
-    """The names that the graph defines, and what is wrong with them."""
+    """Return the names that the graph defines, and their fault, or None."""
     ports = list(graph.input) if isinstance(graph, FunctionProto) else [port.name for port in graph.input]
     own = set(ports)
     if len(own) < len(ports):
@@ -110,7 +110,7 @@ def _repeated(names: Sequence[str]) -> str:
 
 
 def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | None:
-    """What is wrong with the node, where these names are defined."""
+    """Return the fault of the node, or None, given the names that are defined."""
     label = f"node {node.name!r}" if node.name else f"the node that computes {node.output[0]!r}" if node.output else "a node"
     if not node.op_type:
         return f"{label} has no operator"
@@ -138,7 +138,7 @@ def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | No
 
 
 def _typing_fault(graph: GraphProto | FunctionProto, *, top: bool) -> str | None:
-    """What is wrong with the initializers and with the declared types and dimensions of the graph."""
+    """Return the fault of the initializers or of the declared types and dimensions of the graph, or None."""
     if isinstance(graph, GraphProto):
         if graph.sparse_initializer:
             return "sparse initializers are not supported"
@@ -164,7 +164,7 @@ def _declared_fault(value: ValueInfoProto, *, limited: bool) -> str | None:
 
 
 def _tensor_types(kind: TypeProto) -> Iterator[TypeProto.Tensor]:
-    """The tensor type that a value has, or that the elements of its sequences and options have."""
+    """Yield the tensor type of a value, or of the elements of its sequences and options."""
     while True:
         which = kind.WhichOneof("value")
         if which == "tensor_type":
@@ -175,7 +175,7 @@ def _tensor_types(kind: TypeProto) -> Iterator[TypeProto.Tensor]:
 
 
 def _tensor_fault(tensor: TensorProto) -> str | None:
-    """What is wrong with the type, the shape or the amount of data of a stored tensor. Nothing of that size is allocated."""
+    """Return the fault in a stored tensor's type, shape or data length, or None. No memory is allocated for the data."""
     if tensor.data_type not in _ELEMENT_TYPES:
         return f"element type {tensor.data_type}"
     if any(extent < 0 or extent > MAX_DIMENSION for extent in tensor.dims):
@@ -204,7 +204,7 @@ def _bodies(attribute: AttributeProto) -> Iterable[GraphProto]:
 
 
 def _is_decodable(message: Any) -> bool:
-    """Whether all text in a protobuf message is UTF-8; what is stored of tensors' elements is not text.
+    """Return whether all text in a protobuf message is UTF-8. The stored elements of tensors are not text.
 
     Depending on how protobuf was built, reading other text raises an error or gives bytes.
     """

@@ -1,4 +1,4 @@
-"""Arrays as ONNX Runtime's values and back; numpy has no bfloat16, so ONNX Runtime gives and takes it as bare memory."""
+"""Convert arrays to ONNX Runtime's values and back. bfloat16, which numpy lacks, is exchanged as bare memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def value_of(array: Array, memory: str, runtime: Any) -> Any:
-    """The array as an `OrtValue` of the module `runtime` in this memory; one of bfloat16 shares the array's."""
+    """Return the array as an `OrtValue` of the module `runtime` in this memory. A bfloat16 value shares the array's memory."""
     whole = np.ascontiguousarray(array).reshape(array.shape)
     if whole.dtype == BFLOAT16:
         return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(whole.view(np.uint16), TensorProto.BFLOAT16)
@@ -24,7 +24,7 @@ def value_of(array: Array, memory: str, runtime: Any) -> Any:
 
 
 def array_of(value: Any) -> Any:
-    """The numbers in an `OrtValue`, or what else is in it."""
+    """Return the numbers in an `OrtValue`, or its other contents."""
     if not value.is_tensor() or value.element_type() != TensorProto.BFLOAT16:
         return value.numpy()
     shape = tuple(value.shape())

@@ -1,4 +1,4 @@
-"""A model as its islands see it: values as leaves and nodes as terms, over the model's dynamic dimensions."""
+"""Lift a model's values and nodes, over the model's dynamic dimensions, for the islands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GENERAL = (
     "Every dynamic dimension of an input is at least 1; at 0 the result is checked where the original runs, not proved.",
     "Integers that the model computes from sizes do not overflow.",
 )
-"""What is assumed of every model with dynamic dimensions."""
+"""Assumptions about every model with dynamic dimensions."""
 
 
 class Views:
-    """The copy of a model for analysis, its values as leaves and its nodes as terms.
+    """The copy of a model for analysis, with its values as leaves and its nodes as terms.
 
-    Over dynamic dimensions nodes are lifted with symbolic sizes. A node lifts only if its terms are proved to have the shapes
-    that it computes at all sizes of at least 1, and if no extents in them are equal by chance.
+    Over dynamic dimensions, nodes lift with symbolic sizes. A node lifts only if its terms are proved to have the node's result
+    shapes at all sizes of at least 1, and if no extents in them are equal only by chance.
     """
 
     def __init__(self, model: Model) -> None:
@@ -49,7 +49,7 @@ class Views:
         self.assumptions = (*GENERAL, *trust_assumptions(model), *self.values.assumptions)
 
     def leaf(self, value: ir.Value) -> Term | None:
-        """The variable named after the value, as `leaf_of` has it, over the dynamic dimensions."""
+        """Return the variable named after the value, as `leaf_of` does, over the dynamic dimensions."""
         if not self.dynamic:
             return leaf_of(value)
         if value not in self._leaves:
@@ -64,7 +64,7 @@ class Views:
         return variable(found.name, shape, condition=found.condition, position=found.position)
 
     def lift(self, node: ir.Node, operands: Sequence[Term | None]) -> tuple[Term, ...] | None:
-        """The terms of the node's outputs over those of its inputs; None where they are not proved right at all sizes."""
+        """Return the terms of the node's outputs over its operands, or None if they are not proved right at all sizes."""
         if not self.dynamic:
             return _of_known_shape(node, lift_node(node, operands, self.opset), self.opset)
         lifted = lift_node(node, operands, self.opset, self.values.content)
@@ -82,14 +82,14 @@ class Views:
         return lifted
 
     def _is_proved(self, value: ir.Value, term: Term) -> bool:
-        """Whether the term is proved to have the value's shape."""
+        """Return whether the term is proved to have the value's shape."""
         shape = self.values.shape(value)
         if shape is None or len(shape) != term.rank or any(is_unknown(a) for n in term.shape for a in atoms(n)):
             return False
         return all(prove_equal(mine, its) for mine, its in zip(term.shape, shape, strict=True))
 
     def _canonical(self, extent: Extent) -> Extent:
-        """The extent as it was first written of those that are equal to it at all sizes."""
+        """Return the first form in which an extent equal to this one at all sizes was written."""
         if not isinstance(extent, Size):
             return extent
         known = self._known.setdefault(self._numbers(extent), [])
@@ -100,12 +100,15 @@ class Views:
         return found
 
     def _numbers(self, extent: Extent) -> tuple[int, ...]:
-        """What the extent is at a few sizes: equal extents have equal numbers."""
+        """Return the extent's values at a few sizes. Equal extents have equal values."""
         return tuple(int(str(sizing.extent(extent))) for sizing in self.small)
 
 
 def _is_certain(condition: Cond) -> bool:
-    """Whether a requirement of a term holds at all sizes, or is one that ONNX makes of the node too: that is no equality."""
+    """Return whether a requirement of a term holds at all sizes, or is not an equality.
+
+    ONNX makes requirements other than equalities of the node too.
+    """
     match condition:
         case Compare("==" | "!="):
             return prove(condition)
@@ -118,7 +121,7 @@ def _is_certain(condition: Cond) -> bool:
 
 
 def _of_known_shape(node: ir.Node, lifted: tuple[Term, ...] | None, opset: int) -> tuple[Term, ...] | None:
-    """The node's terms, where they have the shapes that are known of its results."""
+    """Return the node's terms, if they have the known shapes of its results, and None otherwise."""
     results = results_of(node, opset)
     if lifted is None or any(v.shape is None or tuple(v.shape) != t.shape for v, t in zip(results, lifted, strict=True)):
         return None
