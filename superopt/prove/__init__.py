@@ -1,1 +1,1 @@
-"""Proof: exact sampling, the index prover (definitions to axioms) and the axiomatic prover (axioms to rules)."""
+"""Provers: exact sampling, the index prover (definitions to axioms) and the axiomatic prover (axioms to rules)."""

@@ -1,4 +1,7 @@
-"""Reindexings: the bound indices of one product written as expressions over those of another, read off the factors."""
+"""Reindexings between two products: the bound indices of one as expressions over the bound indices of the other.
+
+The reindexings are read off the factors of the products.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ MOST = 24
 
 
 def lookup(reindexing: Reindexing) -> Lookup:
-    """The reindexing as `substitute` takes it."""
+    """Return the reindexing as a function for `substitute`."""
     return lambda atom: reindexing.get(atom) if isinstance(atom, Sym) else None
 
 
 def head(factor: Factor) -> tuple[str, ...]:
-    """What two factors must share to be comparable at all."""
+    """Return a key that two factors must share to be comparable."""
     match factor:
         case Read(name, indices):
             return "read", name, str(len(indices))
@@ -36,12 +39,12 @@ def head(factor: Factor) -> tuple[str, ...]:
 
 
 def signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
-    """The heads of a product, in order."""
+    """Return the sorted heads of a product's factors."""
     return tuple(sorted(map(head, factors)))
 
 
 def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple[int, ...]]:
-    """Every way to put the target's factors against the source's so that heads agree: positions in the target."""
+    """Yield every order of the target's factors in which their heads match the source's, as positions in the target."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for position, factor in enumerate(target):
         groups.setdefault(head(factor), []).append(position)
@@ -58,9 +61,10 @@ def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple
 
 
 def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ...], Reindexing, Reindexing]]:
-    """Ways to put two products against each other: the order of factors, target's indices over source's, and the other way.
+    """Yield possible alignments of two products, each as the order of the factors and a reindexing in each direction.
 
-    Nothing is claimed of them: whoever uses one checks that the factors agree and that it goes back and forth.
+    The first reindexing expresses the target's indices over the source's, the second the source's over the target's. The caller
+    must check that the factors agree and that the two reindexings are inverse to each other.
     """
     seen = 0
     inner = {k for f in (*source.factors, *target.factors) for k in nested(f)}
@@ -78,7 +82,7 @@ def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ..
 def _completed(
     source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
 ) -> Iterator[tuple[Reindexing, Reindexing]]:
-    """Indices that no factor determines are put against each other, in every order."""
+    """Yield the reindexings with the indices that no factor determines matched to each other, in every order."""
     here = [k for k in source if k not in backward]
     there = [k for k in target if k not in forward]
     if len(here) != len(there):
@@ -91,7 +95,7 @@ def _completed(
 
 
 def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
-    """Pairs of indices that would be equal if the factors were, one list for each way to pair what is inside of them."""
+    """Yield lists of index pairs that must be equal for the factors to be equal, one list per way to pair their contents."""
     options = [list(_pairs(a, b)) for a, b in zip(source, target, strict=True)]
     for choice in itertools.product(*options):
         yield [pair for pairs in choice for pair in pairs]
@@ -133,7 +137,10 @@ def _inner_pairs(here: Sequence[Summand], there: Sequence[Summand]) -> Iterator[
 
 
 def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterable[Sym] = ()) -> Reindexing:
-    """The unknowns of the right sides that make the pairs equal, as far as they can be read off; `inner` ones may not occur."""
+    """Solve the index pairs for the unknowns on the right sides, as far as the unknowns can be read off.
+
+    A pair that contains an `inner` symbol is skipped.
+    """
     found: Reindexing = {}
     hidden = set(inner)
     progress = True
@@ -156,7 +163,10 @@ def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterabl
 
 
 def root(extent: Extent, unknown: Atom) -> Extent | None:
-    """The value of `unknown` at which the extent is zero, where it is linear there and the slope divides the rest."""
+    """Return the value of `unknown` at which the extent is zero.
+
+    Return None if the extent is not linear in `unknown`, or if the slope does not divide the rest.
+    """
     line = line_in(extent, unknown)
     if line is None:
         return None
@@ -168,7 +178,10 @@ def root(extent: Extent, unknown: Atom) -> Extent | None:
 
 
 def first_from(extent: Extent, unknown: Atom) -> Extent | None:
-    """The least value of `unknown` from which on the extent is not negative, where it is linear there and grows."""
+    """Return the least value of `unknown` from which on the extent is not negative.
+
+    Return None if the extent is not linear in `unknown`, or does not grow with it.
+    """
     line = line_in(extent, unknown)
     if line is None or any(c < 0 for _, c in (line[0].terms if isinstance(line[0], Size) else (((), line[0]),))):
         return None
@@ -176,7 +189,7 @@ def first_from(extent: Extent, unknown: Atom) -> Extent | None:
 
 
 def line_in(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:
-    """The slope and the rest of an extent that is linear in `unknown`; None where it is not."""
+    """Return the slope and the rest of an extent that is linear in `unknown`, or None if it is not linear."""
     slope: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms if isinstance(extent, Size) else ():
@@ -196,13 +209,13 @@ def line_in(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:
 
 
 def quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
-    """Every quotient in the extents, innermost last."""
+    """Yield every quotient in the extents, the innermost last."""
     for extent in extents:
         yield from (a for a in atoms(extent) if isinstance(a, Floor))
 
 
 def unnested(facts: Guard, extent: Extent) -> Extent:
-    """The extent with a // b // c as a // (b * c) where c is known to be positive."""
+    """Return the extent with a // b // c written as a // (b * c) where c is known to be positive."""
     for quotient in quotients([extent]):
         match quotient.numerator:
             case Size(terms=(((Floor() as inner,), 1),)) if valid(facts, at_least(quotient.denominator, 1)):
@@ -222,7 +235,7 @@ def _times(a: Extent, b: Extent) -> Extent:
 
 
 def linear_in(extent: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
-    """A symbol that occurs in the extent by itself with coefficient 1 and nowhere else in it, if one is allowed."""
+    """Return an allowed symbol that is a term of the extent with coefficient 1 and occurs nowhere else in it, if any."""
     if not isinstance(extent, Size):
         return None
     for monomial, coefficient in extent.terms:

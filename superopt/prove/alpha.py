@@ -1,4 +1,7 @@
-"""Sums up to the names of their bound indices and the order of their parts, so that what is written alike cancels at once."""
+"""Equality of sums up to the names of bound indices and the order of parts, so that such sums cancel at once.
+
+Two summands are alike if they differ only in the names of bound indices, the order of parts and the number in front.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Key: TypeAlias = "tuple[str, ...]"
 
 @functools.lru_cache(maxsize=KEPT)
 def shape(summand: Summand) -> tuple[Key, Extent]:
-    """What is the same in summands that are alike, and the number (or size) by which they may differ."""
+    """Return a key that alike summands share, and the number (or size) in front, in which they may differ."""
     bound = tuple(dict.fromkeys(bound_in(summand)))
     number, coefficient = _apart(summand.coefficient, summand.bound)
     names = _renaming(bound, summand) if bound else _kept
@@ -29,17 +32,17 @@ def shape(summand: Summand) -> tuple[Key, Extent]:
 
 @functools.lru_cache(maxsize=KEPT)
 def factor_key(factor: Factor) -> Key:
-    """The same for factors that are alike."""
+    """Return a key that alike factors share."""
     return shape(Summand(1, factors=(factor,)))[0]
 
 
 def sum_key(value: Sum) -> frozenset[tuple[Key, Extent]]:
-    """The same for sums whose summands are alike."""
+    """Return a key that sums with alike summands share."""
     return frozenset(map(shape, value))
 
 
 def collected(value: Iterable[Summand]) -> Sum:
-    """The sum with summands that are alike made one."""
+    """Return the sum with alike summands added up."""
     found: dict[Key, tuple[Summand, Extent]] = {}
     for summand in value:
         alike, number = shape(summand)
@@ -49,12 +52,12 @@ def collected(value: Iterable[Summand]) -> Sum:
 
 
 def ordered(value: Sum) -> Sum:
-    """The sum with its summands in an order that their names have no part in."""
+    """Return the sum with its summands in an order that does not depend on the names of bound indices."""
     return tuple(sorted(value, key=shape_text))
 
 
 def shape_text(summand: Summand) -> str:
-    """A text to sort by."""
+    """Return a text to sort summands by."""
     return "".join(shape(summand)[0])
 
 
@@ -63,7 +66,7 @@ def _numbered(summand: Summand, number: Extent) -> Summand:
 
 
 def _apart(coefficient: Extent, bound: tuple[Sym, ...]) -> tuple[Extent, Extent]:
-    """The number in front, and the rest of the coefficient: 1 unless it mentions a bound index."""
+    """Split a coefficient into the number in front and the rest, which is 1 unless the coefficient mentions a bound index."""
     if not isinstance(coefficient, Size) or not set(bound) & set(atoms(coefficient)):
         return coefficient, 1
     leading = Fraction(coefficient.terms[-1][1])
@@ -78,7 +81,7 @@ def _kept(extent: Extent) -> str:
 
 
 def _renaming(bound: tuple[Sym, ...], summand: Summand) -> _Names:
-    """Names for bound indices by where they first stand; those that stand in no factor or guard keep their order."""
+    """Name the bound indices by their first occurrence; indices that occur in no factor and no guard keep their order."""
     among = set(bound)
     blind = _Names(dict.fromkeys(bound, BLIND))
     seen: dict[Sym, None] = {}
@@ -90,7 +93,7 @@ def _renaming(bound: tuple[Sym, ...], summand: Summand) -> _Names:
 
 
 class _Names:
-    """Extents as text, with other names for some symbols."""
+    """A function that prints extents with other names for some symbols."""
 
     def __init__(self, names: dict[Sym, Size]) -> None:
         self.names = names
@@ -147,7 +150,7 @@ def _factor(factor: Factor, names: object) -> str:
 
 
 def _in_order(summand: Summand, blind: _Names) -> Iterator[Extent]:
-    """Every extent of the summand, its parts in an order that the names have no part in."""
+    """Yield every extent of the summand in an order that does not depend on the names of bound indices."""
     yield summand.coefficient
     for factor in sorted(summand.factors, key=lambda f: _factor(f, blind)):
         yield from _extents(factor, blind)

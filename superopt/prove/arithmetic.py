@@ -1,13 +1,14 @@
-"""Arithmetic of sizes and indices: whether a condition follows from others, decided by Z3.
+"""Arithmetic of sizes and indices: whether a condition follows from other conditions, decided by Z3.
 
-Extents of variables are at least 1, attribute variables and indices are integers (real where marked so), and of a quotient
-nothing is known unless its denominator is at least 1. A product of unknowns is first taken as one more unknown, about
-which only the order of products is known, so that most questions are linear ones; what that cannot settle goes to Z3's
-nonlinear arithmetic, limited by a count of steps and never by a clock. What a solver has met serves its next question, and may
-decide it; so that a verdict is the same everywhere, whatever was asked before, each begins with a solver that has met nothing.
+Extents of variables are at least 1. Attribute variables and indices are integers, or reals where they are marked as real. A
+quotient is unconstrained unless its denominator is at least 1. A product of unknowns is first treated as another unknown, about
+which only the order of products is known, so that most questions are linear. Questions that linear arithmetic cannot decide go
+to Z3's nonlinear arithmetic, limited by a step count and never by a clock. The conditions that a solver has seen speed up its
+next answer and may change it. Each verdict therefore starts with a fresh solver, so that it is the same everywhere, in any
+order of questions.
 
-Most questions of a proof end in "not found out", which takes longest and supports nothing. A ledger may name them, by digests:
-then they are not asked again. Whatever it names, what is found to follow does follow.
+Most questions of a proof end undecided. Those take longest and support nothing. A ledger may list them by digest, and they are
+then not asked again. A listed digest cannot make a condition follow: only an answer of Z3 can.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ LINEAR_STEPS = 2_000_000
 NONLINEAR_STEPS = 50_000
 CONDITIONS_KEPT = 400
 DIGEST = 8
-"""Hexadecimal digits that name a question."""
+"""Length of a question's digest, in hexadecimal digits."""
 
 
 def version() -> str:
-    """The solver's version."""
+    """Return the solver's version."""
     return f"z3 {z3.get_version_string()}"
 
 
 class Effort(IntEnum):
-    """How far to go before an answer is given up."""
+    """How hard the solver tries before it gives up on a question."""
 
     LINEAR = 0
     PRODUCTS = 1
@@ -66,9 +67,9 @@ class Effort(IntEnum):
 
 @contextlib.contextmanager
 def afresh() -> Iterator[None]:
-    """Inside, nothing has been asked before: answers, and what follows from them, are the same whatever is asked outside.
+    """Run a block with no answers or solver state from before, so that its verdicts do not depend on earlier questions.
 
-    What is passed over outside is passed over inside; `passing_over` does without that, too.
+    The block skips the questions that are skipped outside it. `passing_over` does not inherit them.
     """
     outside = _sessions[-1]
     _sessions.append(_Session(outside.passed_over, outside.unsettled))
@@ -80,9 +81,10 @@ def afresh() -> Iterator[None]:
 
 @contextlib.contextmanager
 def passing_over(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
-    """Inside, nothing has been asked before, and the questions of these digests count as not found out without being asked.
+    """Run a block with no earlier answers, in which questions with the given digests count as undecided without being asked.
 
-    What it gives will have the digests of all questions that were not found out, in the order they came up.
+    Yields:
+        The digests of all questions in the block that were undecided, in the order they came up.
     """
     inside = _Session(questions, {})
     _sessions.append(inside)
@@ -93,7 +95,7 @@ def passing_over(questions: Container[str] = frozenset()) -> Iterator[Collection
 
 
 def valid(assumptions: Iterable[Cond], claim: Cond, effort: Effort = Effort.NONLINEAR) -> bool:
-    """Whether `claim` holds wherever all assumptions do; False also where that was not found out."""
+    """Return whether `claim` holds wherever all assumptions hold; False can also mean undecided."""
     known = tuple(assumptions)
     match claim:
         case bool():
@@ -105,13 +107,13 @@ def valid(assumptions: Iterable[Cond], claim: Cond, effort: Effort = Effort.NONL
 
 
 def contradictory(assumptions: Iterable[Cond], effort: Effort = Effort.PRODUCTS) -> bool:
-    """Whether the assumptions cannot hold together; False also where that was not found out."""
+    """Return whether the assumptions cannot hold together; False can also mean undecided."""
     known = frozenset(assumptions)
     return False in known or any(negation(c) in known for c in known) or _decided(known, claim=False, effort=effort)
 
 
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
-    """Whether an assumption is the claim with a smaller constant, or every term of the claim is positive by itself."""
+    """Return whether an assumption is the claim with a smaller constant, or the claim holds because extents are at least 1."""
     if not isinstance(claim, Compare) or claim.relation != ">=":
         return False
     terms, constant = _apart(claim.left)
@@ -151,7 +153,7 @@ def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
 
 
 def _digest(known: Sequence[Cond], claim: Cond, effort: Effort) -> str:
-    """What names a question in a ledger."""
+    """Return the digest that identifies a question in a ledger."""
     text = "\n".join([*map(str, known), f"{effort.name} {claim}"])
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
@@ -169,11 +171,11 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: Effort) -> bool:
     return effort is Effort.NONLINEAR and _refuted_nonlinear(known, doubts)
 
 
-# ---------------------------------------------------------------- linear, products taken as unknowns
+# ---------------------------------------------------------------- linear, with products as unknowns
 
 
 def _linear() -> _Linear:
-    """The session's solver, a new one where that has met too many conditions."""
+    """Return the session's solver, replaced by a new one when it has seen too many conditions."""
     session = _sessions[-1]
     if session.solver is None or len(session.solver.literals) > CONDITIONS_KEPT:
         session.solver = _Linear()
@@ -181,7 +183,7 @@ def _linear() -> _Linear:
 
 
 class _Linear:
-    """A solver in which each condition is switched on by a literal, so that what it has learned serves the next question."""
+    """A solver that switches each condition on by a literal, so that learned clauses serve the next question."""
 
     def __init__(self) -> None:
         self.context = z3.Context()
@@ -193,13 +195,16 @@ class _Linear:
         self.answer = z3.unknown
 
     def refutes(self, conditions: Sequence[Cond], doubts: Sequence[Cond] = ()) -> bool:
-        """Whether the conditions cannot hold together while every doubt is false."""
+        """Return whether the conditions cannot hold together while every doubt is false."""
         literals = [self.literal(c) for c in conditions] + [self.opposite(c) for c in doubts]
         self.answer = decide(self.solver, literals)
         return bool(self.answer == z3.unsat)
 
     def satisfied(self, conditions: Sequence[Cond], doubts: Sequence[Cond]) -> bool:
-        """Whether the numbers that the last answer left standing are an instance: products and quotients worked out, too."""
+        """Return whether the last model is a counterexample, with products and quotients evaluated.
+
+        A counterexample satisfies the conditions and falsifies the doubts.
+        """
         if self.answer != z3.sat:
             return False
         model = self.solver.model()
@@ -249,7 +254,7 @@ class _Linear:
         return total(*(self.times(monomial, coefficient) for monomial, coefficient in _whole(extent).terms))
 
     def times(self, monomial: Monomial, coefficient: Number) -> Expression:
-        """A term of a polynomial."""
+        """Return one term of a polynomial."""
         if not monomial:
             return constant(coefficient, self.context)
         return self.unknown(monomial) * constant(coefficient, self.context)
@@ -264,7 +269,7 @@ class _Linear:
         return known
 
     def about(self, monomial: Monomial) -> Iterator[z3.BoolRef]:
-        """What is true of an unknown by its making."""
+        """Yield the facts that hold for an unknown by construction."""
         if len(monomial) > 1:
             yield from self.order_of_product(monomial)
             return
@@ -308,7 +313,7 @@ def _number(value: z3.ExprRef) -> Extent:
 
 
 def _whole(extent: Size) -> Size:
-    """The extent times the least number that makes all coefficients integers; no condition minds."""
+    """Multiply the extent by a positive integer that makes all coefficients integers, which changes no condition."""
     scale = 1
     for _, coefficient in extent.terms:
         scale *= Fraction(coefficient).denominator
@@ -346,7 +351,7 @@ def _monomials(condition: Cond) -> Iterator[Monomial]:
 
 
 class _Nonlinear(_Linear):
-    """A solver for one question, in which products are products."""
+    """A solver for one question that treats products as products."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -358,12 +363,12 @@ class _Nonlinear(_Linear):
         return product(*[self.unknown((atom,)) for atom in monomial])
 
 
-# ---------------------------------------------------------------- what was asked before
+# ---------------------------------------------------------------- sessions
 
 
 @dataclass
 class _Session:
-    """Questions that were answered, and the solver that has met them; by digest, those to pass over and those not settled."""
+    """The answers and the solver of a block, with the digests of the questions to skip and of the undecided questions."""
 
     passed_over: Container[str] = frozenset()
     unsettled: dict[str, None] = field(default_factory=dict)

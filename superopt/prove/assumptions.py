@@ -1,7 +1,7 @@
-"""What a rule may take for granted about its sizes, in a form where equal sizes are equal polynomials.
+"""The conditions that a rule may assume about its sizes, in a form in which equal sizes are equal polynomials.
 
-The equalities that hold wherever the left side is well typed are solved for one size each, and the sizes solved for are written
-out everywhere: `y.shape[-2]` becomes `x.shape[-1]` where `x @ y` stands on the left. What is left are inequalities.
+The equalities that hold wherever the left side is well typed are each solved for one size, which is then substituted
+everywhere: `y.shape[-2]` becomes `x.shape[-1]` where `x @ y` is on the left. Inequalities remain.
 """
 
 from __future__ import annotations
@@ -44,11 +44,17 @@ from superopt.text import Equation
 
 
 class Assumptions:
-    """The sizes of one equation, wherever its left side is well typed, its `where` holds and no extent is zero.
+    """The conditions on the sizes of one equation.
 
-    `binding` rewrites a term of the equation into solved sizes; `left` and `right` are its sides rewritten so. `facts` are the
-    conditions that remain; `solved` has each eliminated size with what it equals. `divisions` has every equality that a
-    positive factor was taken out of on the way, after the conditions it must follow from.
+    They hold wherever the left side is well typed, the `where` clause holds and no extent is zero.
+
+    Attributes:
+        binding: Rewrites a term of the equation into solved sizes.
+        left: The terms of the left side in solved sizes.
+        right: The terms of the right side in solved sizes.
+        facts: The conditions that remain.
+        solved: Each eliminated size with the value it equals.
+        divisions: The equalities from which a positive factor was removed, each after the conditions it must follow from.
 
     Raises:
         ShapeError: the conditions contradict each other, or the right side is never well typed where the left side is.
@@ -81,15 +87,15 @@ class Assumptions:
         self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
 
     def value(self, atom: Atom) -> Extent | None:
-        """What an atom is solved to, for `substitute`; quotients that stand for themselves are left whole."""
+        """Return the value of a solved atom, for `substitute`; quotients in `_opaque` stay whole."""
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
     def normal(self, extent: Extent) -> Extent:
-        """The extent in solved sizes."""
+        """Return the extent in solved sizes."""
         return substitute(extent, self.value)
 
     def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
-        """The conditions with every equality that can be solved used up; quotients are solved for last."""
+        """Return the conditions that remain after every solvable equality is used; quotients are solved for last."""
         open_ = list(_parts(conjunction(*(substitute_cond(c, self.value) for c in conditions))))
         for atoms_wanted in ((Dim, Sym), (Dim, Sym, Floor)):
             progress = True
@@ -117,7 +123,7 @@ class Assumptions:
         self.solved = {a: substitute(v, one) for a, v in self.solved.items()} | {atom: value}
 
     def holds(self, condition: Cond) -> bool:
-        """Whether the condition, in solved sizes, follows: by adding up lower bounds, or else by Z3."""
+        """Return whether the condition, in solved sizes, follows from the facts: by adding lower bounds, or else by Z3."""
         if isinstance(condition, bool):
             return condition
         if isinstance(condition, AllOf):
@@ -128,7 +134,7 @@ class Assumptions:
         return known
 
     def _bounded_below(self, condition: Cond) -> bool:
-        """A polynomial without negative terms is at least its value at lower bounds that are not negative."""
+        """Return whether a polynomial without negative terms is non-negative at non-negative lower bounds of its atoms."""
         if not isinstance(condition, Compare) or condition.relation != ">=":
             return False
         total: Extent = 0
@@ -143,7 +149,7 @@ class Assumptions:
         return bool(total >= 0)
 
     def typed(self, term: Term) -> bool:
-        """Whether the term, in solved sizes, is well typed and nowhere empty."""
+        """Return whether the term, in solved sizes, is well typed and has no empty subterm."""
         return all(self._node_typed(t) for t in subterms(term))
 
     def _node_typed(self, term: Term) -> bool:
@@ -154,7 +160,7 @@ class Assumptions:
         return known
 
     def alike(self, one: Term, other: Term) -> bool:
-        """Whether the two terms have the same shape."""
+        """Return whether the two terms have the same shape."""
         return one.rank == other.rank and all(
             a == b or self.holds(same(a, b)) for a, b in zip(one.shape, other.shape, strict=True)
         )
@@ -165,7 +171,7 @@ def _parts(condition: Cond) -> tuple[Cond, ...]:
 
 
 def _about_extents_alone(condition: Cond) -> bool:
-    """Whether the condition only says that a sum of products of extents is positive, which every extent is."""
+    """Return whether the condition only says that a sum of products of extents is positive, as every extent is."""
     if not isinstance(condition, Compare) or condition.relation != ">=":
         return False
     lowest: Extent = 0
@@ -177,7 +183,7 @@ def _about_extents_alone(condition: Cond) -> bool:
 
 
 def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
-    """Atoms known to be at least something, read off conditions like `s0 - 1 >= 0` and `g * (n // g) - 1 >= 0`."""
+    """Return lower bounds of atoms, read off conditions such as `s0 - 1 >= 0` and `g * (n // g) - 1 >= 0`."""
     lowest: dict[Atom, int] = {}
     products: list[tuple[Monomial, int]] = []
     for fact in facts:
@@ -199,7 +205,7 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
 
 @dataclass(frozen=True)
 class _Solution:
-    """`condition` solved for `atom`; the quotients in `whole` must be left whole for it to be a solution."""
+    """`condition` solved for `atom`; the solution requires that the quotients in `whole` are not substituted."""
 
     condition: Cond
     atom: Atom
@@ -208,7 +214,7 @@ class _Solution:
 
 
 def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, ...]) -> _Solution | None:
-    """An equality, freed of positive factors, solved for one atom."""
+    """Remove the positive factors of an equality and solve it for one atom."""
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _without_factors(condition.left, lowest)
@@ -230,7 +236,7 @@ def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, .
 
 
 def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
-    """For a product of several positive integers less 1: a factor less 1, which is 0 where the product less 1 is."""
+    """For a product of positive integers minus 1, return one factor minus 1, which is 0 where the product minus 1 is 0."""
     monomial, constant = _product(extent)
     positive = all(isinstance(a, Dim) or lowest.get(a, 0) >= 1 for a in monomial)
     factor = size(monomial[0]) - 1 if len(monomial) > 1 and positive and constant == 1 else 0
@@ -238,7 +244,7 @@ def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
 
 
 def _divisor(extent: Size) -> Size | None:
-    """For `n // d` less `q`, where a single `d` makes them equal: `d` less that."""
+    """For `n // d - q` that is zero at exactly one value of `d`, return `d` minus that value."""
     monomial, quotient = _product(extent)
     if len(monomial) != 1 or quotient < 1 or not isinstance(monomial[0], Floor):
         return None
@@ -251,7 +257,7 @@ def _divisor(extent: Size) -> Size | None:
 
 
 def _product(extent: Size) -> tuple[Monomial, int]:
-    """The product and the integer of which the extent, or its opposite, is the difference; () where it is no such."""
+    """For a product minus an integer, or its negative, return the product and the integer; otherwise () and 0."""
     if len(extent.terms) == 2 and extent.terms[0][0] == ():
         (_, constant), (monomial, coefficient) = extent.terms
         if coefficient in (1, -1) and isinstance(constant, int):
@@ -260,7 +266,7 @@ def _product(extent: Size) -> tuple[Monomial, int]:
 
 
 def _without_factors(extent: Size, lowest: Mapping[Atom, int]) -> Size:
-    """The extent divided by the positive atoms that all its terms have in common."""
+    """Divide the extent by the positive atoms that all its terms share."""
     common = Counter(extent.terms[0][0])
     for monomial, _ in extent.terms[1:]:
         common &= Counter(monomial)
@@ -277,7 +283,10 @@ def _without_factors(extent: Size, lowest: Mapping[Atom, int]) -> Size:
 
 
 def _alone(extent: Extent, wanted: tuple[type, ...]) -> list[tuple[Atom, int]]:
-    """The atoms that are a term of their own with coefficient 1 or -1; extents before attributes, the last variable's first."""
+    """Return the atoms that are a term of their own with coefficient 1 or -1, each with the coefficient.
+
+    Extents come before attributes, and those of the last variable come first.
+    """
     terms = extent.terms if isinstance(extent, Size) else ()
     single = [(m[0], int(c)) for m, c in terms if len(m) == 1 and c in (1, -1) and isinstance(m[0], wanted)]
     return sorted(single, key=lambda item: (isinstance(item[0], Dim), str(item[0])), reverse=True)

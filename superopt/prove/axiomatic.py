@@ -1,7 +1,8 @@
-"""The axiomatic prover: a rule from the axioms, at every choice of its ranks and for all sizes.
+"""The axiomatic prover: proves a rule from the axioms, at every choice of its ranks and for all sizes.
 
-Finding and checking are apart. `saturate.derive` finds ground instances of axioms by which the two sides meet; what it returns
-is text, and `replay.check` believes none of it: it reads the instances again, shows their conditions, and has Z3 do the rest.
+Search and checking are separate. `saturate.derive` searches for ground instances of axioms that join the two sides and returns
+them as text. `replay.check` does not trust the search: it parses the instances again, proves their conditions and leaves the
+rest to Z3.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LIMITS = Limits()
 
 
 def prove_rule(rule: Rule, limits: Limits = LIMITS) -> Verdict:
-    """`Proved` with the instances that replaying the rule needs, or `Unknown`; the axioms never refute."""
+    """Return `Proved` with the instances that a replay of the rule needs, or `Unknown`; the axioms never refute a rule."""
     started = time.perf_counter()
     instances: dict[str, None] = {}
     for equation in rule.equations:
@@ -34,14 +35,17 @@ def prove_rule(rule: Rule, limits: Limits = LIMITS) -> Verdict:
 
 
 def prove_equation(equation: Equation, limits: Limits = LIMITS) -> Verdict:
-    """As `prove_rule`, for one choice of ranks."""
+    """Prove one choice of ranks, as `prove_rule` proves all of them."""
     started = time.perf_counter()
     found = _prove_at(equation, [], limits)
     return Unknown(found, _since(started)) if isinstance(found, str) else proved(found, _since(started))
 
 
 def _prove_at(equation: Equation, known: list[str], limits: Limits) -> list[str] | str:
-    """Instances that prove the equation, none where those already `known` do; or why there are none."""
+    """Return instances that prove the equation, or the reason why there are none.
+
+    The list is empty if the `known` instances prove the equation.
+    """
     try:
         assumptions = Assumptions(equation)
     except ShapeError as error:

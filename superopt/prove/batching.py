@@ -1,14 +1,15 @@
-"""A rule at one more axis: where every operator acts on each slice by itself, what holds for slices holds for whole tensors.
+"""Proves a rule with one more axis from the rule without it, where every operator acts on each slice separately.
 
-`x @ w + y @ w` at ranks 3 and 2 is, slice by slice along the first axis of x and y, that at ranks 2 and 2. So an equation
-follows from one with an axis less (a batch axis, as JAX's vmap calls it), if three things are shown, for all sizes:
+`x @ w + y @ w` at ranks 3 and 2 is, in each slice along the first axis of x and y, the same expression at ranks 2 and 2. An
+equation therefore follows from the equation with one axis less (the new axis is a batch axis, as in JAX's vmap), if three
+claims are shown for all sizes:
 
-- what the smaller equation takes for granted follows from what the larger one does;
-- every term of the larger one has in each slice along the batch axis the value of the smaller one's term: the definition of its
-  operator is interpreted at one symbolic position of both, and gives the same expression, letter by letter;
-- the larger one's right side needs nothing but what its left side or the smaller one's right side gives.
+- the assumptions of the smaller equation follow from those of the larger one;
+- every slice of a larger term along the batch axis has the value of the smaller term: the definition of the operator,
+  interpreted at one symbolic position of both terms, gives the same expression, symbol for symbol;
+- the right side of the larger equation requires nothing beyond the conditions of its left side and of the smaller right side.
 
-The axis may be inserted at any place, so that an equation about axis -2 can follow from one about axis -1.
+The batch axis may be inserted at any place, so that an equation about axis -2 can follow from an equation about axis -1.
 """
 
 from __future__ import annotations
@@ -48,13 +49,16 @@ from superopt.text import Equation
 KEPT = 50_000
 BATCH = size(Sym("batch."))
 WHOLE = -1
-"""The place of the batch axis in a term that has none."""
+"""The place of the batch axis in a term that has no batch axis."""
 
 Places: TypeAlias = "dict[tuple[Term, Term], int | None]"
 
 
 def representatives(equations: Iterable[Equation]) -> list[Equation]:
-    """Some of the equations, few axes first: if they hold, and their right sides are well typed, so it is with all of them."""
+    """Return equations that imply all the given ones, with the fewest axes first.
+
+    If the returned equations hold with well-typed right sides, all the given equations do.
+    """
     chosen: list[Equation] = []
     known: list[Equation] = []
     for equation in sorted(equations, key=_axes):
@@ -65,17 +69,17 @@ def representatives(equations: Iterable[Equation]) -> list[Equation]:
 
 
 def _axes(equation: Equation) -> tuple[int, int]:
-    """How many axes the equation's variables have, and how far from the end those are that it is about."""
+    """Return a sort key: the number of axes of the equation's variables, and how far its axis attributes are from the end."""
     return sum(n for _, n in equation.ranks if n > 0), sum(-n for _, n in equation.ranks if n < 0)
 
 
 def follows(equation: Equation, smaller: Equation) -> bool:
-    """Whether it is shown that the equation holds, with its right side well typed, if one with an axis less does."""
+    """Return whether `smaller`, with one axis less, is shown to imply the equation and that its right side is well typed."""
     return any(_Batched(smaller, equation, grown).follows for grown in _insertions(smaller, equation))
 
 
 def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, int]]:
-    """Where the new axis may stand in each variable that has one more, counted from the first axis."""
+    """Yield the possible places of the new axis in each variable that has one axis more, counted from the first axis."""
     if [name for name, _ in smaller.ranks] != [name for name, _ in larger.ranks]:
         return
     ranks = [(name, n, m) for (name, n), (_, m) in zip(smaller.ranks, larger.ranks, strict=True)]
@@ -90,7 +94,10 @@ def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, in
 
 
 class _Batched:
-    """An equation beside one without the batch axis that is inserted where `grown` says; `follows` says whether it follows."""
+    """An equation paired with a smaller one that lacks the batch axis, which is inserted where `grown` says.
+
+    `follows` says whether the larger equation follows from the smaller one.
+    """
 
     def __init__(self, smaller: Equation, larger: Equation, grown: Mapping[str, int]) -> None:
         self.smaller, self.larger = smaller, larger
@@ -105,7 +112,7 @@ class _Batched:
 
     @functools.cached_property
     def follows(self) -> bool:
-        """Whether all is shown that the larger equation needs to follow from the smaller one."""
+        """Whether all claims are shown that make the larger equation follow from the smaller one."""
         if False in self._known or not self._one_extent():
             return False
         sides = ((self.smaller.left, self.larger.left), (self.smaller.right, self.larger.right))
@@ -116,7 +123,7 @@ class _Batched:
         return None not in left and left == right and self._granted() and self._given()
 
     def _one_extent(self) -> bool:
-        """Whether the batch axis has one extent in all tensors, and that is at least 1."""
+        """Return whether the batch axis has the same extent in all tensors, and that extent is at least 1."""
         extents = {self._extent_of_batch(name, place) for name, place in self.grown.items()}
         self._batch = extents.pop()
         return not extents and (self._equal.positive(self._batch) or at_least(self._batch, 1) in self._known)
@@ -126,12 +133,12 @@ class _Batched:
         return self._equal.extent(size(Sym(f"{name}{place}")) if tensor is None else tensor.shape[place])
 
     def _granted(self) -> bool:
-        """Whether what the smaller equation takes for granted follows from what the larger one does."""
+        """Return whether the assumptions of the smaller equation follow from those of the larger one."""
         needed = parts_of(conjunction(self.smaller.where, *requirements(*self.smaller.left)))
         return all(self._small_condition(c) in self._known for c in needed)
 
     def _given(self) -> bool:
-        """Whether the larger equation's right side needs only what is known of its left side or of the smaller equation."""
+        """Return whether the larger right side needs only conditions known from its left side or from the smaller equation."""
         given = {self._small_condition(c) for c in requirements(*self.smaller.right)}
         needed = map(self._large_condition, requirements(*self.larger.right))
         return all(c in self._known or c in given for c in needed)
@@ -139,7 +146,7 @@ class _Batched:
     # ------------------------------------------------------------ sizes
 
     def _small(self, extent: Extent) -> Extent:
-        """An extent of the smaller equation in sizes of the larger one."""
+        """Return an extent of the smaller equation in sizes of the larger one."""
         known = self._small_extents.get(extent) if isinstance(extent, Size) else extent
         if known is None:
             known = self._small_extents[extent] = self._equal.extent(substitute(extent, self._moved.get))
@@ -154,7 +161,10 @@ class _Batched:
     # ------------------------------------------------------------ terms
 
     def _place(self, small: Term, large: Term) -> int | None:
-        """The axis of the larger term along which its slices are the smaller one; WHOLE if they are one; None if neither."""
+        """Return the axis of the larger term along which its slices equal the smaller term.
+
+        Return WHOLE if the two terms are equal, and None if neither holds.
+        """
         if (small, large) not in self._places:
             self._places[small, large] = self._placed(small, large)
         return self._places[small, large]
@@ -178,7 +188,7 @@ class _Batched:
         return next((p for p in candidates if _acts_slicewise(one, other, places, p, small.rank)), None)
 
     def _operands(self, small: Term, large: Term) -> tuple[tuple[Term, ...], tuple[int, ...]] | None:
-        """The larger term's operands in the order of the smaller one's, with the places of the batch axis in them."""
+        """Return the larger term's operands in the order of the smaller term's, with the place of the batch axis in each."""
         left = list(large.args)
         matched: list[tuple[Term, int]] = []
         for operand in small.args:
@@ -191,7 +201,10 @@ class _Batched:
 
 
 def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
-    """The sizes that the larger equation names otherwise: extents before the new axis, what a longer tuple has after it."""
+    """Yield the sizes that the larger equation names differently.
+
+    These are the extents before the new axis, and the entries of a longer tuple after it.
+    """
     ranks = dict(smaller.ranks)
     for name, place in grown.items():
         if name in tensors:
@@ -200,11 +213,11 @@ def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]
             yield from ((Sym(f"{name}{p}"), size(Sym(f"{name}{p + 1}"))) for p in range(place, ranks[name]))
 
 
-# ---------------------------------------------------------------- sizes that are equal
+# ---------------------------------------------------------------- equal sizes
 
 
 class _Equal:
-    """Sizes and conditions in one form for all that equalities between single sizes make equal."""
+    """A canonical form of sizes and conditions under the assumed equalities between single sizes."""
 
     def __init__(self, assumed: Iterable[Cond]) -> None:
         self._chosen: dict[Atom, Extent] = {}
@@ -217,7 +230,7 @@ class _Equal:
                 self._chosen[second] = size(first)
 
     def extent(self, extent: Extent) -> Extent:
-        """The extent in chosen sizes."""
+        """Return the extent in canonical sizes."""
         if not self._chosen or not isinstance(extent, Size):
             return extent
         known = self._forms.get(extent)
@@ -226,16 +239,19 @@ class _Equal:
         return known
 
     def condition(self, condition: Cond) -> Cond:
-        """The condition in chosen sizes, an equality freed of common factors that are positive, and True for extents >= 1."""
+        """Return the condition in canonical sizes.
+
+        Equalities lose their positive common factors, and conditions that extents are at least 1 become True.
+        """
         return _plain(substitute_cond(condition, self._chosen.get) if self._chosen else condition)
 
     def positive(self, extent: Extent) -> bool:
-        """Whether the extent is that of a variable's axis, which is at least 1."""
+        """Return whether the extent is that of a variable's axis, which is at least 1."""
         return _plain(at_least(extent, 1)) is True
 
 
 def _equal_atoms(condition: Cond) -> tuple[Atom, Atom] | None:
-    """The two sizes that the condition makes equal, extents of variables first; None for other conditions."""
+    """Return the two sizes that the condition equates, extents of variables first, or None for other conditions."""
     if not isinstance(condition, Compare) or condition.relation != "==" or len(condition.left.terms) != 2:
         return None
     (one, a), (other, b) = condition.left.terms
@@ -255,9 +271,9 @@ def _plain(condition: Cond) -> Cond:
 
 
 def without_factors(condition: Cond, positive: Collection[Atom] = ()) -> Cond:
-    """An equality or its contrary, freed of its sign and of what is positive and a factor of all its terms.
+    """Remove the sign and the positive common factors of an equality or a disequality.
 
-    Extents of variables are positive, besides those given.
+    Extents of variables are positive, and so are the atoms in `positive`.
     """
     if not isinstance(condition, Compare) or condition.relation == ">=":
         return condition
@@ -294,7 +310,7 @@ def _mapped(value: Attribute, size_of: Callable[[Extent], Extent]) -> Attribute:
 
 
 def _renamed(*nodes: _Node) -> Iterator[_Node]:
-    """The nodes with sizes named by where they first stand: what holds of these holds of those."""
+    """Yield the nodes with sizes renamed by first occurrence; a result for the renamed nodes holds for the given ones."""
     names: dict[Atom, Extent] = {}
 
     def named(atom: Atom) -> Extent | None:
@@ -312,16 +328,16 @@ def _renamed(*nodes: _Node) -> Iterator[_Node]:
 
 @functools.lru_cache(maxsize=KEPT)
 def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
-    """As `_slicewise`, which is asked once for all nodes that differ in the names of sizes alone."""
+    """Return the result of `_slicewise`, computed once for all nodes that differ only in the names of sizes."""
     return _slicewise(*_renamed(small, large), places, place, rank)
 
 
 @functools.lru_cache(maxsize=KEPT)
 def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
-    """Whether each slice of what the larger node makes of tensors is what the smaller one makes of their slices.
+    """Return whether each slice of the larger node's result is the smaller node's result on slices of the operands.
 
-    `places` has the batch axis of each operand, WHOLE where it has none and is taken as it is; `place` is that of the result,
-    `rank` the slices' rank.
+    `places` has the batch axis of each operand, or WHOLE for an operand without one, which is used unsliced. `place` is the
+    batch axis of the result, and `rank` the rank of its slices.
     """
     at = tuple(size(Sym(f"i.{p}")) for p in range(rank))
     one = _element(large, (WHOLE,) * len(places), (*at[:place], BATCH, *at[place:]))
@@ -330,7 +346,10 @@ def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, 
 
 
 def _element(node: _Node, places: tuple[int, ...], at: Shape) -> Tree:
-    """What the node makes of unknown operands, at one position: of their slices at the batch index, where they have a place."""
+    """Return the node's result on unknown operands at one position.
+
+    An operand with a batch axis is read at its slice at the batch index.
+    """
     notation = Normal()
 
     def operand(name: str, shape: Shape, place: int) -> index.Tensor:

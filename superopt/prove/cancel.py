@@ -1,8 +1,8 @@
-"""Whether a sum is zero: summands that are the same product over the same elements cancel, wherever they overlap.
+"""Decides whether a sum is zero: summands with the same product over the same elements cancel wherever they overlap.
 
-Two summands overlap where an element of one is carried to an element of the other and back; there their coefficients add up and
-what is left of either stays. So the reindexing is a bijection by construction, between domains that need not be equal: a sum
-over n + m elements meets the sums over the first n and the last m.
+Two summands overlap where an element of one maps to an element of the other and back. There their coefficients add up, and the
+remainder of each summand stays. The reindexing is therefore a bijection by construction, between domains that need not be
+equal: a sum over n + m elements cancels against the sums over the first n and the last m.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STEPS = 1_500
 
 @dataclass(frozen=True)
 class Merged:
-    """What two summands became: their common part if it does not vanish, and what is left of each."""
+    """The result of merging two summands: their common part unless it vanishes, and the remainder of each."""
 
     common: Sum
     left: Sum
@@ -63,21 +63,24 @@ class Merged:
 
 @dataclass
 class Budget:
-    """How many steps a proof may still take: sums that are looked at, and pairs of summands."""
+    """The number of steps that a proof may still take: sums visited and pairs of summands compared."""
 
     steps: int = STEPS
 
     def spend(self, steps: int = 1) -> bool:
-        """Whether the steps may be taken."""
+        """Take the steps and return whether the budget allowed them."""
         self.steps -= steps
         return self.steps >= 0
 
 
 @dataclass
 class Cancellation:
-    """The work of one proof; `remainder` is what stood in the way when a sum was not found to be zero.
+    """The state of one proof that a sum is zero.
 
-    `told` are the signs of values in the case that is looked at, `depth` how many cases and sums it is within.
+    Attributes:
+        told: The signs of values in the current case.
+        depth: The number of enclosing cases and sums.
+        remainder: The part of the last sum that did not cancel.
     """
 
     notation: Normal
@@ -88,7 +91,7 @@ class Cancellation:
     _largest: dict[tuple[Guard, Largest, Largest], bool] = field(default_factory=dict)
 
     def zero(self, facts: Guard, value: Sum) -> bool:
-        """Whether the sum is zero under the facts; False also where that was not found out."""
+        """Return whether the sum is zero under the facts; False can also mean undecided."""
         value = collected(value)
         if not value:
             return True
@@ -100,7 +103,7 @@ class Cancellation:
         return found
 
     def _open(self, facts: Guard, value: Sum) -> Sum:
-        """What is left of a sum when it is simplified and what cancels is gone."""
+        """Simplify a sum and return the summands that do not cancel."""
         alive = simplified_sum(facts, value, self.notation)
         open_ = [s for s in alive if not vanishes((*facts, *s.guard), s.coefficient, Effort.LINEAR)]
         for whole in (True, False):
@@ -112,7 +115,7 @@ class Cancellation:
         return tuple(open_)
 
     def _further(self, facts: Guard, open_: Sum) -> bool:
-        """Whether the sum is zero by other means than summand by summand."""
+        """Return whether the sum is shown to be zero by methods that consider it as a whole."""
         if self.depth > DEEPEST:
             return False
         product = cleared(open_, self.notation)
@@ -126,7 +129,7 @@ class Cancellation:
         return Cancellation(notation or self.notation, self.budget, self.told + told, self.depth + 1)
 
     def _by_cases(self, facts: Guard, value: Sum) -> bool:
-        """Whether the sum is zero in every case that it leaves open; cases that cannot be are."""
+        """Return whether the sum is zero in every case that it leaves open; a case that cannot occur counts as zero."""
         possible = cases(value, self.notation)
         if possible is None:
             return bool(self.told) and zero_where(facts, self.told, value, self.notation)
@@ -138,7 +141,7 @@ class Cancellation:
         return True
 
     def _under_one_sum(self, facts: Guard, value: Sum) -> bool:
-        """Whether what is summed is zero, where some summands run over the same indices, and the others' sum is."""
+        """Return whether the summands over the first one's indices cancel inside that sum, and the others among themselves."""
         first = next((s for s in value if s.bound), None)
         if first is None:
             return False
@@ -153,7 +156,7 @@ class Cancellation:
         return self._deeper().zero(inside, tuple(bodies)) and (not others or self._deeper().zero(facts, tuple(others)))
 
     def _body(self, first: Summand, other: Summand) -> Summand | None:
-        """What the other sums up, over the indices of the first, if it runs over the same."""
+        """Return the body of the other summand over the first one's indices, or None if their ranges differ."""
         if len(other.bound) != len(first.bound) or len(first.bound) > MOST_BOUND:
             return None
         if other is first:
@@ -178,7 +181,10 @@ class Cancellation:
         return None
 
     def merge(self, facts: Guard, s: Summand, t: Summand, *, whole: bool) -> Merged | None:
-        """The two summands with their overlap added up; None where no overlap was found (or no complete one, if `whole`)."""
+        """Return the two summands with their overlap added up.
+
+        Return None if no overlap was found, or no complete overlap if `whole` is set.
+        """
         t = self.notation.apart(t, s)
         for order, there, back in alignments(s, t):
             carried, returned = lookup(there), lookup(back)
@@ -200,7 +206,7 @@ class Cancellation:
         return None
 
     def _outside(self, facts: Guard, summand: Summand, guard: Guard) -> Sum:
-        """What is left of the summand where the guard does not hold."""
+        """Return the part of the summand where the guard does not hold."""
         known = (*facts, *summand.guard)
         open_ = [c for c in guard if not valid(known, c)]
         if not open_:
@@ -211,7 +217,7 @@ class Cancellation:
     # ------------------------------------------------------------ factors
 
     def same_factor(self, facts: Guard, a: Factor, b: Factor) -> bool:
-        """Whether the factors are equal under the facts."""
+        """Return whether the factors are equal under the facts."""
         match a, b:
             case (Read(_, here), Read(_, there)) | (Known(_, _, here), Known(_, _, there)):
                 return all(valid(facts, same(i, j), Effort.PRODUCTS) for i, j in zip(here, there, strict=True))
@@ -231,7 +237,7 @@ class Cancellation:
         return found
 
     def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
-        """Whether every candidate of the first is, wherever it stands, the value of a candidate of the second."""
+        """Return whether every candidate of the first maximum equals, wherever it exists, a candidate of the second."""
         key = (facts, these, those)
         known = self._largest.get(key)
         if known is None:
@@ -240,7 +246,7 @@ class Cancellation:
         return known
 
     def covered(self, facts: Guard, candidate: Candidate, others: Sequence[Candidate]) -> bool:
-        """Whether the candidate is, wherever it stands, the value of one of the others."""
+        """Return whether the candidate equals, wherever it exists, one of the others."""
         open_: Guard = (*facts, *candidate.guard)
         if contradictory(open_):
             return True
@@ -259,7 +265,10 @@ class Cancellation:
         return False
 
     def _witnesses(self, candidate: Candidate, other: Candidate) -> Iterator[Reindexing]:
-        """Values for the other candidate's bound indices: those its reads ask for, the first its guard allows for the rest."""
+        """Yield values for the other candidate's bound indices.
+
+        Indices that reads determine take those values; the rest take the first values that the guard allows.
+        """
         inner = {k for s in (*candidate.value, *other.value) for k in bound_in(s)}
         readings: list[Reindexing] = [{}]
         if candidate.value and other.value:
@@ -285,7 +294,7 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
 
 
 def _ends(candidate: Candidate, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
-    """The reading, completed with every first value that a condition of the guard allows for the indices it leaves open."""
+    """Yield the reading, completed with every first value that a condition of the guard allows for the undetermined indices."""
     k = next((k for k in bound if k not in reading), None)
     if k is None:
         yield reading
@@ -301,6 +310,6 @@ def _ends(candidate: Candidate, reading: Reindexing, bound: Sequence[Sym]) -> It
 
 
 def _back_again(bound: Sequence[Sym], there: Reindexing, back: Reindexing) -> Guard:
-    """That each bound index, carried over and back, is itself."""
+    """Return the conditions that each bound index, mapped there and back, is itself."""
     conditions: list[Cond] = [same(substitute(back[k], lookup(there)), size(k)) for k in bound]
     return tuple(c for c in conditions if c is not True)

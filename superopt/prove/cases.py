@@ -1,4 +1,4 @@
-"""Cases: on which of two values is the larger, on the sign of what a step asks about, and what holds of a value in each."""
+"""Case splits: on which of two values is larger, and on the sign of a step function's argument."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from superopt.prove.sums import (
 
 @dataclass(frozen=True)
 class Case:
-    """Values with their signs; where `replaced` is a read, it equals `by` there."""
+    """The signs of values in one case; if `replaced` is set, that read equals `by` in this case."""
 
     told: tuple[tuple[Sum, Sign], ...]
     replaced: Read | None = None
@@ -37,7 +37,7 @@ class Case:
 
 
 def cases(value: Sum, notation: Normal) -> tuple[Case, ...] | None:
-    """Cases of which one always holds, for a question that the value leaves open; None where it leaves none."""
+    """Return cases of which one always holds, for a question that the value leaves open, or None if it leaves none open."""
     pivot = next(_pivots(value, frozenset()), None)
     if pivot is None:
         return None
@@ -54,7 +54,10 @@ def cases(value: Sum, notation: Normal) -> tuple[Case, ...] | None:
 
 
 def _upright(value: Sum, notation: Normal) -> Sum:
-    """A sum whose sign is the value's, unless that is 0: in a product, x for 1 / x; of a sum of multiples of x, x."""
+    """Return a simpler sum with the same sign as the value, unless the value is 0.
+
+    In a product, 1 / x becomes x; a sum of multiples of x becomes x.
+    """
     if len(value) != 1 or isinstance(value[0].coefficient, Size):
         return value
     (summand,) = value
@@ -69,7 +72,10 @@ def _upright(value: Sum, notation: Normal) -> Sum:
 
 
 def _pivots(value: Sum, hidden: frozenset[Sym]) -> Iterator[tuple[str, Sum]]:
-    """What functions ask about, those inside others first; nothing that depends on a bound index."""
+    """Yield each function that gives a case split with its argument, inner functions first.
+
+    Arguments that depend on a bound index are left out.
+    """
     for summand in value:
         for factor in summand.factors:
             yield from _inside(factor, hidden | set(summand.bound))
@@ -99,7 +105,7 @@ def _free(value: Sum, hidden: frozenset[Sym]) -> bool:
 
 
 def _solved(value: Sum) -> tuple[Read, Sum] | tuple[()]:
-    """A read that a sum which is zero is linear in, and what it equals."""
+    """Return a read in which a sum that is zero is linear, and the value of that read."""
     for summand in value:
         match summand:
             case Summand(int() as number, (), (), (Read() as read,)):
@@ -129,11 +135,11 @@ def _mentions(factor: Factor, read: Read) -> bool:
             return any(_reads(s, read) for c in candidates for s in c.value)
 
 
-# ---------------------------------------------------------------- a read replaced
+# ---------------------------------------------------------------- replacing a read
 
 
 def replaced(value: Sum, read: Read, by: Sum, notation: Normal) -> Sum:
-    """The sum with a sum in the place of each occurrence of an element."""
+    """Return the sum with every occurrence of an element replaced by another sum."""
     return tuple(t for s in value for t in _replaced(s, read, by, notation))
 
 

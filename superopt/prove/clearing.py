@@ -1,7 +1,7 @@
-"""Denominators cleared: a sum is zero if it is so when multiplied by what it is divided by, where that is not zero.
+"""Clears denominators: a sum is zero if it is zero after multiplication by a nonzero denominator.
 
-Where a step chooses what is computed, what is divided by may be zero and not matter; so may it beside a guard. There nothing is
-cleared.
+A denominator may be zero without effect if a step function selects the values that are computed, or beside a guard. Such sums
+are left unchanged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST_SUMMANDS = 60
 
 
 def cleared(value: Sum, notation: Normal) -> Sum | None:
-    """The sum times the power of a base by which it is divided; None where it is divided by nothing, or grows too long.
+    """Return the sum times the power of a base that it is divided by.
 
-    A base that depends on a bound index stays.
+    Return None if nothing is divided, or if the result grows too long. A base that depends on a bound index stays.
     """
     if any(map(_steps, value)):
         return None
@@ -36,14 +36,14 @@ def cleared(value: Sum, notation: Normal) -> Sum | None:
 
 
 def _everywhere(value: Sum, key: Key) -> bool:
-    """Whether what is held divides under no condition on the position that another summand is not under, too."""
+    """Return whether every guard condition on the position that a divided summand has is also on every other summand."""
     dividing = [s for s in value if _exponent(s, key) < 0]
     conditions = {c for s in dividing for c in s.guard if not any(mentions(c, k) for k in s.bound)}
     return all(conditions <= set(s.guard) for s in value)
 
 
 def _steps(summand: Summand) -> bool:
-    """Whether a function that jumps stands in the summand."""
+    """Return whether the summand contains a discontinuous function."""
     return any(map(_step, summand.factors))
 
 
@@ -60,7 +60,7 @@ def _step(factor: Factor) -> bool:
 
 
 def _divisors(value: Sum) -> Iterator[Factor]:
-    """What powers with negative exponents are of: a factor, or a sum held as its first power."""
+    """Yield the bases of powers with negative exponents: each a factor, or a sum as its first power."""
     seen: set[Key] = set()
     for summand in value:
         for factor in summand.factors:
@@ -85,7 +85,7 @@ def _exponent(summand: Summand, key: Key) -> Fraction:
 
 
 def _of(factor: Factor, key: Key) -> Fraction:
-    """The exponent to which the factor is what is held, 0 where it is something else."""
+    """Return the exponent to which the factor is the divisor with this key, 0 if it is another factor."""
     if isinstance(factor, Power) and _is_number(factor.exponent) and factor_key(_held(factor.base)) == key:
         return Fraction(factor.exponent)  # type: ignore[arg-type]
     return Fraction(factor_key(factor) == key)

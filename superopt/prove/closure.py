@@ -1,6 +1,6 @@
-"""Congruence closure over ground terms that remembers why: every equality it holds can be traced to the steps behind it.
+"""Congruence closure over ground terms with proofs: every equality can be traced to the steps that imply it.
 
-After Nieuwenhuis and Oliveras, "Proof-producing congruence closure" (RTA 2005); sums and products are congruent as multisets.
+After Nieuwenhuis and Oliveras, "Proof-producing congruence closure" (RTA 2005). Sums and products are congruent as multisets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Congruence:
 
 @dataclass(frozen=True)
 class Regrouping:
-    """Two sums (or products) that associativity makes equal, given that the pairs are; `sums` are all that are involved."""
+    """Two sums (or products) that are equal by associativity if the pairs are equal; `sums` has all sums involved."""
 
     sums: tuple[Term, ...]
     pairs: Pairs
@@ -34,7 +34,7 @@ class Regrouping:
 
 @dataclass(frozen=True)
 class Given:
-    """An equation asserted from outside, known by its text: the two sides of the instance it is."""
+    """An equation asserted from outside: the text of an instance and its two sides."""
 
     text: str
     left: Term
@@ -45,7 +45,7 @@ Reason: TypeAlias = Congruence | Regrouping | Given
 
 
 def _length(extent: object) -> int:
-    """How much there is to write: a number counts as many ones, a size its terms; the first is free."""
+    """Return the writing cost of an extent beyond the first unit: a number costs its value, a size the sum over its terms."""
     match extent:
         case int() | Fraction():
             return max(0, abs(extent.numerator) - 1) + extent.denominator - 1
@@ -56,15 +56,17 @@ def _length(extent: object) -> int:
 
 
 def extents_of(term: Term) -> Iterator[object]:
-    """Every number, size and axis among the attributes."""
+    """Yield every number, size and axis among the attributes."""
     for _, value in term.attributes:
         yield from value if isinstance(value, tuple) else (value,)
 
 
 class Closure:
-    """Classes of equal terms, closed under congruence. `familiar` are the extents that cost nothing to write.
+    """Classes of equal terms, closed under congruence.
 
-    `merges` counts how often two classes became one.
+    Attributes:
+        familiar: Extents that cost nothing to write.
+        merges: The number of times that two classes were merged.
     """
 
     def __init__(self, familiar: Iterable[object] = ()) -> None:
@@ -86,7 +88,7 @@ class Closure:
         return term in self._parent
 
     def find(self, term: Term) -> Term:
-        """The term that stands for the class; itself for a term that was not added."""
+        """Return the representative of the term's class, or the term itself if it was not added."""
         parent = self._parent
         root = term
         while (above := parent.get(root, root)) is not root:
@@ -96,18 +98,18 @@ class Closure:
         return root
 
     def members(self, term: Term) -> Sequence[Term]:
-        """All terms of the class."""
+        """Return all terms of the class."""
         return self._members[self.find(term)]
 
     def best(self, term: Term) -> Term:
-        """The smallest term of the class."""
+        """Return the smallest term of the class."""
         return self._best.get(self.find(term), term)
 
     def equal(self, one: Term, other: Term) -> bool:
         return self.find(one) is self.find(other)
 
     def weight(self, term: Term) -> int:
-        """How much there is to write: binary operators and operands, shared ones every time, and unfamiliar extents."""
+        """Return the writing cost of a term: binary operators, operands (shared ones repeated) and unfamiliar extents."""
         known = self._weight.get(term)
         if known is not None:
             return known
@@ -116,18 +118,18 @@ class Closure:
         return own + numbers + sum(map(self.weight, term.args))
 
     def signature(self, term: Term) -> Signature:
-        """What congruent terms have in common."""
+        """Return a key that congruent terms share."""
         operands = [self.find(a) for a in term.args]
         if operator(term.op).commutative:
             operands.sort(key=lambda t: t.key)
         return (term.op, term.attributes, *operands)
 
     def canonical(self, term: Term) -> bool:
-        """Whether the term speaks for all that are congruent to it."""
+        """Return whether the term represents all terms congruent to it."""
         return self._table.get(self.signature(term)) is term
 
     def lookup(self, term: Term) -> Term | None:
-        """The class that the term is in, or would be in by congruence; None if it would be new."""
+        """Return the class that the term is in or would be in by congruence, or None if it would form a new class."""
         if term in self._parent:
             return self.find(term)
         operands = [self.lookup(a) for a in term.args]
@@ -139,7 +141,7 @@ class Closure:
         return None if known is None else self.find(known)
 
     def add(self, term: Term) -> Term:
-        """The term, known together with its subterms."""
+        """Add the term with its subterms and return the term."""
         if term not in self._parent:
             for part in subterms(term):
                 if part not in self._parent:
@@ -161,7 +163,7 @@ class Closure:
             self.merge(term, known, Congruence(self._paired(term, known)))
 
     def merge(self, one: Term, other: Term, reason: Reason) -> None:
-        """Makes the two terms equal, for the reason given, and whatever follows by congruence."""
+        """Make the two terms equal for the given reason, with all that follows by congruence."""
         pending = [(one, other, reason)]
         while pending:
             one, other, reason = pending.pop()
@@ -184,7 +186,7 @@ class Closure:
                     pending.append((user, known, Congruence(self._paired(user, known))))
 
     def _hang(self, one: Term, other: Term, reason: Reason) -> None:
-        """Adds the edge one -> other to the proof forest, after turning `one`'s tree so that `one` is its root."""
+        """Add the edge one -> other to the proof forest, after turning `one`'s tree so that `one` is its root."""
         while True:
             above = self._edges.get(one)
             self._edges[one] = (other, reason)
@@ -198,7 +200,7 @@ class Closure:
         return self.matched(one.args, other.args)
 
     def matched(self, some: Sequence[Term], others: Sequence[Term]) -> Pairs:
-        """Each of `some` with a different one of `others` of its class; they must be there."""
+        """Pair each of `some` with a different term of `others` in the same class; every partner must exist."""
         left = list(others)
         pairs: list[tuple[Term, Term]] = []
         for term in some:
@@ -208,11 +210,11 @@ class Closure:
         return tuple(pairs)
 
     def reasons(self) -> Iterator[Reason]:
-        """Everything that made classes one."""
+        """Yield every reason for which classes were merged."""
         yield from (reason for _, reason in self._edges.values())
 
     def explain(self, goals: Pairs) -> tuple[list[Given], list[Regrouping]]:
-        """The steps from which congruence gives every goal, in the order found.
+        """Return the steps from which congruence gives every goal, in the order found.
 
         The goals must hold.
         """
@@ -237,18 +239,18 @@ class Closure:
         return list(given), list(regrouped)
 
     def _path(self, one: Term, other: Term) -> Iterator[Reason]:
-        """The reasons along the only path between the two terms in the proof forest, those of the far half first."""
+        """Yield the reasons along the only path between the two terms in the proof forest, those of the far half first."""
         above, below = self._halves(one, other)
         yield from (reason for _, _, reason in below)
         yield from (reason for _, _, reason in above)
 
     def path(self, one: Term, other: Term) -> list[tuple[Term, Term, Reason]]:
-        """The only path from one term to the other in the proof forest, edge by edge, each with its reason."""
+        """Return the only path between the two terms in the proof forest, edge by edge, each with its reason."""
         above, below = self._halves(one, other)
         return [*above, *((there, here, reason) for here, there, reason in reversed(below))]
 
     def _halves(self, one: Term, other: Term) -> tuple[list[tuple[Term, Term, Reason]], list[tuple[Term, Term, Reason]]]:
-        """The edges from either term up to where their ways to the root of the proof forest meet."""
+        """Return the edges from each term up to the point where their paths to the root of the proof forest meet."""
         above = {one: None}
         walk = one
         while walk in self._edges:

@@ -1,4 +1,4 @@
-"""Two tensors compared at one symbolic position that stands for all of them."""
+"""Comparison of two tensors at one symbolic position that stands for all positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_DIVISORS: Divisors = ((), ())
 
 
 class Comparison:
-    """Equality of tensors under facts; `remainder` is what did not cancel in the last comparison that failed."""
+    """Equality of tensors under facts; `remainder` has the summands that did not cancel in the last failed comparison."""
 
     def __init__(self, notation: Normal, facts: Guard) -> None:
         self.notation = notation
@@ -34,10 +34,10 @@ class Comparison:
     def difference(
         self, left: index.Tensor, right: index.Tensor, *, both_ways: bool = False, divisors: Divisors = NO_DIVISORS
     ) -> str | None:
-        """None where the tensors are shown to be equal, shapes and elements; otherwise what stands in the way.
+        """Return None if the tensors are shown to be equal in shape and elements, and otherwise the obstacle.
 
-        The right one must be defined where the left one is and, `both_ways`, the left one where the right one is. `divisors`
-        are the extents by which attributes of the two sides divide.
+        The right tensor must be defined where the left one is. With `both_ways`, the left one must also be defined where the
+        right one is. `divisors` has the extents by which the attributes of each side divide.
         """
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
             if not valid(self.facts, same(unnested(self.facts, here), unnested(self.facts, there))):
@@ -66,7 +66,7 @@ class Comparison:
         return f"{len(self.remainder)} summands are left that do not cancel"
 
     def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
-        """Positions i that stand in a quotient i // b become q * b + r with 0 <= r < b, which reaches all of them."""
+        """Replace each position i that occurs in a quotient i // b by q * b + r with 0 <= r < b, which covers all positions."""
         for _ in range(MOST_SPLITS):
             found = self._splittable(facts, value, position)
             if found is None:

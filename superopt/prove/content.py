@@ -1,4 +1,4 @@
-"""What all summands of a sum are multiples of, to be divided out: a number, sizes, factors, a part of all exponents."""
+"""The content of a sum, a common divisor of its summands: a number, sizes, factors and part of the exponents."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) 
 
 
 def divided(value: Sum, by: Summand) -> Sum:
-    """The sum divided by a content of its summands."""
+    """Divide the sum by a content of its summands."""
     return tuple(_quotient(s, by) for s in value)
 
 
 def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = Sign.POSITIVE) -> Extent:
-    """The largest positive number and product of sizes of at least this sign that divides all coefficients."""
+    """Return the largest positive number times sizes of at least this sign that divides all coefficients."""
     terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
     shared = Counter(terms[0][0])
     for monomial, _ in terms[1:]:
@@ -63,7 +63,7 @@ def _free(factor: Factor, summand: Summand) -> bool:
 
 
 def _common_exponent(values: Sequence[Summand]) -> Sum:
-    """What the exponentials of all summands share in their exponents, free of bound indices; nothing where one has none."""
+    """Return the part, free of bound indices, that the exponentials of all summands share; empty if a summand has none."""
     shared: dict[tuple[Key, Extent], Summand] | None = None
     for summand in values:
         exponent = next((f.arguments[0] for f in summand.factors if isinstance(f, Call) and f.function == "exp"), ())

@@ -1,10 +1,10 @@
-"""Proofs from axioms where operators are not defined everywhere: which instances a rule may rest on.
+"""Proofs from axioms with operators that are not defined everywhere: which instances a proof may use.
 
-An axiom that is written `==` has sides that are defined alike, one written `=>` a right side that is defined wherever its
-left side is. Congruence takes both for equalities. That is right on the inputs where both sides of a rule are defined, as long
-as all that an instance is about is defined there too. So a term that divides (or takes a root, a power, a logarithm) must stand
-in the rule, where all of it counts, or in a side of an instance whose other side is known to be defined. Then what is left to
-show is that the rule's right side is defined wherever its left side is.
+The sides of an `==` axiom are defined on the same inputs. The right side of a `=>` axiom is defined wherever its left side is.
+Congruence closure treats both as equalities. The closure is sound on the inputs where both sides of a rule are defined, as long
+as every term of an instance is defined there, too. A term that divides (or takes a root, a power or a logarithm) must therefore
+occur in the rule, where every element of it counts, or in a side of an instance whose other side is known to be defined. It
+then remains to show that the rule's right side is defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from superopt.rule import axioms
 STRICT = frozenset(
     {"concat", "expand", "matmul", "reduce_max", "reduce_mean", "reduce_sum", "repeat", "reshape", "reverse", "tile"}
 )
-"""Operators other than elementwise ones whose result depends on every element of their operands."""
+"""Operators, besides the elementwise ones, whose result depends on every element of their operands."""
 
 
 def undefined_somewhere(assumptions: Assumptions) -> bool:
-    """Whether the rule's right side is not shown to be defined wherever its left side is."""
+    """Return whether the rule's right side is not shown to be defined wherever its left side is."""
     given = (*assumptions.facts, *nonzero(denominators(*assumptions.left)))
     divisors = [[d for d in denominators(side) if not is_nonzero(given, d)] for side in assumptions.right]
     if not any(divisors) and not any(map(is_partial, subterms(*assumptions.right))):
@@ -53,7 +53,7 @@ def undefined_somewhere(assumptions: Assumptions) -> bool:
 
 
 def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """The instances that are about what is defined wherever both sides of the rule are."""
+    """Return the instances whose terms are defined wherever both sides of the rule are."""
     goals = (*assumptions.left, *assumptions.right)
     sides = [side for g in grounds for side in (g.left, g.right)]
     if not any(map(is_partial, subterms(*goals, *sides))) and not denominators(*sides):
@@ -82,7 +82,7 @@ def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]
 
 
 def _sources(ground: Ground) -> tuple[Term, ...]:
-    """The sides from which the instance may be read."""
+    """Return the sides from which the instance may be read."""
     axiom = axioms().get(ground.axiom)
     directed = ground.directed or (axiom is not None and axiom.statement.arrow == "=>")
     return (ground.left,) if directed else (ground.left, ground.right)
@@ -96,7 +96,7 @@ def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: G
 
 
 def _counting(term: Term) -> Iterator[Term]:
-    """The terms that divide, take roots and the like, of which the whole term needs every element."""
+    """Yield the partial subterms of which the whole term needs every element."""
     if is_partial(term):
         yield term
     if term.op in STRICT or _is_pointwise(term):
@@ -108,12 +108,12 @@ def _counting(term: Term) -> Iterator[Term]:
 
 
 def is_partial(term: Term) -> bool:
-    """Whether the term's operator is not defined everywhere."""
+    """Return whether the term's operator is not defined everywhere."""
     return not term.is_variable and _facts_of(term)[0]
 
 
 def _is_pointwise(term: Term) -> bool:
-    """Whether each element of the result depends on one element of each operand, the one at its position."""
+    """Return whether each element of the result depends only on the elements of the operands at the same position."""
     return not term.is_variable and _facts_of(term)[1]
 
 
@@ -121,7 +121,7 @@ _known: dict[object, tuple[bool, bool]] = {}
 
 
 def _facts_of(term: Term) -> tuple[bool, bool]:
-    """Whether the operator is not defined everywhere, and whether it is elementwise, at these attributes and ranks."""
+    """Return whether the operator is partial and whether it is elementwise, at these attributes and ranks."""
     identity = term.op, term.attributes, tuple(a.rank for a in term.args)
     known = _known.get(identity)
     if known is None:
@@ -131,7 +131,7 @@ def _facts_of(term: Term) -> tuple[bool, bool]:
 
 
 def _value(term: Term) -> tuple[Sum, tuple[object, ...]]:
-    """What the term's operator makes of unknown operands, at a position that is the second of the pair."""
+    """Return the value of the term's operator on unknown operands at a symbolic position, and that position."""
     notation = Normal()
     with index.interpreted(notation):
         operands = [notation.read(f"e{place}", a.shape) for place, a in enumerate(term.args)]

@@ -1,6 +1,6 @@
-"""Denominators in attributes: a term whose attribute is `1 / a` or `n // a` does not exist where `a` is zero.
+"""Denominators in attributes: a term with attribute `1 / a` or `n // a` does not exist where `a` is zero.
 
-A rule may divide by an attribute variable on its right side only where that variable cannot be zero: by the rule's conditions,
+A rule may divide by an attribute variable on its right side only if the variable cannot be zero: by the rule's conditions,
 because the left side divides by it too, or because the left side is undefined where it is zero.
 """
 
@@ -23,7 +23,10 @@ def denominators(*roots: Term) -> tuple[Extent, ...]:
 
 
 def factors(extent: Extent) -> Iterator[Extent]:
-    """The extents that are all nonzero exactly where `extent` is. Sizes of tensors and reciprocals are never zero: left out."""
+    """Yield extents that are all nonzero exactly where `extent` is.
+
+    Sizes of tensors and reciprocals are left out, because they are never zero.
+    """
     if not isinstance(extent, Size) or len(extent.terms) > 1:
         yield extent
         return
@@ -33,11 +36,11 @@ def factors(extent: Extent) -> Iterator[Extent]:
 
 
 def nonzero(extents: Iterable[Extent]) -> Guard:
-    """The conditions that none of the extents is zero."""
+    """Return the conditions that none of the extents is zero."""
     return tuple(c for c in (negation(same(e, 0)) for e in extents) if c is not True)
 
 
 def is_nonzero(facts: Iterable[Cond], extent: Extent) -> bool:
-    """Whether the extent is shown to differ from zero under the facts."""
+    """Return whether the extent is shown to differ from zero under the facts."""
     known = tuple(facts)
     return valid(known, at_least(extent, 1)) or valid(known, negation(same(extent, 0)))

@@ -1,7 +1,7 @@
-"""Whether an equality follows from given rules, by saturation over symbolic sizes, with the chain of steps that shows it.
+"""Decides whether an equality follows from given rules, by saturation over symbolic sizes, and returns the chain of steps.
 
-Rules are used as equalities, in both directions, wherever their conditions follow from those of the equality in question.
-What saturation finds is not believed: Z3 derives the sides again from the instances alone, as it does for proofs from axioms.
+Rules are used as equalities, in both directions, wherever their conditions follow from the conditions of the equality. The
+result of saturation is not trusted: Z3 derives the sides again from the instances alone, as for proofs from axioms.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LIMITS = Limits(rounds=12, terms=300, steps=5_000, growth=((0, 2), (2, 4), (4, 8
 COMPLETIONS = 12
 
 Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
-"""The operators that searches for derivations of a rule may use, and the labels of the laws that have these alone."""
+"""Sets of operators that searches for derivations of a rule may use, each with the labels of the laws over them."""
 
 
 class Laws:
-    """Rules to derive from, read and prepared for matching as they are needed. `labels` tells apart rules of one name.
+    """Rules to derive from, parsed and prepared for matching on demand. `labels` distinguishes rules of the same name.
 
-    Where they are `introducing`, one that says what a variable is is read from there, too: everything is `x - zeros`.
+    With `introducing`, a rule with a single variable on one side is also read from that side: `x` becomes `x - zeros`.
     """
 
     def __init__(self, rules: Sequence[Rule], *, introducing: bool = False) -> None:
@@ -50,7 +50,7 @@ class Laws:
         self._grown: dict[frozenset[str], frozenset[str]] = {}
 
     def among(self, operators: frozenset[str], without: Collection[int] = ()) -> Readings:
-        """Every usable reading of the rules that have these operators alone, by operator and rank of the matched side.
+        """Return every usable reading of the rules that have only these operators, by operator and rank of the matched side.
 
         Rules at the positions `without` are left out.
         """
@@ -64,7 +64,7 @@ class Laws:
         return found
 
     def grown(self, operators: frozenset[str]) -> frozenset[str]:
-        """The operators, and all that one rule brings in where it asks for no others."""
+        """Return the operators, and all operators that one rule introduces without needing others to match."""
         if operators not in self._grown:
             near = [p for p, own in enumerate(self._operators) if own & operators]
             new = (d.target_operators for p in near for d in self._directions(p) if d.inner <= operators)
@@ -72,7 +72,10 @@ class Laws:
         return self._grown[operators]
 
     def scope(self, position: int) -> Scope:
-        """What a search for a derivation of the rule at the position goes by: the same where laws beyond it come or go."""
+        """Return the scope of a search for a derivation of the rule at the position.
+
+        Rules outside the scope can be added or removed without changing it.
+        """
         own = {operators_of(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))
 
@@ -80,11 +83,11 @@ class Laws:
         return frozenset(label for label, own in zip(self.labels, self._operators, strict=True) if own <= operators)
 
     def directed(self, label: str) -> bool:
-        """Whether the rule of this label says nothing of inputs on which its right side alone is defined."""
+        """Return whether the rule with this label makes no claim about inputs on which only its right side is defined."""
         return self.rules[self._positions[label]].statement.arrow == "=>"
 
     def only(self, labels: Collection[str], *, introducing: bool = False) -> Laws:
-        """The rules of these labels."""
+        """Return the rules with these labels."""
         own = [replace(r, name=name) for r, name in zip(self.rules, self.labels, strict=True) if name in labels]
         return Laws(own, introducing=introducing)
 
@@ -97,7 +100,7 @@ class Laws:
 
 
 def outputs(equation: Equation) -> tuple[Equation, ...]:
-    """The equation output by output: each holds wherever all of them are well typed."""
+    """Split the equation into one for each output; each holds wherever all outputs are well typed."""
     if len(equation.left) == 1:
         return (equation,)
     where = conjunction(equation.where, *requirements(*equation.left))
@@ -108,9 +111,9 @@ def outputs(equation: Equation) -> tuple[Equation, ...]:
 def derivable(
     rule: Rule, from_rules: Laws | Sequence[Rule], limits: Limits = LIMITS, without: Collection[int] = ()
 ) -> tuple[Chain, ...] | None:
-    """A chain for every choice of the rule's ranks, or None where one of them was not found to follow within the limits.
+    """Return a chain for every choice of the rule's ranks, or None if one choice was not derived within the limits.
 
-    Of the rules to derive from, those at the positions `without` are left out.
+    The rules at the positions `without` are not used.
     """
     laws = from_rules if isinstance(from_rules, Laws) else Laws(from_rules)
     chains: list[Chain] = []
@@ -122,7 +125,7 @@ def derivable(
 
 
 def derivations(rule: Rule, laws: Laws, limits: Limits = LIMITS, without: Collection[int] = ()) -> Iterator[Chain | None]:
-    """A chain, or None where none was found, for one choice of the rule's ranks after the other."""
+    """Yield a chain, or None if none was found, for each choice of the rule's ranks in turn."""
     enough: Laws | None = None
     for equation in rule.equations:
         chain = derived(equation, enough, limits) if enough is not None else None
@@ -133,9 +136,9 @@ def derivations(rule: Rule, laws: Laws, limits: Limits = LIMITS, without: Collec
 
 
 def derived(equation: Equation, laws: Laws, limits: Limits = LIMITS, without: Collection[int] = ()) -> Chain | None:
-    """The steps by which each output of the left side becomes that of the right; None if they were not found.
+    """Return the steps that turn each output of the left side into the output of the right side, or None if none were found.
 
-    None, too, where the right side is not well typed wherever the left side is: see `completed`.
+    Also return None if the right side is not well typed wherever the left side is; see `completed`.
     """
     if equation.left == equation.right:
         return Chain(equation.ranks, tuple((show(term), ()) for term in equation.left))
@@ -156,12 +159,15 @@ def derived(equation: Equation, laws: Laws, limits: Limits = LIMITS, without: Co
 
 
 def operators_of(terms: Iterable[Term]) -> frozenset[str]:
-    """The operators that stand in the terms."""
+    """Return the operators in the terms."""
     return frozenset(t.op for t in terms if not t.is_variable)
 
 
 def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
-    """The derivation that the search has found, if Z3 agrees; what it rests on must be defined where both sides are."""
+    """Return the derivation that the search found, or None if Z3 does not confirm it.
+
+    The terms of its instances must be defined where both sides of the equation are.
+    """
     assumptions = search.assumptions
     goals = goals_of(assumptions)
     given, regrouped = search.closure.explain(goals)
@@ -177,7 +183,7 @@ def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
 
 
 def completed(equation: Equation) -> tuple[Equation, tuple[Cond, ...]]:
-    """The equation where both of its sides are well typed and of one shape, and the conditions that this adds to its own.
+    """Add the conditions under which both sides are well typed and of one shape; return the new equation and the conditions.
 
     Raises:
         ShapeError: there are no such sizes.

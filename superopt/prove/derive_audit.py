@@ -1,9 +1,9 @@
-"""A second opinion on a minimal core: egglog, at numbers, on every rule that is said not to follow from the others.
+"""A second opinion on a minimal core: egglog, on concrete sizes, for every rule said not to follow from the others.
 
-Where the sides saturate apart, that is decided. Where egglog joins them at several instances that have little in common, it
-is asked again with ever fewer laws, until none can be spared; the symbolic search is tried again with these few laws and wide
-limits, and at last with all laws: numbers have their own ways, and symbols may need another law. What it still does not derive
-is contested, and counted.
+If the sides stay apart after saturation, the rule does not follow. If egglog joins the sides at several instances with few
+coinciding numbers, it is asked again with fewer and fewer laws until none can be removed. The symbolic search is then repeated
+with these few laws and wide limits, and finally with all laws, because concrete sizes admit steps that symbolic sizes need
+another law for. Rules that are still not derived are contested, and counted.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ WIDE = tuple(
     for steps in (100_000, 1_000_000)
     for growth in (((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)), ((6, 8), (12, 16), (20, 30)), ((20, 30),))
 )
-"""The searches with the few laws, one after the other: by little steps, by large ones, and with no regard to weight. Each is
-made once more with those laws that say what a variable is read from there, too.
+"""Limits of the searches with few laws, tried in order: small steps of weight, large steps, and no regard to weight.
+
+Each search is repeated with the laws that describe a variable also read from the variable.
 """
 Order: TypeAlias = "Callable[[list[str]], list[str]]"
 ORDERS: tuple[Order, ...] = (list, lambda labels: labels[::-1], lambda labels: labels[::2] + labels[1::2])
@@ -45,7 +46,7 @@ BATCH = 12
 
 @dataclass(frozen=True)
 class Opinion:
-    """What egglog says of one rule, given all others, and the derivation where the symbolic search found one after all."""
+    """Egglog's outcome for one rule given all others, and the derivation if the symbolic search found one after all."""
 
     rule: Rule
     outcome: Outcome
@@ -58,7 +59,7 @@ class Opinion:
 
 
 def opinions(rules: Sequence[Rule], executor: Executor | None = None) -> Iterator[Opinion]:
-    """An opinion on each rule, in their order."""
+    """Yield an opinion on each rule, in order."""
     if executor is None:
         laws = Laws(rules)
         yield from (opinion(laws, position) for position in range(len(rules)))
@@ -75,9 +76,10 @@ def _batch(stated: Stated, positions: Sequence[int]) -> list[Opinion]:
 
 
 def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders: int = len(ORDERS)) -> Opinion:
-    """On the law at the position, given the others, but for those at `without`; one choice of ranks at which its sides stay
-    apart settles it. Few laws are looked for in so many orders, for a search may get there by some and not by others; with all
-    orders, all laws are tried as well.
+    """Return an opinion on the law at the position, given the other laws except those at `without`.
+
+    One choice of ranks at which the sides stay apart decides it. The few laws are looked for in `orders` different orders,
+    since a search may succeed in some orders and not in others. With all orders, all laws are tried as well.
     """
     rule, left_out = laws.rules[position], {position, *without}
     for order in ORDERS[:orders]:
@@ -93,8 +95,9 @@ def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders:
 
 
 def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Collection[str] | Outcome:
-    """Labels of the laws that join the rule's sides, and that none can be spared of, looked for in this order; what becomes of
-    the sides where they are not joined.
+    """Return the labels of a minimal set of laws that joins the rule's sides, searched for in this order.
+
+    Return the outcome instead if the sides are not joined.
     """
     needed: dict[str, None] = {}
     for equation in rule.equations:
@@ -113,7 +116,7 @@ def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Col
 
 @dataclass(frozen=True)
 class Numbers:
-    """An equation at several instances, and the readings of laws that may join its sides there."""
+    """An equation at several instances, with the readings of laws that may join its sides there."""
 
     equation: Equation
     instances: tuple[Instance, ...]
@@ -121,7 +124,7 @@ class Numbers:
 
     @classmethod
     def of(cls, equation: Equation, laws: Laws, without: Collection[int]) -> Numbers:
-        """The laws that have its operators, and those that one more law brings in, but for those at `without`.
+        """Collect the laws over the equation's operators and those that one more law introduces, except the laws at `without`.
 
         Raises:
             InstantiationError: there is no instance.
@@ -132,8 +135,9 @@ class Numbers:
         return cls(equation, tuple(generic(equation, seed) for seed in SEEDS), readings)
 
     def outcome(self, labels: Collection[str] | None = None) -> Outcome:
-        """Joined where the sides are at every instance, or what they are at the first where they are not; by the laws of these
-        labels, or all.
+        """Return JOINED if the sides are joined at every instance, or else the outcome at the first instance that fails.
+
+        Only the laws with these labels are used, or all laws if `labels` is None.
         """
         readings = [d for d in self.readings if labels is None or d.axiom in labels]
         for instance in self.instances:
@@ -146,15 +150,16 @@ class Numbers:
         return Outcome.JOINED
 
     def needed(self, order: Order = list) -> list[str]:
-        """Labels of laws that join the sides, all of them, if every law does; without any one of them they do not. Which ones
-        depends on the order.
+        """Return the labels of a minimal set of laws that joins the sides, if all laws together join them.
+
+        The set depends on the order.
         """
         labels = order([*dict.fromkeys(d.axiom for d in self.readings)])
         return least(labels, lambda some: self.outcome(frozenset(some)) is Outcome.JOINED)
 
 
 def least(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Some of the items that are enough, as all of them are, of which none can be spared.
+    """Return a minimal selection of the items that is still enough, given that all items are.
 
     Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (TSE 2002): ddmin.
     """
@@ -177,12 +182,15 @@ def least(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list
 
 
 def _divides(reading: Direction) -> bool:
-    """Whether a left side is read where it may be undefined: `x / x` for 1. All would be joined where `x` is 0."""
+    """Return whether the reading introduces a left side that may be undefined, such as `x / x` for 1.
+
+    Such a reading would join all terms where `x` is 0.
+    """
     return reading.source is reading.equation.right[0] and any(map(is_partial, subterms(reading.target)))
 
 
 def generic(equation: Equation, seed: int) -> Instance:
-    """Of some random instances, the one whose numbers coincide least, with each other and with 0, 1 and 2.
+    """Return the random instance whose numbers coincide least with each other and with -1, 0, 1 and 2.
 
     Raises:
         InstantiationError: there is no instance.

@@ -1,7 +1,7 @@
-"""What a congruence closure knows, as a chain: one rule instance after the other, from one term to another equal to it.
+"""Chains from a congruence closure: one rule instance after another, from one term to an equal one.
 
-Congruence disappears (a step below the root is a step of the whole term), and so do the associativity and commutativity of
-sums and products, which the terms have by construction.
+Congruence steps disappear, because a step below the root is a step of the whole term. So do the associativity and commutativity
+of sums and products, which are built into terms.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """A derivation of one equation, one output after the other: where each starts, and the steps that lead on from there.
+    """A derivation of one equation: for each output, the start term and the steps that follow.
 
     An output without steps is the same term on both sides.
     """
@@ -49,11 +49,11 @@ class Chain:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The names of the rules that are used, each once, in alphabetical order."""
+        """The names of the rules used, each once, in alphabetical order."""
         return tuple(sorted({step.rule for step in self.steps}))
 
     def lines(self) -> Iterator[str]:
-        """The chain as text, a line for each term."""
+        """Yield the chain as text, one line for each term."""
         for start, steps in self.outputs:
             yield start
             yield from map(str, steps)
@@ -61,7 +61,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Move:
-    """A step between terms: the instance, and whether its left side is what the step takes away."""
+    """A step between terms: the instance, and whether the step replaces the instance's left side by its right side."""
 
     before: Term
     given: Given
@@ -70,7 +70,7 @@ class Move:
 
 
 def linear(closure: Closure, start: Term, goal: Term) -> tuple[Step, ...]:
-    """The steps from one term to another that the closure holds equal.
+    """Return the steps from one term to another that the closure holds equal.
 
     Raises:
         ShapeError: there are more than `LONGEST`.
@@ -86,13 +86,13 @@ def linear(closure: Closure, start: Term, goal: Term) -> tuple[Step, ...]:
 
 
 class _Walk:
-    """Ways through the proof forest of a closure."""
+    """Paths through the proof forest of a closure."""
 
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
 
     def between(self, one: Term, other: Term) -> Iterator[Move]:
-        """Every move from one term to the other."""
+        """Yield every move from one term to the other."""
         for here, there, reason in self.closure.path(one, other):
             yield from self._edge(here, there, reason)
 
@@ -110,7 +110,7 @@ class _Walk:
                 assert {here, there} == {node, new}
 
     def _operands(self, term: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
-        """The operands replaced one after the other, each by its partner."""
+        """Replace the operands one after another, each by its partner."""
         args = list(term.args)
         for old, new in pairs:
             place = args.index(old)
@@ -122,7 +122,7 @@ class _Walk:
             args[place] = new
 
     def _regrouped(self, node: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
-        """A sum with operands replaced by their partners, and then the part that they are by what it equals."""
+        """Replace operands of a sum by their partners, or a group of operands by the term that it equals."""
         rest = list(node.args)
         for old, new in pairs:
             for operand in old.args if old not in rest and old.op == node.op else (old,):

@@ -1,8 +1,8 @@
-"""The minimal core of a set of rules: what is left when rules that the others derive are taken out, one after the other.
+"""The minimal core of a set of rules: the rules that remain when rules derivable from the others are removed one after another.
 
-First every rule is tried against all others; most follow from nothing, and fewer rules derive no more, so those are settled.
-The rest is gone through from the least wanted on, each against what is left. Limits are in steps, never in time, so that the
-same rules always have the same core, and any number of workers finds it.
+First every rule is tried against all others. A rule that does not follow then stays in the core, because fewer rules derive no
+more. The remaining rules are tried against the rules still left, starting with the least wanted. Limits count steps, never
+time, so that the same rules always have the same core, found by any number of workers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Stated = tuple[tuple[str, Statement], ...]
 
 
 def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: Limits = LIMITS) -> Mapping[int, Chains]:
-    """For every rule that is not in the core, by its position: its chains, one for each choice of its ranks.
+    """Return the chains of every rule outside the core, by the rule's position, one chain for each choice of its ranks.
 
-    The steps of a chain are by rules of the core or, where those do not get there within the limits, by rules that were still
-    left when this one was taken out. Steps name rules by `Laws.labels`.
+    The steps of a chain use rules of the core. If these do not suffice within the limits, the steps use rules that were still
+    left when the rule was removed. Steps name rules by `Laws.labels`.
     """
     laws = Laws(rules)
     everyone = range(len(rules))
@@ -47,7 +47,7 @@ def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: Lim
 
 
 def once(rules: Iterable[Rule]) -> list[Rule]:
-    """Every equality once: of rules that say it in two directions, the more general one."""
+    """Return every equality once, in its more general form if it is stated in both directions."""
     found: dict[frozenset[tuple[str, ...]], list[Rule]] = {}
     for rule in rules:
         same = found.setdefault(_sides(rule), [])
@@ -57,19 +57,19 @@ def once(rules: Iterable[Rule]) -> list[Rule]:
 
 
 def _sides(rule: Rule) -> frozenset[tuple[str, ...]]:
-    """The operators of either side, whichever is the left one."""
+    """Return the operators of each side, regardless of which side is the left one."""
     equation = rule.equations[0]
     return frozenset(tuple(sorted(t.op for t in subterms(*roots) if t.args)) for roots in (equation.left, equation.right))
 
 
 def _says(one: Rule, other: Rule) -> bool:
-    """Whether the other rule is an instance of the one, read from either side."""
+    """Return whether the other rule is an instance of this one, read from either side."""
     chains = derivable(other, Laws([one]))
     return chains is not None and all(len(chain.steps) == len(chain.outputs) for chain in chains)
 
 
 def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
-    """Small rules come first, then general ones, then those of few conditions."""
+    """Return a sort key: small rules come first, then general ones, then rules with few conditions."""
     first = rule.equations[0]
     roots = first.left + first.right
     return operators(*roots), -len(rule.equations), len(rule.statement.where), -len(variables(*roots)), rule.text
@@ -78,7 +78,7 @@ def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
 def _tried(
     laws: Laws, tasks: Sequence[tuple[int, frozenset[int]]], executor: Executor | None, limits: Limits
 ) -> dict[int, Chains]:
-    """The chains of those rules that follow from the rules that are not left out with them."""
+    """Return the chains of the rules that follow from the laws not left out for them."""
     if executor is None:
         results = [(p, derivable(laws.rules[p], laws, limits, without)) for p, without in tasks]
     else:
@@ -96,5 +96,5 @@ def _batch(stated: Stated, tasks: Sequence[tuple[int, frozenset[int]]], limits: 
 
 @functools.lru_cache(maxsize=1)
 def laws_of(stated: Stated) -> Laws:
-    """The rules, read once in each worker."""
+    """Return the rules, parsed once in each worker."""
     return Laws([Rule(name, statement) for name, statement in stated])

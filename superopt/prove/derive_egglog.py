@@ -1,11 +1,12 @@
-"""Whether rules join two sides at given numbers, by egglog: a second engine, without symbolic sizes and without proofs.
+"""Decides by egglog whether rules join two sides at concrete sizes: a second engine, without symbolic sizes or proofs.
 
-Every size and attribute variable has a number. A term is a constructor applied to terms and numbers, its axes being part of the
-constructor's name; the rank and extents of terms are functions that rules generated from the definitions fill in, and a rewrite
-asks them for its conditions.
+Every size and attribute variable has a number. A term is a constructor applied to terms and numbers, with its axes as part of
+the constructor's name. The rank and the extents of terms are functions, filled in by rules that are generated from the
+definitions, and a rewrite queries them for its conditions.
 
-What joins here may do so by a coincidence of the numbers; that is why two instances are asked for. What saturates apart is
-decided: at these numbers no use of the rules, however long, leads from one side to the other by the operators they were given.
+Two sides may be joined by a coincidence of the numbers, which is why callers ask at two instances. Sides that stay apart after
+saturation are decided: at these numbers, no sequence of rule applications leads from one side to the other with the given
+operators.
 
 Raises:
     EgglogMissingError: on import, egglog is not installed; nothing else of superopt needs it.
@@ -51,9 +52,9 @@ except ImportError as error:
 
 ROUNDS = 12
 SIZE = 6_000
-"""Rows of all tables beyond which no more rules are run."""
+"""Number of rows of all tables beyond which no more rules are run."""
 TOGETHER = 24
-"""Laws that are run before that is looked at."""
+"""Number of laws that are run between two checks of the tables' size."""
 
 PRELUDE = """
 (sort T)
@@ -66,7 +67,7 @@ PRELUDE = """
 
 
 class Outcome(Enum):
-    """What became of the two sides: one class, two classes that nothing can join any more, or too much to go on."""
+    """The outcome for the two sides: one class, two classes that nothing can join any more, or a limit was reached."""
 
     JOINED = "joined"
     APART = "apart"
@@ -74,12 +75,12 @@ class Outcome(Enum):
 
 
 class UnencodableError(Exception):
-    """A rule that cannot be read at numbers in this direction."""
+    """A rule that cannot be encoded with concrete numbers in this direction."""
 
 
 @dataclass(frozen=True)
 class Constructor:
-    """An operator with its axes, and how many numbers its other attributes have (`reals` says which are no integers)."""
+    """An operator with its axes, and the number of its other numeric attributes; `reals` marks those that are not integers."""
 
     name: str
     arity: int
@@ -91,7 +92,7 @@ class Constructor:
 
 
 def constructor(term: Term) -> Constructor:
-    """What the root of a term is written with."""
+    """Return the constructor of a term's root."""
     spec = operator(term.op)
     name, reals = f"op_{term.op}", list[bool]()
     for parameter, (_, value) in zip(spec.parameters, term.attributes, strict=True):
@@ -110,7 +111,7 @@ def _extents(value: Attribute) -> Sequence[Extent]:
 
 
 def numbers(term: Term) -> list[Extent]:
-    """The numbers among the root's attributes, axes left out."""
+    """Return the numbers among the root's attributes, without axes."""
     spec = operator(term.op)
     pairs = zip(spec.parameters, term.attributes, strict=True)
     return [n for parameter, (_, value) in pairs if parameter.kind not in ("axis", "axes") for n in _extents(value)]
@@ -121,14 +122,14 @@ def numbers(term: Term) -> list[Extent]:
 
 @dataclass
 class Writer:
-    """Writes terms, extents and conditions as s-expressions; `dims` and `symbols` are what the text mentions."""
+    """Writes terms, extents and conditions as s-expressions; `dims` and `symbols` record the atoms that the text mentions."""
 
     dims: dict[Dim, str] = field(default_factory=dict)
     symbols: dict[str, bool] = field(default_factory=dict)
     constructors: dict[str, Constructor] = field(default_factory=dict)
 
     def term(self, term: Term, leaf: Mapping[Term, str], attributes: Mapping[tuple[Term, int], str] | None = None) -> str:
-        """The term; `attributes` has what to write for some of its numbers."""
+        """Return the term as text; `attributes` has replacement text for some of its numbers."""
         if term in leaf:
             return leaf[term]
         built = constructor(term)
@@ -143,7 +144,7 @@ class Writer:
         return f"({' '.join([built.name, *args, *written])})"
 
     def extent(self, extent: Extent, *, real: bool = False) -> str:
-        """A number, size or attribute as arithmetic of integers, or of rationals."""
+        """Return a number, size or attribute as integer or rational arithmetic."""
         if not isinstance(extent, Size):
             return _literal(extent, real)
         total = ""
@@ -171,7 +172,7 @@ class Writer:
         raise UnencodableError(f"{atom} in integers")
 
     def facts(self, condition: Cond) -> Iterator[str]:
-        """The condition as facts of a query."""
+        """Yield the condition as facts of a query."""
         match condition:
             case True:
                 return
@@ -198,10 +199,10 @@ def _literal(number: Extent, real: bool) -> str:
 
 
 def rewrite(direction: Direction, writer: Writer) -> str:
-    """The reading as a rule of egglog, but for the name of a ruleset: facts and actions.
+    """Return the reading as an egglog rule without the name of a ruleset: facts and actions.
 
     Raises:
-        UnencodableError: an attribute variable of it stands in no place of its own, or a condition is beyond integers.
+        UnencodableError: no place determines one of its attribute variables, or a condition is beyond integers.
     """
     own = Writer(constructors=writer.constructors)
     tensors = [t for t in subterms(direction.source) if t.is_variable]
@@ -243,7 +244,7 @@ def _bare(extent: Size) -> str | None:
 
 
 def shape_rule(like: Term) -> str:
-    """How the rank and extents of terms that are built like this one come from those of their operands."""
+    """Return the rule that computes the rank and extents of terms with this constructor from those of their operands."""
     spec = operator(like.op)
     built = constructor(like)
     operands = [variable(f"a{i}", a.rank) for i, a in enumerate(like.args[: built.arity])]
@@ -259,7 +260,7 @@ def shape_rule(like: Term) -> str:
 
 
 def _symbolic(spec: Operator, like: Term) -> tuple[dict[str, Attribute], list[str]]:
-    """The attributes with a variable for each number, and the names of these."""
+    """Return the attributes with a variable for each number, and the names of the variables."""
     given: dict[str, Attribute] = {}
     names: list[str] = []
     for parameter, (name, value) in zip(spec.parameters, like.attributes, strict=True):
@@ -273,7 +274,7 @@ def _symbolic(spec: Operator, like: Term) -> tuple[dict[str, Attribute], list[st
 
 
 def regrouping(name: str) -> str:
-    """Associativity and commutativity of a constructor."""
+    """Return the rules for associativity and commutativity of a constructor."""
     return f"""(rewrite ({name} a b) ({name} b a) :ruleset regroup)
 (rewrite ({name} a ({name} b c)) ({name} ({name} a b) c) :ruleset regroup)"""
 
@@ -282,7 +283,7 @@ def regrouping(name: str) -> str:
 
 
 def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Direction]:
-    """The readings that can ever apply, by the operators and ranks that they lead to from those of the terms."""
+    """Return the readings that can ever apply, judged by the operators and ranks reachable from those of the terms."""
     present = places(terms)
     waiting = [(d, places(subterms(d.source)), places(subterms(d.target))) for d in readings]
     found: list[Direction] = []
@@ -297,12 +298,12 @@ def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Dire
 
 
 def places(terms: Iterable[Term]) -> set[tuple[str, int]]:
-    """The operators in the terms, each with the rank of its result."""
+    """Return the operators in the terms, each with the rank of its result."""
     return {(t.op, t.rank) for t in terms if not t.is_variable}
 
 
 def outcome(equation: Equation, instance: Instance, readings: Iterable[Direction], rounds: int = ROUNDS) -> Outcome:
-    """What the readings make of the two sides of the equation, as they are at this instance.
+    """Run the readings on the two sides of the equation at this instance and return the outcome.
 
     Raises:
         ShapeError: a side is not well typed there.
@@ -349,7 +350,7 @@ def _shape_rule(like: Term) -> str:
 
 def _run(commands: Iterable[str], outputs: int, rulesets: Sequence[str], rounds: int) -> Outcome:
     graph = EGraph()
-    for command in commands:  # each by itself: every node of a parsed program holds a copy of the whole text
+    for command in commands:  # one command at a time: every node of a parsed program copies its whole text
         graph.run_program(*graph.parse_program(command))
     check = "(check " + " ".join(f"(= $l{i} $r{i})" for i in range(outputs)) + ")"
     steps = [f"(run-schedule (saturate (run shapes)) (run {name}))" for name in (*rulesets, "regroup")]
@@ -363,7 +364,7 @@ def _run(commands: Iterable[str], outputs: int, rulesets: Sequence[str], rounds:
         for step in steps:
             try:
                 graph.run_program(*graph.parse_program(step))
-            except EggSmolError:  # a number is larger than it can calculate with
+            except EggSmolError:  # a number is too large for egglog
                 return Outcome.LIMIT
             size = _tuples(graph)
             if size > SIZE:

@@ -1,8 +1,8 @@
-"""A file of rules beside another set: which of its equalities follow from that set, which of the set from the file, and how.
+"""Comparison of a file of rules with another set: which equalities of each follow from the other, and by which chains.
 
-Every line of the file gets an answer. A rule that differs somewhere on random instantiations is wrong, and nothing is derived
-from it; one that was derived is tried on a few all the same. A rule counts where both of its sides are well typed, and what
-that asks beyond its own conditions is shown.
+Every line of the file gets a result. A rule with a counterexample on random instantiations is wrong, and nothing is derived
+from it. A derived rule is still tried on a few instantiations. A rule counts where both of its sides are well typed, and the
+conditions that this adds to its own are shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from superopt.text import Equation, parse_statement, show_condition
 from superopt.verdict import Counterexample, Proved
 
 ASKED = Limits(rounds=16, terms=800, steps=20_000, growth=LIMITS.growth)
-"""How far a chain is looked for where somebody asks; what leaves the core must have one within `LIMITS`."""
+"""Limits of a search for a chain on request; a rule leaves the core only with a chain within `LIMITS`."""
 SAMPLES = 120
 SPOT = 12
 SHORT = 160
@@ -46,7 +46,7 @@ MALFORMED = (SuperoptError, ValueError, TypeError, KeyError, IndexError, Attribu
 
 @dataclass(frozen=True)
 class Line:
-    """A rule of a file: its name (a number where it has none), its text, and the rule, or why that cannot be read."""
+    """A rule of a file: its name (numbered if it has none), its text, and the rule or the reason why it cannot be read."""
 
     name: str
     text: str
@@ -56,9 +56,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one equality. `added` are the conditions under which alone both of its sides are well typed.
+    """The result for one equality.
 
-    `proof` says, of one that was not derived, whether the prover knows that it is true.
+    Attributes:
+        added: The conditions that had to be added so that both sides are well typed.
+        proof: For an equality that was not derived, whether the prover knows that it is true.
     """
 
     name: str
@@ -76,7 +78,7 @@ class Finding:
         return self.chains[0] if self.chains else None
 
     def lines(self, *, chains: bool = True) -> Iterator[str]:
-        """The finding as text, the first line with its name and what became of it."""
+        """Yield the finding as text; the first line has its name and result."""
         match self.word:
             case "follows":
                 by = ", ".join(dict.fromkeys(r for c in self.chains for r in c.rules))
@@ -100,7 +102,7 @@ class Finding:
             yield from (f"    {line}" for line in self.chain.lines())
 
     def record(self) -> dict[str, Any]:
-        """The finding as JSON has it."""
+        """Return the finding as a JSON object."""
         shown = [{"ranks": dict(c.ranks), "outputs": [_output(*output) for output in c.outputs]} for c in self.chains]
         return {
             "name": self.name,
@@ -120,7 +122,7 @@ def _output(start: str, steps: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Findings about the file's equalities, given the set, and about the set's, given the file."""
+    """Findings about the file's equalities, given the set, and about the set's equalities, given the file."""
 
     theirs: tuple[Finding, ...]
     ours: tuple[Finding, ...] = field(default=())
@@ -131,16 +133,16 @@ class Comparison:
         return tuple(f for f in self.theirs if f.word == UNREADABLE)
 
     def totals(self) -> Mapping[str, int]:
-        """How many of the file's equalities have which result."""
+        """Return the number of the file's equalities with each result."""
         counts = Counter(f.word for f in self.theirs)
         return {word: counts[word] for word in (FOLLOWS, NOTATION, CONSTANT, PARTLY, OPEN, WRONG, UNREADABLE)}
 
     def ours_following(self, *, partly: bool = False) -> int:
-        """How many of the set's equalities follow from the file, at all of their ranks or at some alone."""
+        """Return the number of the set's equalities that follow from the file, or with `partly` only at some of their ranks."""
         return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
 
     def record(self) -> dict[str, Any]:
-        """The comparison as JSON has it."""
+        """Return the comparison as a JSON object."""
         return {
             "totals": {**self.totals(), "rules": len(self.theirs)},
             "ours": {"rules": len(self.ours), "follow": self.ours_following(), "in part": self.ours_following(partly=True)},
@@ -153,7 +155,7 @@ class Comparison:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Every rule of a file, read or not. A rule starts at a name, or where a line is not indented.
+    """Return every rule of a file, readable or not; a rule starts at a name or at a line without indentation.
 
     Raises:
         NotationError: the file cannot be read as text.
@@ -174,7 +176,7 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def statements(text: str) -> list[str]:
-    """The text cut into statements; comments and empty lines end one."""
+    """Split the text into statements; comments and empty lines end a statement."""
     found: list[str] = []
     fresh = True
     for line in text.splitlines():
@@ -212,9 +214,9 @@ def compared(
     seed: int = 0,
     progress: Callable[[Finding], None] = lambda _: None,
 ) -> Comparison:
-    """The file's lines derived from `rules`, and the rules of `backwards` from those of the file that are not wrong.
+    """Derive the file's lines from `rules`, and the rules of `backwards` from the file's rules that are not wrong.
 
-    The rules of `notation` are there both ways.
+    The rules of `notation` are available in both directions.
     """
     laws = Laws([*rules, *notation])
     theirs: list[Finding] = []
@@ -234,7 +236,7 @@ def compared(
 
 
 def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
-    """What becomes of one line, and the rule that it states where both sides are well typed."""
+    """Return the finding for one line, and the rule that it states where both sides are well typed."""
     if line.rule is None:
         return Finding(line.name, line.text, UNREADABLE, why=line.why), None
     try:
@@ -250,7 +252,7 @@ def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
 
 
 def refuted(rule: Rule, seed: int, samples: int) -> Counterexample | None:
-    """Sizes at which the sides differ, from about so many random instantiations, at every choice of ranks."""
+    """Return a counterexample from about `samples` random instantiations, spread over all choices of ranks, if there is one."""
     for equation in rule.equations:
         try:
             found = mismatch(equation, instances=-(-samples // len(rule.equations)), seed=seed)
@@ -262,10 +264,10 @@ def refuted(rule: Rule, seed: int, samples: int) -> Counterexample | None:
 
 
 def typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
-    """The rule where both of its sides are well typed, at the ranks at which that is somewhere, and what this adds.
+    """Return the rule where both sides are well typed, at the ranks where that is possible, and the added conditions.
 
     Raises:
-        ShapeError: it is nowhere.
+        ShapeError: the sides are never both well typed.
     """
     equations: list[Equation] = []
     added: dict[str, None] = {}
@@ -295,9 +297,9 @@ def _derived(name: str, text: str, rule: Rule, laws: Laws, added: tuple[str, ...
 
 
 def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
-    """The finding with what the prover says of it: true by axioms or definitions, or not known.
+    """Return the finding with the prover's result: true by axioms or definitions, or not known.
 
-    What has no inputs follows if it is true: the optimizer computes constants, and needs no rule for that.
+    An equality without inputs counts as following if it is true, because the optimizer folds constants without a rule.
     """
     verdict = prove(rule, seed=seed)
     if isinstance(verdict, Proved):
@@ -308,10 +310,11 @@ def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
 
 
 def chosen(*, given: Path | None = None, core_alone: bool = False, axioms_alone: bool = False) -> list[Rule]:
-    """The rules to derive from: those of a file, the axioms, or the stored ones (of these the core, if `core_alone`).
+    """Return the rules to derive from: those of a file, the axioms, or the stored rules (only the core with `core_alone`).
 
     Raises:
-        NotationError: the file cannot be read, as a whole or at some rule. StoreError: the store cannot be used.
+        NotationError: the file, or a rule in it, cannot be read.
+        StoreError: the store cannot be used.
     """
     if axioms_alone:
         return list(axioms().values())
@@ -326,12 +329,12 @@ def chosen(*, given: Path | None = None, core_alone: bool = False, axioms_alone:
 
 
 def definitions() -> list[Rule]:
-    """What composite operators are defined as: ways to write a term, which every derivation may use."""
+    """Return the definitions of composite operators, which every derivation may use as notation."""
     return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
 
 def rearrangements() -> list[Rule]:
-    """The axioms that only rearrange `NEUTRAL` operators or more: the store leaves out what no search gains by."""
+    """Return the axioms that only rearrange at least `NEUTRAL` operators, which the store omits because no search gains."""
     return [rule for rule in axioms().values() if _rearranges(rule.equations[0])]
 
 
@@ -341,7 +344,7 @@ def _rearranges(equation: Equation) -> bool:
 
 
 def comparison_text(comparison: Comparison, *, chains: bool = True) -> Iterator[str]:
-    """The comparison as lines: the file's equalities, those of the set, and the totals of both."""
+    """Yield the comparison as lines: the file's equalities, the set's equalities, and the totals of both."""
     for finding in comparison.theirs:
         yield from finding.lines(chains=chains)
     if comparison.ours:

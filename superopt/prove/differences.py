@@ -1,4 +1,4 @@
-"""What IEEE arithmetic makes of two sides that are equal over the reals: which floating-point flags a difference needs."""
+"""Differences in IEEE arithmetic between two sides that are equal over the reals, and the fp flags that they need."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from superopt.prove.floats import EVERY, FLOAT32, SPARE, WIDE, Array, Contractio
 
 STEPS_PER_INSTRUCTION = 4
 ORDINARY = 64.0
-"""The magnitude of what is computed of `DYADIC` numbers, which rows with infinities hold beside them."""
+"""Magnitude of results computed from `DYADIC` numbers, which stand beside the infinities in a row."""
 ROUNDINGS = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT, FpFlag.ARCP})
 FREEDOMS = ROUNDINGS | {FpFlag.RANGE, FpFlag.CANCEL}
-"""Flags that let finite results differ; what both sides overflow to may then differ too."""
+"""Flags that let finite results differ; results that overflow on both sides may then differ as well."""
 
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """For each flag, the rows that need it; and the rows that need some, where overflow on both sides is all that differs."""
+    """For each flag, the rows that need it; `overflow` has the rows where both sides overflow and nothing else differs."""
 
     needs: Mapping[FpFlag, Mask]
     overflow: Mask
@@ -30,7 +30,7 @@ class Differences:
 
 
 def differences(pair: Pair, environments: Environments) -> Differences:
-    """Which rows need which flags for the pair's right side to stand for its left."""
+    """Return which rows need which flags for the pair's right side to replace its left side."""
     numbers = pair.numbers
     values = environments.values
     steps = STEPS_PER_INSTRUCTION * len(numbers) + 16
@@ -76,7 +76,7 @@ def differences(pair: Pair, environments: Environments) -> Differences:
 
 
 def _read(pair: Pair, environments: Environments) -> tuple[Mask, Mask]:
-    """In which rows either side reads NaN, and in which infinities."""
+    """Return the rows in which either side reads NaN, and the rows in which either side reads infinities."""
     nan = np.zeros(environments.rows, dtype=bool)
     infinite = np.zeros(environments.rows, dtype=bool)
     for one in pair.inputs:
@@ -86,11 +86,11 @@ def _read(pair: Pair, environments: Environments) -> tuple[Mask, Mask]:
 
 
 def _roundings(pair: Pair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
-    """Which of `reassoc`, `contract` and `arcp` explains the rows at which the sides differ by rounding.
+    """Return which of `reassoc`, `contract` and `arcp` explains each row at which the sides differ by rounding.
 
-    `contract` alone does where the sides agree once every product is rounded, `arcp` alone where they agree once every
-    quotient is computed by a reciprocal. Where neither does, operands are regrouped, and the two are needed beside that if one
-    side adds a product by a fused multiply-add that the other rounds, or divides where the other does not.
+    `contract` alone explains a row if the sides agree once every product is rounded. `arcp` alone explains it if they agree
+    once every quotient is computed by a reciprocal. Otherwise operands are regrouped. `contract` is then also needed if one
+    side adds a product by a fused multiply-add and the other rounds it, and `arcp` if one side divides and the other does not.
     """
     if not rounding.any():
         return {}
@@ -119,7 +119,7 @@ def _roundings(pair: Pair, environments: Environments, rounding: Mask) -> dict[F
 
 
 def _contracted(pair: Pair) -> bool:
-    """Whether one side rounds a product that the other adds by a fused multiply-add."""
+    """Return whether one side rounds a product that the other side adds by a fused multiply-add."""
     sides = [[pair.program.instructions[n] for n in pair.program.under([root])] for root in (pair.left, pair.right)]
     rounded = [{i[1:] for i in side if i[0] == "mul"} for side in sides]
     fused = [{i[1:3] for i in side if i[0] == "fma"} for side in sides]
@@ -127,14 +127,14 @@ def _contracted(pair: Pair) -> bool:
 
 
 def _divided(pair: Pair) -> bool:
-    """Whether the sides divide by different numbers, or take reciprocals of different numbers."""
+    """Return whether the sides divide by different numbers, or take reciprocals of different numbers."""
     sides = [[pair.program.instructions[n] for n in pair.program.under([root])] for root in (pair.left, pair.right)]
     quotients = [{i for i in side if i[0] == "div"} for side in sides]
     return quotients[0] != quotients[1]
 
 
 def needs(pair: Pair, environments: Environments, flag: FpFlag) -> Mask:
-    """The rows that need the flag, those among them where overflow on both sides is all that differs."""
+    """Return the rows that need the flag, including rows where both sides overflow and nothing else differs."""
     differ = differences(pair, environments)
     found = differ.needs.get(flag, np.zeros(environments.rows, dtype=bool))
     return found | differ.overflow if flag == differ.overflow_flag else found

@@ -1,8 +1,8 @@
-"""Where values are defined: what a side of an equation divides by and takes roots, powers and logarithms of.
+"""Domains of values: the arguments of divisions, roots, powers and logarithms in a side of an equation.
 
-An equation between values is proved where both are defined. A rule needs more: its right side must be defined wherever its
-left side is. So each thing that the right side demands (that something is not zero, not negative, positive) must follow from
-what the something is made of, or be demanded by the left side, too.
+An equation between values is proved where both values are defined. A rule needs more: its right side must be defined wherever
+its left side is. Each demand of the right side (that a value is not zero, not negative or positive) must therefore follow from
+the structure of the value, or be demanded by the left side, too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ NOT_ZERO, NOT_NEGATIVE, POSITIVE, EXISTS = "not zero", "not negative", "positive
 
 @dataclass(frozen=True)
 class Demand:
-    """The candidate's value is `kind` for all values of its bound indices, where the conditions of `where` have chosen so.
+    """A demand on the candidate's value, for all values of its bound indices, where the conditions of `where` are as `chosen`.
 
-    Or else, its power to an exponent that is no number exists.
+    The value must be `kind` or, for EXISTS, its power to the symbolic exponent must exist.
     """
 
     kind: str
@@ -41,17 +41,17 @@ class Demand:
 
     @property
     def key(self) -> object:
-        """The same for demands that are alike."""
+        """A key that alike demands share."""
         return self.kind, str(self.exponent), self.chosen, factor_key(Largest((self.candidate,)))
 
     @property
     def value(self) -> Sum:
-        """What it is demanded of."""
+        """The value that the demand is about."""
         return self.candidate.value
 
 
 def told(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
-    """The signs that values have wherever this one is defined."""
+    """Return the signs of values that hold wherever the given value is defined."""
     if not partial(value):
         return ()
     plain = (d for d in demands(facts, value, notation) if not d.chosen and not d.candidate.bound and not d.candidate.guard)
@@ -60,9 +60,9 @@ def told(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], 
 
 
 def undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: Iterable[Extent] = ()) -> bool:
-    """Whether the right value is not shown to be defined wherever the left one is.
+    """Return whether the right value is not shown to be defined wherever the left one is.
 
-    `divisors` are the extents by which attributes of the right side divide; `facts` say what those of the left side imply.
+    `divisors` has the extents by which attributes of the right side divide. `facts` includes that the left side's are not zero.
     """
     open_ = [_divisor(d) for d in divisors if not is_nonzero(facts, d)]
     if not partial(right) and not open_:
@@ -78,7 +78,7 @@ def undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: I
 
 
 def _divisor(extent: Extent, where: Demand | None = None) -> Demand:
-    """The demand that an extent is not zero: everywhere, or where another demand stands."""
+    """Return the demand that an extent is not zero, everywhere or where another demand applies."""
     value: Sum = (Summand(extent),)
     if where is None:
         return Demand(NOT_ZERO, (), Candidate((), (), value))
@@ -86,13 +86,13 @@ def _divisor(extent: Extent, where: Demand | None = None) -> Demand:
 
 
 def _common_factors(value: Sum) -> Iterator[Extent]:
-    """The extents that divide every number in the sum: where one of them is zero, the sum is."""
+    """Yield the extents that divide every number in the sum, so that the sum is zero where one of them is."""
     shared = [set(factors(s.coefficient)) if isinstance(s.coefficient, Size) else set() for s in value]
     yield from sorted(set.intersection(*shared), key=str) if shared else ()
 
 
 def demands(facts: Guard, value: Sum, notation: Normal) -> list[Demand]:
-    """What a value demands that is not true by itself; products and powers taken apart."""
+    """Return the demands of a value that do not hold by its structure, with products and powers split."""
     found: dict[object, Demand] = {}
     for function, arguments, bound, guard, chosen in _partial_calls(value, (), (), ()):
         inside = (*facts, *guard)
@@ -117,9 +117,9 @@ def demands(facts: Guard, value: Sum, notation: Normal) -> list[Demand]:
 
 
 def _strict(demand: Demand, others: Mapping[object, Demand]) -> Demand:
-    """The demand; that something is positive, where it is neither to be negative nor zero.
+    """Strengthen a demand: a value that is neither negative nor zero is positive.
 
-    Of what is not zero the power to a exists where that to -a does.
+    For a value that is not zero, the power to a exists where the power to -a does.
     """
     inside = replace(demand.candidate, value=_turned(ordered(demand.value)))
     if replace(demand, kind=NOT_ZERO, candidate=inside, exponent=0).key not in others:
@@ -130,7 +130,7 @@ def _strict(demand: Demand, others: Mapping[object, Demand]) -> Demand:
 
 
 def _of_magnitude(demand: Demand) -> Demand:
-    """The demand; that |x| is not zero as one on x."""
+    """Turn the demand that |x| is not zero into a demand on x."""
     match demand.value:
         case (Summand(1, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if demand.kind != NOT_NEGATIVE:
             if not collected(a + b) and demand.kind != EXISTS:
@@ -141,7 +141,7 @@ def _of_magnitude(demand: Demand) -> Demand:
 
 
 def _turned(value: Sum) -> Sum:
-    """The sum, or its negative: the one that starts with a positive number."""
+    """Return the sum or its negative, whichever starts with a positive number."""
     first = shape(value[0])[1] if value else 1
     return times(value, -1) if not isinstance(first, Size) and first < 0 else value
 
@@ -185,7 +185,7 @@ def _partial_in(
 
 
 def _met(facts: Guard, demand: Demand, signs: Signs) -> bool:
-    """Whether the demand is true by what the value is made of."""
+    """Return whether the demand holds by the structure of the value."""
     inside = (*facts, *demand.candidate.guard)
     sign = signs.of(inside, demand.value)
     match demand.kind:
@@ -203,7 +203,7 @@ def _met(facts: Guard, demand: Demand, signs: Signs) -> bool:
 
 
 def _demanded(facts: Guard, demand: Demand, given: list[Demand], notation: Normal) -> bool:
-    """Whether the demands that are given make it true, wherever it stands."""
+    """Return whether the given demands imply this demand wherever it applies."""
     alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
     stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]
     return Cancellation(notation).covered(facts, demand.candidate, [g.candidate for g in stronger])

@@ -1,4 +1,4 @@
-"""Rules at small sizes, one output element at a time, as scalar code of both sides."""
+"""Rules at small sizes as scalar code of both sides, one output element at a time."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from superopt.rule import Rule
 from superopt.text import Equation
 
 INSTANCES = 10
-"""At how many sizes and attributes a rule is tried at most."""
+"""The largest number of instances at which a rule is tried."""
 DRAWS = 48
-"""From how many random instances each of them is chosen."""
+"""The number of random instances from which each instance is chosen."""
 ELEMENTS = 8
-"""How many elements of the outputs, of different forms, are tried at each."""
+"""The number of output elements, of different forms, that are tried at each instance."""
 PLACES = 80
-"""Among how many positions of an output they are looked for."""
+"""The number of positions of an output among which elements are chosen."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A rule at one of its choices of ranks, at sizes that are numbers, with the positions that it looks up.
+    """A rule at one choice of its ranks and at concrete sizes, with the positions that it looks up.
 
-    `turned` takes the operands of the right side's wide sums and products from the right: their order is nobody's, since terms
-    keep them sorted, and what they stand for sorts elsewhere.
+    `turned` takes the operands of the right side's wide sums and products from the right. Terms keep these operands sorted, so
+    their order is arbitrary, and the terms they stand for may be sorted differently.
     """
 
     equation: Equation
@@ -47,13 +47,13 @@ class Case:
 
     @property
     def wide(self) -> bool:
-        """Whether it has sums or products of three operands or more."""
+        """Whether the equation has sums or products of three or more operands."""
         terms = subterms(*self.equation.left, *self.equation.right)
         return any(t.op in ("add", "mul") and len(t.args) > 2 for t in terms)
 
     @property
     def sides(self) -> tuple[list[Term], list[Term]]:
-        """Both sides with these sizes."""
+        """The terms of both sides at these sizes."""
         tensors = {name: variable(name, shape) for name, shape in self.instance.shapes.items()}
         binding = Binding(tensors, self.instance.attributes)
         return [instantiate(t, binding) for t in self.equation.left], [instantiate(t, binding) for t in self.equation.right]
@@ -72,22 +72,22 @@ class Pair:
 
     @property
     def identical(self) -> bool:
-        """Whether both sides are the same code, so that they agree bit for bit whatever they read."""
+        """Whether both sides are the same code, so that they agree bit for bit on all inputs."""
         return self.left == self.right
 
     @property
     def numbers(self) -> list[int]:
-        """The instructions of both sides."""
+        """The numbers of the instructions of both sides."""
         return self.program.under([self.left, self.right])
 
     @property
     def code(self) -> list[Instruction]:
-        """What these instructions are."""
+        """The instructions of both sides."""
         return [self.program.instructions[n] for n in self.numbers]
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The code with inputs numbered in the order in which they are read: elements of one form behave alike."""
+        """The code with inputs numbered in reading order; elements with the same form behave alike."""
         places = {number: place for place, number in enumerate(self.numbers)}
         names: dict[tuple[object, ...], int] = {}
         found: list[object] = [places[self.left], places[self.right]]
@@ -102,16 +102,16 @@ class Pair:
 
     @property
     def inputs(self) -> list[Input]:
-        """The elements that either side reads."""
+        """The input elements that either side reads."""
         return [(i[1], i[2]) for i in self.code if i[0] == "input"]
 
 
 def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[Case]:
-    """The rule at small sizes, at different choices of ranks where it has several.
+    """Yield the rule at small sizes, at different choices of ranks if it has several.
 
-    Extents are 2 or 3 where they may be, for sums of one term and moves of one element show little. Every fifth instance is any
-    one; among the others are some whose real attributes are no powers of 2, some with an attribute that is 0, and some that are
-    larger.
+    Extents are 2 or 3 where possible, because sums of one term and moves of one element reveal little. Every fifth instance is
+    arbitrary. The others include instances whose real attributes are not powers of 2, instances with an attribute that is 0,
+    and larger instances.
     """
     count = len(rule.equations)
     taken: list[Instance] = []
@@ -130,7 +130,7 @@ def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -
 
 
 def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple[int, float]:
-    """How far the instance is from what this turn asks for: of its real attributes, and of its sizes."""
+    """Return a sort key: the distance of the instance's real attributes and sizes from those wanted in this turn."""
     extents = [n for shape in instance.shapes.values() for n in shape]
     elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
     integers = sum(3 * abs(Fraction(str(v))) for n, v in instance.attributes.items() if n not in reals)
@@ -149,7 +149,7 @@ def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple
 
 
 def _reals(equation: Equation) -> frozenset[str]:
-    """The attribute variables that are real numbers."""
+    """Return the names of the real attribute variables."""
     named = attribute_atoms(*equation.left, *equation.right)
     return frozenset(a.name for a in named if isinstance(a, Sym) and a.real)
 
@@ -160,7 +160,7 @@ def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator)
 
 
 def _reached(equation: Equation, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """The variables that these operands are, or are moved from."""
+    """Return the variables that are these operands, or that the operands are moved from."""
     found: set[str] = set()
     for term in subterms(*equation.left, *equation.right):
         for at in operands.get(term.op, ()):
@@ -179,7 +179,7 @@ MOVES = frozenset(
 
 
 def pairs(case: Case, rng: np.random.Generator, *, elements: int = ELEMENTS) -> Iterator[Pair]:
-    """Some output elements as code, no two of one form.
+    """Yield some output elements as code, no two of the same form.
 
     Raises:
         ProgramTooLongError: they take too many instructions.
@@ -200,7 +200,7 @@ def pairs(case: Case, rng: np.random.Generator, *, elements: int = ELEMENTS) -> 
 
 
 def compiled(case: Case) -> tuple[Code, list[index.Tensor], list[index.Tensor]]:
-    """Both sides as tensors whose elements are code of one program."""
+    """Return both sides as tensors whose elements are code of one program."""
     code = Code(Program())
     leaves = {}
     for name, shape in case.instance.shapes.items():
@@ -212,7 +212,7 @@ def compiled(case: Case) -> tuple[Code, list[index.Tensor], list[index.Tensor]]:
 
 
 def pair_at(case: Case, output: int, element: tuple[int, ...]) -> Pair:
-    """One output element as code.
+    """Return one output element as code.
 
     Raises:
         ProgramTooLongError: it takes too many instructions.
@@ -224,7 +224,7 @@ def pair_at(case: Case, output: int, element: tuple[int, ...]) -> Pair:
 
 
 def elements_of(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[tuple[Case, Pair]]:
-    """Output elements of the rule at some sizes, as code, one of each form."""
+    """Yield output elements of the rule at some sizes as code, one of each form."""
     met: set[tuple[object, ...]] = set()
     for case in cases(rule, rng, instances=instances):
         for turned in (False, True) if case.wide else (False,):
@@ -241,5 +241,5 @@ def elements_of(rule: Rule, rng: np.random.Generator, *, instances: int = INSTAN
 
 
 def generator_for(rule: Rule, seed: int) -> np.random.Generator:
-    """The source of random numbers for the rule, whatever rules come before it."""
+    """Return the random number generator for the rule, which does not depend on the rules before it."""
     return np.random.default_rng([seed, int(hashlib.sha256(rule.text.encode()).hexdigest()[:12], 16)])

@@ -1,4 +1,4 @@
-"""Matching one side of an axiom modulo the equalities known so far: where it stands, and what its variables are there."""
+"""Matching of one side of an axiom modulo the known equalities: where it matches, and the values of its variables there."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Direction:
         return _share(self.source), _share(self.target)
 
     def weights(self, variables: Mapping[str, int]) -> tuple[int, int]:
-        """How much there is to write in the source and in the target, given the weights of variables; extents are free."""
+        """Return the writing costs of the source and the target, given the weights of variables; extents are free."""
         source, target = (
             operators + sum(count * variables[name] for name, count in uses.items()) for operators, uses in self._shares
         )
@@ -67,7 +67,7 @@ class Direction:
 
     @property
     def introduces(self) -> bool:
-        """Whether the source is a variable, and determines everything the target mentions: `x` is `x - zeros`."""
+        """Whether the source is a variable that determines everything the target mentions, as in `x` to `x - zeros`."""
         return self.determined and self.source.is_variable
 
     @functools.cached_property
@@ -81,7 +81,7 @@ class Direction:
 
 
 def _share(root: Term) -> tuple[int, Counter[str]]:
-    """How many binary operators a term has, and how often each variable; shared subterms counted every time."""
+    """Count a term's binary operators and the occurrences of each variable; shared subterms count every time."""
     operators, uses = 0, Counter[str]()
     pending = [root]
     while pending:
@@ -95,17 +95,17 @@ def _share(root: Term) -> tuple[int, Counter[str]]:
 
 
 def directions(axiom: str, equation: Equation, *, introducing: bool = False) -> list[Direction]:
-    """The usable readings of an axiom with one output; `introducing` ones, too, if asked for."""
+    """Return the usable readings of an axiom with one output, and the introducing ones if `introducing`."""
     (left,), (right,) = equation.left, equation.right
     both = (Direction(axiom, equation, left, right), Direction(axiom, equation, right, left))
     return [d for d in both if d.usable or (introducing and d.introduces)]
 
 
 class Matcher:
-    """Matching against the classes of a `Closure`, which is not changed; it ends when `steps` are used up.
+    """Matching against the classes of a `Closure`, which stays unchanged; matching ends when `steps` are used up.
 
-    Of a sum or product that has more operands than the pattern, as many are taken, each for one operand of the pattern; where
-    `grouped`, all of them as well, several for one.
+    A sum or product with more operands than the pattern matches in part, one operand for each operand of the pattern. With
+    `grouped`, it also matches as a whole, with several operands for one operand of the pattern.
     """
 
     def __init__(self, closure: Closure, steps: int, *, grouped: bool = False) -> None:
@@ -114,7 +114,7 @@ class Matcher:
         self.grouped = grouped
 
     def matches(self, pattern: Term) -> Iterator[Binding]:
-        """Everything the pattern stands for anywhere, attributes solved; a sum or product may match a part of one."""
+        """Yield every match of the pattern, with attributes solved; a sum or product may match part of a larger one."""
         if pattern.is_variable:
             nodes = (node for found in list(self.closure.by_operator.values()) for node in found if node.rank == pattern.rank)
             for root in dict.fromkeys(map(self.closure.find, nodes)):
@@ -150,7 +150,7 @@ class Matcher:
             yield from self._all(patterns[1:], terms[1:], one)
 
     def _class(self, pattern: Term, term: Term, found: Binding) -> Iterator[Binding]:
-        """The pattern against every term known to equal `term`."""
+        """Match the pattern against every term known to equal `term`."""
         self.steps -= 1
         if term.rank != pattern.rank or self.steps < 0:
             return
@@ -168,7 +168,7 @@ class Matcher:
                 yield from self._node(pattern, member, found)
 
     def _operands(self, pattern: Term, node: Term, found: Binding, *, partly: bool) -> Iterator[Binding]:
-        """The operands of a sum or product, in any order and grouping, against those of the pattern."""
+        """Match the operands of a sum or product, in any order and grouping, against those of the pattern."""
         if len(node.args) >= len(pattern.args):
             wanted = sorted(pattern.args, key=lambda p: p.is_variable)
             yield from self._share(pattern.op, wanted, node.args, found, partly)
@@ -196,9 +196,9 @@ class Matcher:
 
 
 def solve(found: Binding) -> Binding | None:
-    """The match with its pending attribute equations solved, each for the attribute variable that is its only unknown.
+    """Solve the pending attribute equations of a match, each for the attribute variable that is its only unknown.
 
-    None if one contradicts, or cannot be solved exactly.
+    Return None if an equation is contradictory or has no exact solution.
     """
     symbols = dict(found.symbols)
     known = Binding(found.tensors, symbols)
@@ -221,7 +221,7 @@ def solve(found: Binding) -> Binding | None:
 
 
 def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | None:
-    """The value of the variable that makes the extents equal, where it occurs linearly and divides exactly."""
+    """Return the value of the variable that makes the extents equal, if it occurs linearly and the division is exact."""
 
     def at(value: Extent) -> Extent:
         return substitute(want, lambda a: value if isinstance(a, Sym) and a.name == name else known.value(a))

@@ -1,4 +1,4 @@
-"""Inputs on which floating-point arithmetic and the reals come apart, many rows at once."""
+"""Inputs on which floating-point arithmetic and real arithmetic differ, in batches of many rows."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ SIZES = (
     *(0.0, 1e-45, 1.1754944e-38, 1e-37, 1e-30, 1e-20, 1e-10, 1e-6, 1e-3, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 7.0, 20.0, 80.0, 95.0),
     *(100.0, 300.0, 1e3, 4097.0, 65504.0, 1e6, 12582912.0, 16777217.0, 1e9, 1e10, 1e20, 1e30, 1e37, 1e38, 3.4028235e38),
 )
-"""Magnitudes at which kernels and models behave differently: limits of the format, masks, magic numbers, where exp ends."""
+"""Magnitudes at which kernels and models change behavior: limits of the format, masks, magic numbers, the range of exp."""
 EXTREMES = (1e-45, 1e-40, 1.1754944e-38, 1e30, 1e38, 3.4028235e38)
-"""Magnitudes where results underflow or overflow."""
+"""Magnitudes at which results underflow or overflow."""
 DYADIC = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
-"""Numbers whose sums and products are exact, so that what differs beside an infinity differs because of it."""
+"""Numbers whose sums and products are exact, so that a difference beside an infinity is caused by the infinity."""
 COMBINED = (
     *(0.0, -0.0, 1.0, -1.0, np.inf, np.nan, -np.inf, 3.4028235e38, 1e-45, -3.4028235e38, 1e30, 1e-30, 2.0, -1e-45, -1e30, 0.1),
     *(-3.0, 1e9, 12582912.0, -1e9, 1.1754944e-38, 1.0000001, 100.0, -100.0, 1e20, -0.3, 65504.0, 16777217.0),
 )
-"""Special values in the order in which combinations of all inputs take them in."""
+"""Special values, in the order in which combinations of all inputs use them."""
 FINITE, INFINITE = 0, 1
 SHARES = (0.6, 0.2, 0.2)
-"""How many rows hold finite numbers alone, infinities, and NaN."""
+"""The shares of rows with only finite numbers, with infinities, and with NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,22 +40,22 @@ class Environments:
     rows: int
 
     def beside(self, other: Environments) -> Environments:
-        """These rows and those."""
+        """Return the rows of both."""
         joined = {one: np.concatenate([values, other.values[one]]) for one, values in self.values.items()}
         return Environments(joined, self.rows + other.rows)
 
     def chunks(self, size: int) -> Iterator[Environments]:
-        """The rows, so many at a time."""
+        """Yield the rows in chunks of `size`."""
         for start in range(0, self.rows, size):
             stop = min(start + size, self.rows)
             yield Environments({one: values[start:stop] for one, values in self.values.items()}, stop - start)
 
 
 def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: np.random.Generator) -> Environments:
-    """Random rows for these inputs: ordinary numbers, special ones, few of them beside zeros and ones, mixtures of magnitudes,
-    near ties, infinities and NaN.
+    """Draw random rows for these inputs.
 
-    The variables in `conditions` hold 0 and 1.
+    The rows hold ordinary numbers, special numbers, few special numbers beside zeros and ones, mixed magnitudes, near ties,
+    infinities and NaN. The variables in `conditions` hold 0 and 1.
     """
     kind = rng.choice(3, size=rows, p=SHARES)
     names = sorted({name for name, _ in inputs})
@@ -106,25 +106,26 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
 
 
 def _some_of(inputs: int, rows: int, rng: np.random.Generator) -> Mask:
-    """For each input, whether it is one of the few of a row, three at most, whose values matter."""
+    """Return, for each input, whether it is among the at most three inputs of a row whose values matter."""
     order = np.argsort(rng.random((inputs, rows)), axis=0).argsort(axis=0)
     return np.asarray(order < rng.integers(1, 4, rows))
 
 
 def _one_of(magnitudes: Sequence[float], rows: int, rng: np.random.Generator) -> Array:
-    """Such a magnitude in each row, of either sign."""
+    """Draw one of the magnitudes for each row, with a random sign."""
     return np.asarray(rng.choice(np.array(magnitudes), rows) * rng.choice([1.0, -1.0], rows))
 
 
 def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
-    """These inputs as rows."""
+    """Return these inputs as rows."""
     values = {one: np.array([row[one] for row in rows]) for one in rows[0]}
     return Environments(values, len(rows))
 
 
 def combinations(inputs: Sequence[Input], conditions: Collection[str], rows: int) -> Environments:
-    """All combinations of as many of `COMBINED` as make no more than so many rows; infinities and NaN beside dyadic numbers
-    alone, since what overflows beside them is not their doing.
+    """Return all combinations of the first values of `COMBINED`, as many values as fit into `rows` rows.
+
+    Infinities and NaN occur only beside dyadic numbers, so that no overflow beside them is attributed to them.
     """
     count = next((n for n in range(len(COMBINED), 1, -1) if n ** len(inputs) <= rows), 0)
     if not count or not inputs:
@@ -137,7 +138,7 @@ def combinations(inputs: Sequence[Input], conditions: Collection[str], rows: int
 
 
 def every(inputs: Sequence[Input], conditions: Collection[str], form: Format) -> Environments:
-    """All values of a small format for each input, in every combination; one NaN stands for all."""
+    """Return all values of a small format for each input, in every combination, with a single NaN."""
     return _product(inputs, conditions, numbers_of(form))
 
 
@@ -148,7 +149,7 @@ def _product(inputs: Sequence[Input], conditions: Collection[str], numbers: Sequ
 
 
 def numbers_of(form: Format) -> list[float]:
-    """All numbers of a format, both zeros, both infinities, and NaN."""
+    """Return all numbers of a format: both zeros, both infinities and NaN included."""
     found = [k * form.tiny for k in range(1 << (form.precision - 1))]
     for exponent in range(form.least, form.most + 1):
         unit = 2.0 ** (exponent - form.precision + 1)

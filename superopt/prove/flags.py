@@ -1,8 +1,8 @@
-"""The floating-point flags that a rule needs, found by evaluating both sides in IEEE arithmetic.
+"""The fp flags that a rule needs, found by evaluating both sides in IEEE arithmetic.
 
-A rule holds over the reals. Its two sides are read as scalar code at a few small sizes, one output element at a time, and
-evaluated in float32 on special values (`environments`). Each row at which they differ needs a flag (`differences`). Where none
-lets finite results differ, all inputs of a small format are tried as well (`small`).
+A rule holds over the reals. Its two sides are compiled to scalar code at a few small sizes, one output element at a time, and
+evaluated in float32 on special values (`environments`). Each row at which the sides differ needs a flag (`differences`). If no
+flag lets finite results differ, all inputs of a small format are tried as well (`small`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from superopt.prove.small import Basis, basis, weakest
 from superopt.rule import Rule
 
 ROWS = 1000, 12_000
-"""Rows of inputs in each turn: for each element that is tried, and at least for each rule."""
+"""The number of rows of inputs in each turn: for each element, and the minimum for each rule."""
 LATER_INSTANCES = 5
-"""At how many sizes and attributes a rule is tried in each turn but the first."""
+"""The number of instances at which a rule is tried in each turn after the first."""
 QUIET, MAX_TURNS = 5, 24
-"""After how many turns without a new flag a rule has all that it needs; how many turns there are at most."""
+"""The number of turns in a row without a new flag after which the flags are complete, and the largest number of turns."""
 MAX_ROWS_TIMES_CODE = 6_000_000
-"""Longer code is evaluated for fewer rows."""
+"""The largest product of rows and instructions; longer code is evaluated for fewer rows."""
 CANDIDATES = 40
-"""From how many rows the simplest witness is chosen."""
+"""The number of rows from which the simplest witness is chosen."""
 
 
 @dataclass(frozen=True)
 class Witness:
-    """Inputs at which a rule needs a flag: sizes, an output and a position in it, and the values that this element reads."""
+    """Inputs at which a rule needs a flag: sizes, an output, a position in it, and the values that this element reads."""
 
     flag: FpFlag
     case: Case
@@ -47,8 +47,10 @@ class Witness:
 class Flagged:
     """The flags that a rule needs, and a witness of each.
 
-    `elements` output elements were looked at, of which `identical` have the same code on both sides, with `evaluations` rows of
-    inputs in all.
+    Attributes:
+        elements: The number of output elements that were tried.
+        identical: The number of these elements whose code is the same on both sides.
+        evaluations: The total number of rows of inputs.
     """
 
     flags: frozenset[FpFlag]
@@ -60,14 +62,14 @@ class Flagged:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The flags as a ledger has them."""
+        """The flags in the form that a ledger stores."""
         return tuple(flag for flag in FpFlag if flag in self.flags)
 
 
 def flags_of(rule: Rule, seed: int = 0) -> Flagged:
-    """The floating-point flags of a rule, each with a witness; all flags, without any, where no element can be tried.
+    """Return the fp flags of a rule, each with a witness, or all flags without witnesses if no element can be tried.
 
-    Sizes and rows are drawn again and again, until `QUIET` times in a row no flag is found that was not known.
+    Sizes and rows are drawn repeatedly until `QUIET` turns in a row find no new flag.
     """
     rng = generator_for(rule, seed)
     found: dict[FpFlag, Witness] = {}
@@ -104,9 +106,9 @@ def flags_of(rule: Rule, seed: int = 0) -> Flagged:
 
 
 def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
-    """How many rows were evaluated, at least so many, and witnesses of flags that the rule needs and does not have.
+    """Return the number of rows evaluated, and witnesses of flags that the rule needs but does not have.
 
-    A rule whose sides are the same code is evaluated for no row: there is nothing that could differ.
+    At least `evaluations` rows are evaluated, or none if both sides are the same code, because the sides then cannot differ.
     """
     rng = generator_for(rule, seed)
     different = [(case, pair) for case, pair in elements_of(rule, rng) if not pair.identical]
@@ -125,12 +127,12 @@ def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]
 
 
 def draw_for(pair: Pair, rows: int, rng: np.random.Generator, least: int = 64) -> Environments:
-    """So many rows of inputs for the element, fewer where its code is long."""
+    """Draw rows of inputs for the element, fewer if its code is long."""
     return draw(pair.inputs, pair.conditions, max(min(rows, MAX_ROWS_TIMES_CODE // len(pair.numbers)), least), rng)
 
 
 def _witness(flag: FpFlag, case: Case, pair: Pair, environments: Environments, mask: Mask) -> Witness:
-    """The simplest of the rows, made simpler: inputs that may as well be 0 or 1 are."""
+    """Return the simplest of the rows, with inputs replaced by 0 or 1 where the row still needs the flag."""
     candidates = np.flatnonzero(mask)[:CANDIDATES]
     lengths = [sum(len(f"{environments.values[one][row]:g}") for one in pair.inputs) for row in candidates]
     row = int(candidates[int(np.argmin(lengths))])
@@ -144,7 +146,7 @@ def _witness(flag: FpFlag, case: Case, pair: Pair, environments: Environments, m
 
 
 def _still(flag: FpFlag, pair: Pair, rows: Sequence[Mapping[Input, float]]) -> list[bool]:
-    """Which of these inputs need the flag too."""
+    """Return which of these inputs need the flag, too."""
     if not rows:
         return []
     return [bool(v) for v in needs(pair, environments_of(rows), flag)]

@@ -1,8 +1,8 @@
-"""Scalar code evaluated in binary floating-point formats, for many inputs at once, and the scale of its rounding errors.
+"""Evaluation of scalar code in binary floating-point formats, for many inputs at once, and the scale of rounding errors.
 
-Every operation is computed in float64 and rounded to the format, to nearest and ties to even. For sums, products, quotients and
-roots of at most 24 bits that is the correctly rounded result; for exponentials and the like it is within half a unit in the
-last place of it but for rare ties. ONNX Runtime's kernels are a few units less accurate, and add long sums in another order.
+Every operation is computed in float64 and rounded to the format, to nearest with ties to even. For sums, products, quotients
+and roots of at most 24 bits the result is correctly rounded. For exponentials and similar functions it is within half a unit in
+the last place, except for rare ties. ONNX Runtime's kernels are a few units less accurate, and add long sums in another order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 @dataclass(frozen=True)
 class Format:
-    """A binary format: bits of the significand with the leading one, and the exponents of normal numbers."""
+    """A binary format.
+
+    Attributes:
+        precision: Bits of the significand, including the leading one.
+        least: The smallest exponent of normal numbers.
+        most: The largest exponent of normal numbers.
+    """
 
     name: str
     precision: int
@@ -47,7 +53,7 @@ class Format:
         return math.ldexp(2.0 - math.ldexp(1.0, 1 - self.precision), self.most)
 
     def round(self, values: Array) -> Array:
-        """The nearest numbers of the format."""
+        """Return the nearest numbers of the format."""
         if self == FLOAT32:
             return values.astype(np.float32).astype(np.float64)
         bits = np.ascontiguousarray(values).view(np.int64)
@@ -68,16 +74,16 @@ class Format:
 FLOAT32 = Format("float32", 24, -126, 127)
 MARGIN = 6
 SPARE = Format("float32 with spare exponents", 24, FLOAT32.least - MARGIN, FLOAT32.most + MARGIN)
-"""float32 that overflows a little later: two sides that differ at the very edge of the range are not told apart."""
+"""float32 that overflows slightly later, so that sides that differ only at the edge of the range count as equal."""
 WIDE = Format("float32 with the exponents of float64", 24, -1022, 1023)
-"""Where nothing overflows, so that what differs there differs by rounding alone."""
+"""float32 without overflow, in which sides differ only by rounding."""
 SMALL = Format("3 exponent and 4 significand bits", 4, -2, 3)
-"""The format that rules are tried in with all inputs: 3 bits of exponent, 4 of significand with the leading one."""
+"""The format in which rules are tried with all inputs: 3 bits of exponent, 4 of significand with the leading one."""
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """Whether products that a kernel adds are rounded first, and quotients computed by reciprocals."""
+    """Whether products that a kernel adds are rounded first, and whether quotients are computed by reciprocals."""
 
     rounded_products: bool = False
     by_reciprocals: bool = False
@@ -94,7 +100,7 @@ def evaluate(
     form: Format,
     how: Contraction = PLAIN,
 ) -> dict[int, Array]:
-    """The value of each of these instructions, which come after their operands, for each row of the inputs."""
+    """Return the value of each instruction for each row of the inputs; instructions must come after their operands."""
     known: dict[int, Array] = {}
     with np.errstate(all="ignore"):
         for number in numbers:
@@ -125,7 +131,7 @@ def _choose(condition: Array, then: Array, other: Array) -> Array:
 
 
 def _maximum(a: Array, b: Array) -> Array:
-    """IEEE 754's maximum: NaN where either is, and +0 is larger than -0."""
+    """Return IEEE 754's maximum: NaN if either operand is NaN, and +0 is larger than -0."""
     return np.where(np.isnan(a) | (a > b) | ((a == b) & np.signbit(b)), a, b)
 
 
@@ -158,16 +164,16 @@ OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
     "power": (np.power, False),
     "tanh": (np.tanh, False),
 }
-"""What each operation computes, and whether the result needs no rounding."""
+"""The function that each operation computes, and whether its result needs no rounding."""
 
 
 def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array], form: Format, steps: int) -> dict[int, Array]:
-    """For each instruction, the size that its rounding errors are measured against.
+    """Return, for each instruction, the magnitude that its rounding errors are measured against.
 
-    A sum's scale is the sum of its operands' scales, a product's their product, and what a maximum or a condition does not
-    choose has no part in it. A function's scale is what a relative change of its operand's scale changes it by. So to first
-    order a side is within a few units of its scale of what it is over the reals, however its sums and products are grouped.
-    A choice that `steps` rounding errors could turn has the scale of either.
+    A sum's scale is the sum of its operands' scales, a product's scale their product. Operands that a maximum or a condition
+    does not select do not contribute. A function's scale is the change that a relative change of its operand's scale causes. To
+    first order, a side is thus within a few units of its scale of its value over the reals, for any grouping of sums and
+    products. A choice that `steps` rounding errors could change has the scale of both alternatives.
     """
     found: dict[int, Array] = {}
     slack = steps * form.epsilon

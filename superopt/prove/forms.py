@@ -1,4 +1,4 @@
-"""Forms that sums and numbers have, and what is read off them."""
+"""Recognizers for special forms of sums and numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_factor(base: Sum) -> bool:
 
 
 def is_indicator(value: Sum) -> bool:
-    """Whether the sum is 0 or 1 whatever the steps in it are, and nothing else is in it."""
+    """Return whether the sum contains only step functions and is 0 or 1 for all their values."""
     if any(s.bound or s.guard or isinstance(s.coefficient, Size) for s in value):
         return False
     if not all(isinstance(f, Call) and f.function in ("zero", "positive") for s in value for f in s.factors):
@@ -41,7 +41,7 @@ def simple(exponent: Extent) -> Extent:
 
 
 def root(number: Extent, exponent: Extent) -> Extent | None:
-    """number ** exponent for a square root that is rational."""
+    """Return number ** exponent for a half-integer exponent if the result is rational, or None."""
     if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
         return None
     value = Fraction(number)
@@ -52,7 +52,7 @@ def root(number: Extent, exponent: Extent) -> Extent | None:
 
 
 def one_and_exponent(value: Sum) -> Sum | None:
-    """v, where the sum is 1 + exp(v)."""
+    """Return v if the sum is 1 + exp(v), or None."""
     if len(value) != 2:
         return None
     first, second = value
@@ -64,7 +64,7 @@ def one_and_exponent(value: Sum) -> Sum | None:
 
 
 def magnitude_in(value: Sum) -> Sum | None:
-    """v, where the sum is -|v|."""
+    """Return v if the sum is -|v|, or None."""
     match value:
         case (Summand(number, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if not collected(a + b):
             if isinstance(number, int | Fraction) and number < 0:
@@ -76,6 +76,6 @@ def magnitude_in(value: Sum) -> Sum | None:
 
 
 def leading(value: Sum) -> Extent:
-    """The number that the first summand is multiplied by, or that the last product in it is."""
+    """Return the number in front of the first summand; if that is a size, the coefficient of its last term."""
     number = shape(value[0])[1]
     return number.terms[-1][1] if isinstance(number, Size) else number

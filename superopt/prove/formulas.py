@@ -1,5 +1,6 @@
-"""Formulas of arithmetic for Z3, made through its C interface: they are what z3's Python classes make, without asking at every
-step what sort each part is of, which takes longer than the answers do.
+"""Arithmetic formulas for Z3, built through its C interface.
+
+The results equal those of z3's Python classes, without the sort checks at every step, which take longer than the answers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from z3 import z3core
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expression:
-    """A number in Z3's eyes, an integer or a real one; an integer beside a real one counts as that."""
+    """A Z3 number, integer or real; an integer beside a real is converted."""
 
     ref: z3.AstRef
     integer: bool
@@ -39,22 +40,22 @@ class Expression:
         return _compared(z3core.Z3_mk_gt, self, other)
 
     def equals(self, other: Expression | int) -> z3.BoolRef:
-        """The formula that both are the same number."""
+        """Return the formula that both numbers are equal."""
         return _compared(z3core.Z3_mk_eq, self, other)
 
     def differs(self, other: Expression | int) -> z3.BoolRef:
-        """The formula that they are not."""
+        """Return the formula that the numbers are different."""
         one, two = _alike([self, _number(other, self)])
         return z3.BoolRef(z3core.Z3_mk_distinct(_context(self.ref), 2, _array(one, two)), self.ref.ctx)
 
 
 def unknown(name: str, context: z3.Context, *, integer: bool) -> Expression:
-    """The unknown number of this name."""
+    """Return the unknown number with this name."""
     return Expression(z3.Int(name, context) if integer else z3.Real(name, context), integer)
 
 
 def constant(number: float | Fraction, context: z3.Context) -> Expression:
-    """A number that is known."""
+    """Return a constant number."""
     if isinstance(number, int):
         return Expression(_integer(number, context, z3core.Z3_mk_int_sort(context.ref())), integer=True)
     fraction = Fraction(number)
@@ -62,39 +63,39 @@ def constant(number: float | Fraction, context: z3.Context) -> Expression:
 
 
 def total(*parts: Expression) -> Expression:
-    """The sum of one or more."""
+    """Return the sum of one or more numbers."""
     return _all(z3core.Z3_mk_add, parts) if len(parts) > 1 else parts[0]
 
 
 def product(*parts: Expression) -> Expression:
-    """The product of one or more."""
+    """Return the product of one or more numbers."""
     return _all(z3core.Z3_mk_mul, parts)
 
 
 def implies(condition: z3.BoolRef, claim: z3.BoolRef) -> z3.BoolRef:
-    """Where the condition holds, so does the claim."""
+    """Return the formula that the condition implies the claim."""
     return z3.BoolRef(z3core.Z3_mk_implies(_context(condition), condition.ast, claim.ast), condition.ctx)
 
 
 def both(*parts: z3.BoolRef) -> z3.BoolRef:
-    """All of one or more hold."""
+    """Return the conjunction of one or more formulas."""
     return z3.BoolRef(z3core.Z3_mk_and(_context(parts[0]), len(parts), _array(*parts)), parts[0].ctx)
 
 
 def require(solver: z3.Solver, formula: z3.BoolRef) -> None:
-    """The solver takes the formula for granted."""
+    """Assert the formula in the solver."""
     z3core.Z3_solver_assert(_context(formula), solver.solver, formula.ast)
 
 
 def decide(solver: z3.Solver, literals: list[z3.BoolRef]) -> z3.CheckSatResult:
-    """Whether what the solver takes for granted can be, all literals with it."""
+    """Check whether the solver's assertions and all literals can hold together."""
     return z3.CheckSatResult(
         z3core.Z3_solver_check_assumptions(solver.ctx.ref(), solver.solver, len(literals), _array(*literals))
     )
 
 
 def _number(value: Expression | int, like: Expression) -> Expression:
-    """A number that stands beside `like`, of the same sort where it is given as such."""
+    """Return the value as a number; a Python integer takes the sort of `like`."""
     if isinstance(value, Expression):
         return value
     return Expression(_integer(value, like.ref.ctx, z3core.Z3_get_sort(_context(like.ref), like.ref.ast)), like.integer)

@@ -1,8 +1,8 @@
-"""What is known of functions of values: each applied to simplified sums, in the one form that equals it and compares best.
+"""Simplification of functions: each function of simplified sums in the equal form that compares best.
 
-A form may be defined where the function is not (1 for x * (1 / x)), and has the function's value wherever that is defined:
-`superopt.prove.domains` says whether a rule may rest on it. Roots and reciprocals are powers. Of a power what can be is taken
-out of the base; of a sum of exponentials the part that all exponents share.
+A form may be defined where the function is not (1 for x * (1 / x)), and has the function's value wherever the function is
+defined. `superopt.prove.domains` decides whether a rule may rest on the form. Roots and reciprocals are powers. Factors are
+moved out of a power's base where possible. A sum of exponentials is divided by the part that all exponents share.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LARGEST_EXPANDED = 4
 
 
 def applied(facts: Guard, function: str, arguments: Sequence[Sum], notation: Normal) -> Sum:
-    """The function of these sums."""
+    """Return the function of these sums."""
     known = _Functions(facts, notation)
     first = arguments[0]
     match function:
@@ -66,12 +66,12 @@ def applied(facts: Guard, function: str, arguments: Sequence[Sum], notation: Nor
 
 
 def raised(facts: Guard, base: Sum, exponent: Extent, notation: Normal) -> Sum:
-    """The power of this sum."""
+    """Return the power of this sum."""
     return _Functions(facts, notation).power(base, exponent)
 
 
 def merged(facts: Guard, summand: Summand, notation: Normal) -> Sum:
-    """The summand with powers of one base made one, exponentials made one, and indicators taken once."""
+    """Return the summand with one power of each base, one exponential, and each indicator once."""
     return _Functions(facts, notation).merged(summand)
 
 
@@ -111,7 +111,7 @@ class _Functions:
         return self.product([self.monomial_power(common, exponent), single(Power(rest, exponent))])
 
     def number_power(self, number: Extent, exponent: Extent) -> Sum:
-        """A power of a number or size."""
+        """Return a power of a number or size."""
         if number == 1:
             return ONE
         if number == 0 and isinstance(exponent, int | Fraction) and exponent > 0:
@@ -142,7 +142,7 @@ class _Functions:
         return single(Power((Summand(number),), exponent))
 
     def monomial_power(self, summand: Summand, exponent: Extent) -> Sum:
-        """A power of a product: the power of each factor, where they are known to exist apart."""
+        """Return a power of a product: the product of the powers of the factors that are known to exist separately."""
         counts = Counter(map(factor_key, summand.factors))
         factors = {factor_key(f): f for f in summand.factors}
         if isinstance(exponent, int):
@@ -196,7 +196,7 @@ class _Functions:
         return single(Power(single(factor), exponent))
 
     def magnitude(self, value: Sum) -> Sum:
-        """The absolute value."""
+        """Return the absolute value."""
         if self.signs.of(self.facts, value):
             return value
         negative = times(value, -1)
@@ -253,7 +253,7 @@ class _Functions:
         return collected(found + single(Call("log", ((Summand(number, factors=tuple(left)),),))))
 
     def log_of_sum(self, value: Sum) -> Sum:
-        """The logarithm of a sum that nothing can be divided out of; of 1 + exp(-v) that of 1 + exp(v), less v."""
+        """Return the logarithm of a sum without a common divisor; log(1 + exp(-v)) becomes log(1 + exp(v)) - v."""
         exponent = one_and_exponent(value)
         if exponent is None:
             return single(Call("log", (value,)))
@@ -267,7 +267,7 @@ class _Functions:
         return single(Call("log", (value,)))
 
     def factor_log(self, factor: Factor) -> Sum:
-        """The logarithm of a factor that is positive where it is defined."""
+        """Return the logarithm of a factor that is positive where it is defined."""
         match factor:
             case Call("exp", (argument,)):
                 return argument
@@ -331,7 +331,7 @@ class _Functions:
     # ------------------------------------------------------------ products
 
     def merged(self, summand: Summand) -> Sum:
-        """The summand with powers of one base, exponentials and indicators made one each."""
+        """Return the summand with one power of each base, one exponential, and each indicator once."""
         exponents: list[Sum] = []
         powers: dict[Key, tuple[Factor, Extent]] = {}
         others: list[Factor] = []
@@ -371,7 +371,7 @@ class _Functions:
         return value
 
     def held_power(self, held: Factor, exponent: Extent) -> Sum:
-        """A power of a factor, or of the sum that a first power holds."""
+        """Return a power of a factor, or of the sum that a first power wraps."""
         base = held.base if isinstance(held, Power) and held.exponent == 1 else single(held)
         if exponent == 0:
             return ONE

@@ -1,10 +1,10 @@
-"""Ground instances of axioms, as the ledger keeps them: the axiom's name, and what each of its variables stands for.
+"""Ground instances of axioms, as the ledger stores them: the axiom's name, and the value of each of its variables.
 
     matmul.associativity(x=a, y=b, z=c)
     concat.slice-first(x=a @ b, y=c, k=-1)
     add.regroup(a + b + c)                       the ways to associate and order a sum, all equal
 
-The terms are written over the variables of the rule that is proved, and the axiom's ranks follow from theirs.
+The terms are written over the variables of the proved rule, and the axiom's ranks follow from the terms' ranks.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Ground:
-    """An equation between terms that an axiom gives; a regrouping has one sum or product on both sides.
+    """An equation between terms that an axiom implies; a regrouping has one sum or product on both sides.
 
-    A `directed` one is known to hold where its left side is defined.
+    A `directed` equation is known to hold where its left side is defined.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Ground:
 
 
 def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], symbols: Mapping[str, Extent]) -> str:
-    """The text of an instance."""
+    """Return the text of an instance."""
     axes = {name: axis for name, axis in equation.ranks if axis < 0}
     given = [f"{name}={show(term)}" for name, term in tensors.items()]
     given += [f"{name}={show_extent(extent)}" for name, extent in symbols.items()]
@@ -51,15 +51,16 @@ def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], sy
 
 
 def write_regrouping(term: Term) -> str:
-    """The text for: this sum (or product) may be grouped and ordered in any way."""
+    """Return the text of the instance that this sum (or product) may be grouped and ordered in any way."""
     return f"{term.op}.{REGROUP}({show(term)})"
 
 
 def read_ground(text: str, assumptions: Assumptions) -> Ground:
-    """The instance that `text` states, for sizes as `assumptions` has them; nothing is checked but the form.
+    """Parse the instance in `text`, at the sizes of `assumptions`; only the axiom's `where` and the form are checked.
 
     Raises:
-        NotationError: the text names no axiom, or not all of its variables. ShapeError: it is not well typed at these ranks.
+        NotationError: the text names no axiom, or not all of its variables.
+        ShapeError: the instance is not well typed at these ranks.
     """
     matched = _FORM.match(text)
     if matched is None:
@@ -84,7 +85,7 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
 
 @functools.lru_cache(maxsize=ARGUMENTS_KEPT)
 def _arguments(text: str, inside: str) -> Mapping[str, str]:
-    """What stands for each variable, as text."""
+    """Return the text of each variable's value."""
     try:
         call = ast.parse(f"_({inside})", mode="eval").body
     except SyntaxError:
@@ -95,14 +96,14 @@ def _arguments(text: str, inside: str) -> Mapping[str, str]:
 
 
 def _tensors(rule: Rule, given: Mapping[str, str], assumptions: Assumptions) -> dict[str, Term]:
-    """The terms that the axiom's tensor variables stand for."""
+    """Return the terms that the axiom's tensor variables stand for."""
     reals = set(assumptions.reals)
     named = [name for name, options in rule.statement.ranks if name in given and min(options) >= 0]
     return {name: parse(given[name], assumptions.variables, reals)[0] for name in named}
 
 
 def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) -> tuple[tuple[str, int], ...]:
-    """The choice of ranks, axes and lengths at which the axiom is meant."""
+    """Return the choice of ranks, axes and lengths at which the axiom is used."""
     chosen: list[tuple[str, int]] = []
     for name, options in rule.statement.ranks:
         if name in tensors:
@@ -116,7 +117,7 @@ def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) ->
 
 @functools.lru_cache(maxsize=ARGUMENTS_KEPT)
 def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
-    """The axiom at one choice of ranks; None where it does not list it, or is not well typed there."""
+    """Return the axiom at one choice of ranks, or None if it does not list the choice or is not well typed there."""
     statement = axioms()[axiom].statement
     if [name for name, _ in ranks] != [name for name, _ in statement.ranks]:
         return None
@@ -131,7 +132,7 @@ def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
 def _binding(
     equation: Equation, given: Mapping[str, str], tensors: Mapping[str, Term], assumptions: Assumptions
 ) -> Binding | None:
-    """What the variables of the axiom stand for, if `given` has them all."""
+    """Return the values of the axiom's variables, or None unless `given` has exactly these variables."""
     symbols = equation_symbols(equation)
     axes = {name for name, axis in equation.ranks if axis < 0}
     if {v.name for v in variables(*equation.left, *equation.right)} | set(symbols) | axes != set(given):
@@ -144,7 +145,7 @@ def _binding(
 
 
 def integral(extent: Extent) -> bool:
-    """Whether an extent is an integer by its form: no fractions, no real attribute variables."""
+    """Return whether an extent is an integer by its form, without fractions and real attribute variables."""
     if not isinstance(extent, Size):
         return isinstance(extent, int)
     real = any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in extent.atoms())
@@ -152,6 +153,6 @@ def integral(extent: Extent) -> bool:
 
 
 def equation_symbols(equation: Equation) -> dict[str, Sym]:
-    """The attribute variables of the equation, by name."""
+    """Return the attribute variables of the equation, by name."""
     found = sorted(a for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym))
     return {a.name: a for a in found}

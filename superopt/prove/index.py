@@ -1,9 +1,9 @@
-"""The index prover: equations between terms, proved for all sizes from the definitions of their operators.
+"""The index prover: proves equations between terms for all sizes from the definitions of their operators.
 
-Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. Where a group
-count or a factor of a reshape defeats this, the proof is made for a stated set of its values, all other sizes symbolic.
-Before a proof is tried and after one has failed, both sides are evaluated on random instances: a counterexample refutes the
-equation, and one that has no instance is never called proved. Otherwise the answer is that it is not known.
+Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. If a group count
+or a factor of a reshape prevents this, the proof is made for a stated set of its values, with all other sizes symbolic. Before
+a proof is tried and after it has failed, both sides are evaluated on random instances. A counterexample refutes the equation,
+and an equation without instances is never called proved. In all other cases the verdict is `Unknown`.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ RANKS = (1, 2, 3, 4)
 
 @afresh()
 def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
-    """The verdict on a rule or axiom at all of its rank choices together, from the definitions alone; the first failure's.
+    """Return the verdict on a rule or axiom at all of its rank choices, from the definitions alone; the first failure decides.
 
-    What is written `==` must be defined on both sides alike, what is written `=>` on the right where it is on the left.
+    The sides of an `==` rule must be defined on the same inputs. The right side of a `=>` rule must be defined where the left
+    side is.
     """
     both_ways = rule.statement.arrow == "=="
     found: list[Verdict] = []
@@ -72,7 +73,7 @@ def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
 
 @afresh()
 def prove_again(equations: Iterable[Equation], bounded: Sequence[str] = (), *, both_ways: bool = False) -> Verdict:
-    """`Proved`, if the definitions prove the equations for all sizes, or for those values alone that `bounded` says.
+    """Return `Proved` if the definitions prove the equations for all sizes, or for the values that `bounded` states.
 
     `bounded` and `both_ways` are those of the proof. No counterexample is looked for.
     """
@@ -90,10 +91,10 @@ def prove_again(equations: Iterable[Equation], bounded: Sequence[str] = (), *, b
 
 
 def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False) -> Verdict:
-    """The verdict on one equation, both sides taken to be well typed and its `where` to hold.
+    """Return the verdict on one equation, assuming that both sides are well typed and its `where` holds.
 
-    It says that the right side is defined and equal wherever the left side is defined; `both_ways`, that the left side is
-    defined wherever the right side is, too.
+    `Proved` means that the right side is defined and equal wherever the left side is defined. With `both_ways`, the left side
+    is also defined wherever the right side is.
     """
     started = time.perf_counter()
 
@@ -121,19 +122,19 @@ def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False
 
 
 def _limit(atom: Atom) -> str:
-    """What bounds a proof that was made for some values of the unknown alone."""
+    """Return the text that states the values to which a proof is bounded."""
     return f"{atom} in {', '.join(map(str, VALUES))}"
 
 
 def _unknowns(equation: Equation) -> list[Atom]:
-    """The extents of the equation's variables, and its attribute variables."""
+    """Return the extents of the equation's variables, and its attribute variables."""
     roots = equation.left + equation.right
     dims = [Dim(v.name, axis) for v in variables(*roots) for axis in range(-v.rank, 0)]
     return [*dims, *sorted(a for a in attribute_atoms(*roots) if isinstance(a, Sym))]
 
 
 def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
-    """Sets of unknowns to try small values of: group counts, then what quotients divide by, then what they divide."""
+    """Yield sets of unknowns to try small values of: group counts, then divisors of quotients, then their dividends."""
     groups = tuple(attempt.groups())
     divisors, dividends = attempt.divided()
     for chosen in dict.fromkeys((groups, divisors, groups + divisors, dividends)):
@@ -142,7 +143,7 @@ def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
 
 
 class Attempt:
-    """One try to prove an equation, with some unknowns given values; `proved`, or else a `reason` why not."""
+    """One attempt to prove an equation, with values for some unknowns; `reason` is the obstacle, empty if proved."""
 
     def __init__(self, equation: Equation, values: Mapping[Atom, int], *, both_ways: bool = False) -> None:
         self.equation = equation
@@ -166,7 +167,7 @@ class Attempt:
 
     @property
     def remainder(self) -> Sum:
-        """What did not cancel."""
+        """The summands that did not cancel."""
         return self.comparison.remainder
 
     def _difference(self) -> str:
@@ -183,7 +184,7 @@ class Attempt:
         return ""
 
     def _divisors(self, *roots: Term) -> tuple[Extent, ...]:
-        """The extents by which attributes of the terms divide."""
+        """Return the extents by which attributes of the terms divide."""
         return tuple(f for d in denominators(*roots) for f in factors(substitute(d, self.solved.get)))
 
     def _tensor(self, term: Term, known: Mapping[Term, index.Tensor]) -> index.Tensor:
@@ -198,12 +199,12 @@ class Attempt:
         return spec.definition(*operands, **attributes)
 
     def groups(self) -> Iterator[Atom]:
-        """The unknown group counts."""
+        """Yield the unknown group counts."""
         found = (t["group"] for t in subterms(*self.equation.left, *self.equation.right) if "group" in dict(t.attributes))
         yield from dict.fromkeys(a for g in found if isinstance(g, Size) for a in atoms(substitute(g, self.solved.get)))
 
     def divided(self) -> tuple[tuple[Atom, ...], tuple[Atom, ...]]:
-        """Unknowns below and above the line in the quotients of attributes, sizes and what did not cancel."""
+        """Return the unknowns in denominators and in numerators of quotients in attributes, sizes and the remainder."""
         terms = subterms(*self.equation.left, *self.equation.right)
         values = (v for t in terms for v in (*dict(t.attributes).values(), t.shape))
         written = (e for v in values for e in (v if isinstance(v, tuple) else (v,)))
@@ -217,23 +218,23 @@ def _named(extents: Iterable[Extent]) -> tuple[Atom, ...]:
 
 
 def _made(atom: Atom) -> bool:
-    """Whether the atom is one the prover introduced: a quotient, or an index."""
+    """Return whether the prover introduced the atom, as a quotient or an index."""
     return isinstance(atom, Sym) and not atom.name.isidentifier()
 
 
 def _with_positive_quotients(facts: Guard) -> Guard:
-    """The facts, and that each quotient introduced for `f % g == 0` is positive where the facts say so."""
+    """Add that each quotient introduced for `f % g == 0` is positive where the facts imply it."""
     named = dict.fromkeys(a for c in facts for a in atoms_of(c) if is_quotient(a))
     return facts + tuple(claim for a in named if valid(facts, claim := at_least(size(a), 1)))
 
 
-# ---------------------------------------------------------------- what terms take for granted
+# ---------------------------------------------------------------- laws built into terms
 
 
 def commutative_obligations() -> Iterator[tuple[str, Verdict]]:
-    """That operators whose operands are kept in canonical order may have them so: two verdicts for each of them.
+    """Yield the proofs that operands may be kept in canonical order, two verdicts for each commutative operator.
 
-    Terms cannot state these laws, since both sides would be one term, so the binary definitions are compared.
+    Terms cannot state these laws, because both sides would be the same term, so the binary definitions are compared.
     """
     for name, spec in registry().items():
         if spec.commutative:

@@ -1,7 +1,7 @@
-"""Random shape-legal instantiations of an equation: a number for every extent and attribute variable, all conditions met.
+"""Random instances of an equation: a number for every extent and attribute variable, such that all conditions hold.
 
-Equalities are solved by substitution first (`f % g == 0` becomes f = g * q), then the remaining unknowns are drawn one
-after the other in random order, each from the values that no condition forbids; a dead end starts again.
+Equalities are solved by substitution first (`f % g == 0` becomes f = g * q). The remaining unknowns are drawn one after another
+in random order, each from the values that no condition forbids. A dead end starts again.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ REALS: Weights = (*((n, 1) for n in (-3, -2, -1, 1, 2, 3)), *((Fraction(n, 2), 1
 LARGEST = 3000
 RESTARTS = 400
 FEW = 3
-"""How many of its first values an unknown is drawn from, in as many attempts again, where all of them led nowhere and that is
-asked for."""
+"""The number of first values from which an unknown is drawn in the second round of attempts of a `stubborn` search."""
 EQUATIONS_KEPT = 256
 
 
@@ -72,32 +71,32 @@ class Instance:
     attributes: Mapping[str, Extent]
 
     def value(self) -> Callable[[Atom], Extent | None]:
-        """The lookup that `substitute` and `evaluate` take."""
+        """Return the lookup for `substitute` and `evaluate`."""
         dims: dict[Dim, Extent] = {
             Dim(name, axis - len(shape)): extent for name, shape in self.shapes.items() for axis, extent in enumerate(shape)
         }
         return atom_values(dims, self.attributes)
 
     def shown(self) -> tuple[tuple[str, str], ...]:
-        """The attributes as text, by name."""
+        """Return the attributes as text, by name."""
         return tuple((name, show_extent(value)) for name, value in sorted(self.attributes.items()))
 
 
 def at(root: Term, instance: Instance, cache: dict[Term, Term] | None = None) -> Term:
-    """The term at the instance's sizes and attributes."""
+    """Return the term at the instance's sizes and attributes."""
     tensors = {name: variable(name, shape) for name, shape in instance.shapes.items()}
     return instantiate(root, Binding(tensors, instance.attributes), cache)
 
 
 def conditions(equation: Equation) -> tuple[Cond, ...]:
-    """All that must hold for both sides to be well typed, the equation's own `where` and non-empty results included."""
+    """Return all conditions for both sides to be well typed, including the equation's `where` and non-empty results."""
     roots = equation.left + equation.right
     extents = dict.fromkeys(e for term in subterms(*roots) for e in term.shape if isinstance(e, Size))
     return parts_of(conjunction(*requirements(*roots), equation.where, *(at_least(e, 1) for e in extents)))
 
 
 def instantiations(equation: Equation, rng: np.random.Generator, *, stubborn: bool = False) -> Iterator[Instance]:
-    """Endless random instances that meet `conditions(equation)`; if `stubborn`, of small numbers where others are hard to find.
+    """Yield endless random instances that meet `conditions(equation)`; with `stubborn`, small numbers are tried if others fail.
 
     Raises:
         InstantiationError: none was found.
@@ -111,7 +110,7 @@ def _draw(equation: Equation) -> _Draw:
 
 
 class _Draw:
-    """An equation's unknowns and what restricts them, prepared for drawing many times."""
+    """An equation's unknowns and their restrictions, prepared for repeated drawing."""
 
     def __init__(self, equation: Equation) -> None:
         roots = equation.left + equation.right
@@ -205,11 +204,11 @@ def _weights(atom: Atom) -> Weights:
     return REALS if atom.real else QUOTIENTS if is_quotient(atom) else INTEGERS
 
 
-# ---------------------------------------------------------------- equalities solved
+# ---------------------------------------------------------------- solving equalities
 
 
 def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
-    """Unknowns as expressions of the others, and the conditions that are left."""
+    """Return unknowns as expressions of the others, and the conditions that remain."""
     solved: dict[Atom, Extent] = {}
     remaining = list(parts_of(conjunction(*known)))
     while True:
@@ -229,7 +228,7 @@ def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[C
 
 
 def _at_least_one(condition: Compare) -> Atom | None:
-    """The atom of a condition `atom >= 1`."""
+    """Return the atom of a condition `atom >= 1`, or None."""
     terms = condition.left.terms
     if condition.relation == ">=" and len(terms) == 2 and terms[0] == ((), -1) and len(terms[1][0]) == 1 and terms[1][1] == 1:
         return terms[1][0][0]
@@ -237,7 +236,7 @@ def _at_least_one(condition: Compare) -> Atom | None:
 
 
 def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[Atom, Extent] | None:
-    """An unknown and its value, where the condition is an equality that fixes one."""
+    """Return an unknown and its value if the condition is an equality that determines one, or None."""
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _with_quotient(condition.left, size(Sym(f"#{count}")))
@@ -255,12 +254,12 @@ def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[
 
 
 def is_quotient(atom: Atom) -> bool:
-    """Whether the atom was introduced as the q of f = g * q; no attribute variable has such a name."""
+    """Return whether the atom was introduced as the q of f = g * q; no attribute variable has such a name."""
     return isinstance(atom, Sym) and atom.name.startswith("#")
 
 
 def _with_quotient(left: Size, quotient: Size) -> Extent:
-    """f - g * (f // g), which is zero where g divides f, as f - g * quotient."""
+    """Rewrite f - g * (f // g), which is zero where g divides f, as f - g * quotient."""
     for atom in left.atoms():
         if isinstance(atom, Floor):
             rest = atom.numerator - atom.denominator * size(atom)
@@ -271,7 +270,7 @@ def _with_quotient(left: Size, quotient: Size) -> Extent:
 
 
 def _shared(extent: Extent) -> list[Atom]:
-    """Atoms that every term has as a factor."""
+    """Return the atoms that are a factor of every term."""
     if not isinstance(extent, Size):
         return []
     return [a for a in dict.fromkeys(extent.terms[0][0]) if all(a in m for m, _ in extent.terms)]
@@ -281,7 +280,7 @@ def _shared(extent: Extent) -> list[Atom]:
 
 
 def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
-    """The extent as a function of the assignment."""
+    """Return the extent as a function of the assignment."""
     if not isinstance(extent, Size):
         return lambda _: extent
     parts = [(coefficient, [_atom(a, slots) for a in monomial]) for monomial, coefficient in extent.terms]
@@ -312,7 +311,7 @@ def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
 
 
 def _test(condition: Cond, slots: Mapping[Atom, int]) -> Callable[[Assignment], bool]:
-    """The condition as a function of the assignment; false where it divides by zero."""
+    """Return the condition as a function of the assignment, which is false where the condition divides by zero."""
     match condition:
         case bool():
             return lambda _: condition

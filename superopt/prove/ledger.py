@@ -1,4 +1,4 @@
-"""The work of `superopt prove`: every axiom proved, every stored rule replayed or proved anew, a row for each."""
+"""The work of `superopt prove`: proves every axiom, replays or reproves every stored rule, and yields a row for each."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ Stored: TypeAlias = "tuple[Rule, Entry | None]"
 Checked: TypeAlias = "tuple[Verdict, tuple[str, ...]]"
 
 ALIKE = 32
-"""Rules that one process replays one after the other: those beside each other in a file ask for much that is the same."""
+"""The number of rules that one process replays in sequence; neighbors in a file share many questions."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found out about one axiom or rule, at which choices of ranks.
+    """The result for one axiom or rule, and the choices of ranks it covers.
 
-    `how` is "definitions", "axioms", "index" or "replayed"; `entry` is what the ledger said of a stored rule, if anything.
+    Attributes:
+        how: "definitions", "axioms", "index" or "replayed".
+        entry: The ledger entry of a stored rule, if there is one.
     """
 
     name: str
@@ -53,7 +55,7 @@ class Row:
 
     @property
     def bounded(self) -> tuple[str, ...]:
-        """What was not left symbolic; empty for a proof about all sizes."""
+        """The unknowns that were not left symbolic; empty for a proof for all sizes."""
         return self.verdict.bounded if isinstance(self.verdict, Proved) else ()
 
     @property
@@ -69,7 +71,7 @@ class Row:
 
 
 def prove_axioms(*, seed: int = 0, workers: int = 1) -> Iterator[Row]:
-    """Every axiom and regrouping law proved from the definitions, one row each, in alphabetical order."""
+    """Prove every axiom and regrouping law from the definitions and yield a row for each, in alphabetical order."""
     known = sorted(laws().items())
     verdicts = in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
     for (name, law), (verdict, choices) in zip(known, verdicts, strict=True):
@@ -82,7 +84,7 @@ def _axiom(name: str, seed: int) -> tuple[Verdict, tuple[str, ...]]:
 
 
 def axiom_entry(row: Row) -> Entry:
-    """The ledger line for an axiom's row."""
+    """Return the ledger entry for an axiom's row."""
     if isinstance(row.verdict, Proved):
         return replace(entry_of(row.rule, row.verdict, solver=version(), origin="specs"), name=row.name)
     specs = spec_digests(row.rule, ())
@@ -92,10 +94,11 @@ def axiom_entry(row: Row) -> Entry:
 def prove_store(
     *, fresh: bool, record: bool = False, seed: int = 0, workers: int = 1, folder: Path | None = None
 ) -> Iterator[Row]:
-    """Every stored rule checked, one row each: `fresh` proves it from nothing, otherwise its stored proof is replayed.
+    """Check every stored rule and yield a row for each: prove it anew if `fresh`, otherwise replay its stored proof.
 
-    Rules whose proof is stale get the verdict `Unknown`, unless `fresh`. So do those whose proof has an instance that replaying
-    does not use, unless it is to `record` proofs: then the verdict is without it, and has what checking it can do without.
+    Without `fresh`, a rule with a stale proof gets the verdict `Unknown`. So does a rule whose proof has an instance that the
+    replay does not use, unless `record` is set. With `record`, the verdict omits such instances and lists the questions that a
+    later check can skip.
 
     Raises:
         StoreError: the store cannot be read.
@@ -124,7 +127,7 @@ def _proved(rule: Rule, record: bool, seed: int) -> Checked:
 
 
 def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
-    """The rules in their order, those that are converse and stand beside each other together."""
+    """Yield the rules in order, with two neighboring converse rules as one group."""
     waiting: Stored | None = None
     for pair in stored:
         if waiting is not None and are_converse(waiting[0], pair[0]):
@@ -139,7 +142,7 @@ def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
 
 
 def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
-    """The stored proofs of one rule, or of two converse ones, checked again, without a search."""
+    """Check the stored proofs of one rule, or of two converse rules, without a search."""
     known = [(rule, entry.proof) for rule, entry in stored if entry is not None and objection(rule, entry) is None]
     if record:
         verdicts = [recorded(rule, proof) for rule, proof in known]
@@ -150,10 +153,11 @@ def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
 
 
 def write_proofs(rows: Sequence[Row], folder: Path | None = None) -> None:
-    """The ledgers of the rows' families hold their proofs; the rules, and how they were found, are what they were.
+    """Write the proofs of the rows to the ledgers of their families; the rules and their origins stay unchanged.
 
     Raises:
-        StoreError: a ledger cannot be written. UnprovedError: a row is not proved, and nothing is written.
+        StoreError: a ledger cannot be written.
+        UnprovedError: a row is not proved; nothing is written.
     """
     lines: dict[str, list[Entry]] = {}
     for row in rows:
@@ -171,7 +175,7 @@ def write_proofs(rows: Sequence[Row], folder: Path | None = None) -> None:
 
 @dataclass(frozen=True)
 class Sampled:
-    """How a stored rule fared on random shape-legal instantiations, and where its sides differ, if anywhere."""
+    """The result of random instantiations of a stored rule, with a counterexample if the sides differ."""
 
     name: str
     family: str
@@ -180,10 +184,11 @@ class Sampled:
 
 
 def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Sampled]:
-    """Every stored rule on at least that many random instantiations, spread evenly over its choices of ranks.
+    """Try every stored rule on at least `instances` random instantiations, spread evenly over its choices of ranks.
 
     Raises:
-        StoreError: the store cannot be read. InstantiationError: a rule's conditions leave no small sizes to try.
+        StoreError: the store cannot be read.
+        InstantiationError: a rule's conditions leave no small sizes to try.
     """
     known = [(family, rule) for family in families(folder) for rule, _ in read_family(family, folder)]
     arguments = [(family, rule, -(-instances // len(rule.equations)), seed) for family, rule in known]

@@ -1,4 +1,4 @@
-"""Maxima made one and simple: nested ones flattened, dominated candidates dropped, what all candidates share taken out."""
+"""Simplification of maxima: flattens nested maxima, drops dominated candidates and factors out what all candidates share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ MOST_COMPARED = 5
 
 
 def largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum:
-    """The largest of candidates whose values are simplified; of a value and its negative it stays that, if neither rules."""
+    """Return the largest of candidates with simplified values.
+
+    The larger of a value and its negative stays an absolute value if neither dominates.
+    """
     given = list(candidates)
     if len(given) == 2 and all(_plain(c) for c in given) and not collected(given[0].value + given[1].value):
         if (left := _undominated(facts, given, notation)) == given:
@@ -63,7 +66,7 @@ def _plain(candidate: Candidate) -> bool:
 
 
 def _unbound(facts: Guard, candidate: Candidate) -> Candidate:
-    """The candidate without bound indices that it does not depend on, where they surely have a value."""
+    """Remove bound indices that the candidate does not depend on, if they certainly have a value."""
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
     first = substitute_guard(candidate.guard, lambda a: 0 if a in candidate.bound else None)
@@ -71,7 +74,7 @@ def _unbound(facts: Guard, candidate: Candidate) -> Candidate:
 
 
 def _magnitude(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum:
-    """The absolute value, what is positive in it taken out."""
+    """Return the absolute value, with positive factors moved out."""
     common = content(facts, [s for c in candidates for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
     if common == Summand(1):
         return single(Largest(tuple(candidates)))
@@ -80,7 +83,7 @@ def _magnitude(facts: Guard, candidates: Sequence[Candidate], notation: Normal) 
 
 
 def _flattened(facts: Guard, candidate: Candidate, notation: Normal) -> list[Candidate]:
-    """The candidates of a maximum that is added to something, times what is not negative; or the candidate itself."""
+    """Flatten a maximum that is multiplied by a non-negative value and added to a sum; return other candidates as they are."""
     for position, summand in enumerate(candidate.value):
         match summand:
             case Summand(coefficient, (), (), factors) if sum(isinstance(f, Largest) for f in factors) == 1:
@@ -108,7 +111,7 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 
 
 def _undominated(facts: Guard, candidates: list[Candidate], notation: Normal) -> list[Candidate]:
-    """The candidates without those that another is never less than, among those that are always there."""
+    """Return the candidates without those that never exceed another candidate that always exists."""
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > MOST_COMPARED:
         return candidates
@@ -127,7 +130,7 @@ def _undominated(facts: Guard, candidates: list[Candidate], notation: Normal) ->
 
 
 def _shared(candidates: Sequence[Candidate]) -> Sum:
-    """The summands that are in every candidate and mention nothing that one binds, where not all is."""
+    """Return the unguarded summands that are in every candidate and do not mention its bound indices."""
     if len(candidates) < 2 and not (candidates and candidates[0].bound):
         return ZERO
     found = list(candidates[0].value)
@@ -148,7 +151,7 @@ def _free_of(coefficient: Extent, candidate: Candidate) -> bool:
 
 
 def _smallest_of_largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum | None:
-    """The largest over k of the smaller of a(k) and b: the smaller of the largest a(k), and b."""
+    """Rewrite the maximum over k of min(a(k), b) as the minimum of max a(k) and b."""
     if len(candidates) != 1 or len(candidates[0].value) != 1 or not candidates[0].bound:
         return None
     (candidate,) = candidates
@@ -169,7 +172,7 @@ def _smallest_of_largest(facts: Guard, candidates: Sequence[Candidate], notation
 
 
 def _outermost(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum | None:
-    """A monotone function that every candidate is of something, taken out: max(exp(a), exp(b)) is exp(max(a, b))."""
+    """Move a monotone function out of all candidates: max(exp(a), exp(b)) becomes exp(max(a, b))."""
     if not candidates or any(len(c.value) != 1 for c in candidates):
         return None
     summands = [c.value[0] for c in candidates]
@@ -202,7 +205,7 @@ def _head(factor: Factor) -> tuple[object, ...]:
 
 
 def _rises(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> bool | None:
-    """Whether the function that all candidates are of something rises there; False where it falls, None if it does neither."""
+    """Return whether the function of all candidates is increasing there: False if it is decreasing, None if neither."""
     match candidates[0].value[0].factors[0]:
         case Call(function, (_,)) if function in INCREASING:
             return True

@@ -1,7 +1,7 @@
-"""Normal forms: what the value of a tensor expression at one symbolic position is, for all sizes at once.
+"""Normal forms: the value of a tensor expression at one symbolic position, for all sizes at once.
 
-Definitions are interpreted on symbolic indices. A value is then a tree of choices over sums of products; products are
-multiplied out and relu(v) is the largest of v and 0.
+Definitions are interpreted on symbolic indices. A value is then a tree of choices over sums of products. Products are
+multiplied out, and relu(v) is the largest of v and 0.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ Tree: TypeAlias = "Choice | Sum"
 KEPT = 100_000
 MOST_SUMMANDS = 1_500
 PARTIAL = frozenset({"reciprocal", "log", "sqrt", "rsqrt", "power"})
-"""Functions that are not defined everywhere."""
+"""The functions that are not defined everywhere."""
 
 
 class TooLongError(Exception):
-    """A proof was given up for its length."""
+    """A proof was abandoned because it grew too long."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`then` where the condition holds, `other` elsewhere; the condition mentions no bound index."""
+    """`then` where the condition holds and `other` elsewhere; the condition mentions no bound index."""
 
     condition: Cond
     then: Tree
@@ -63,7 +63,7 @@ class Choice:
 
 @functools.lru_cache(maxsize=KEPT)
 def partial(value: Sum) -> bool:
-    """Whether a function that is not defined everywhere stands in the sum."""
+    """Return whether the sum contains a function that is not defined everywhere."""
     return any(_partial(f) for s in value for f in s.factors)
 
 
@@ -81,7 +81,7 @@ def _partial(factor: Factor) -> bool:
 
 
 def combine(a: Tree, b: Tree, leaf: Callable[[Sum, Sum], Sum], known: Guard = ()) -> Tree:
-    """Two trees joined at their leaves; a choice that was made on the way is not made again."""
+    """Join two trees at their leaves; a choice that is already decided on the path is not repeated."""
     if isinstance(a, Choice):
         return _branch(a, lambda part, path: combine(part, b, leaf, path), known)
     if isinstance(b, Choice):
@@ -99,14 +99,14 @@ def _branch(choice: Choice, rest: Callable[[Tree, Guard], Tree], known: Guard) -
 
 
 def each_leaf(tree: Tree, leaf: Callable[[Sum], Sum]) -> Tree:
-    """The tree with every leaf replaced."""
+    """Return the tree with every leaf replaced."""
     if isinstance(tree, Choice):
         return Choice(tree.condition, each_leaf(tree.then, leaf), each_leaf(tree.other, leaf))
     return leaf(tree)
 
 
 def flattened(tree: Tree, guard: Guard = ()) -> Sum:
-    """The tree as one sum, choices turned into guards."""
+    """Return the tree as one sum, with choices turned into guards."""
     if isinstance(tree, Choice):
         then = flattened(tree.then, (*guard, *parts_of(tree.condition)))
         return then + flattened(tree.other, (*guard, *parts_of(negation(tree.condition))))
@@ -114,7 +114,7 @@ def flattened(tree: Tree, guard: Guard = ()) -> Sum:
 
 
 class Value:
-    """A tree with the arithmetic that index notation asks of values."""
+    """A tree with the arithmetic that index notation needs."""
 
     __slots__ = ("notation", "tree")
 
@@ -144,27 +144,27 @@ class Normal:
         self._work = [0]
 
     def telling(self, signs: Signs) -> Normal:
-        """The same notation where more is known of values; no index is fresh in both."""
+        """Return the same notation with more knowledge of signs; the two share one supply of fresh indices."""
         other = Normal(signs)
         other._count, other._work = self._count, self._work
         return other
 
     def spend(self, summands: int) -> None:
-        """Counts summands that are looked at.
+        """Count summands that are processed.
 
         Raises:
-            TooLongError: there were too many.
+            TooLongError: more than MOST_SUMMANDS were processed.
         """
         self._work[0] += summands
         if self._work[0] > MOST_SUMMANDS:
             raise TooLongError(f"more than {MOST_SUMMANDS} products are looked at")
 
     def fresh(self, stem: str = "k") -> Sym:
-        """An index that occurs nowhere else; no attribute variable can have its name."""
+        """Return an index that occurs nowhere else; no attribute variable can have its name."""
         return Sym(f"{stem}.{next(self._count)}")
 
     def read(self, name: str, shape: tuple[Extent, ...]) -> index.Tensor:
-        """The tensor that is a variable of this shape."""
+        """Return the tensor that is a variable of this shape."""
         return index.Tensor(shape, lambda *i: Value((Summand(1, factors=(Read(name, i),)),), self))
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
@@ -175,9 +175,10 @@ class Normal:
             raise ShapeError(message)
 
     def product(self, a: Sum, b: Sum) -> Sum:
-        """Both multiplied out; indices that both sides bind are renamed on the right.
+        """Multiply out two sums; indices that both sides bind are renamed on the right.
 
-        Zero times what is not defined everywhere stays 0 times that, for it is not defined there either.
+        Zero times a partial function stays as a summand with coefficient 0, because the product is undefined where the function
+        is.
         """
         if not a or not b:
             return tuple(replace(s, coefficient=0) for s in a or b if partial((s,)))
@@ -189,15 +190,15 @@ class Normal:
         return Summand(s.coefficient * t.coefficient, s.bound + t.bound, s.guard + t.guard, s.factors + t.factors)
 
     def apart(self, summand: Summand, other: Summand) -> Summand:
-        """The summand over indices that the other does not bind."""
+        """Return the summand over indices that the other summand does not bind."""
         return self.renamed(summand) if set(bound_in(summand)) & set(bound_in(other)) else summand
 
     def renamed(self, summand: Summand) -> Summand:
-        """The same summand over fresh indices, those bound inside its factors included."""
+        """Return the summand over fresh indices, including the indices bound inside its factors."""
         return substitute_summand(summand, self._fresh_for(bound_in(summand)))
 
     def renamed_candidate(self, candidate: Candidate) -> Candidate:
-        """The same candidate over fresh indices."""
+        """Return the candidate over fresh indices."""
         (renamed,) = self.renamed(Summand(1, factors=(Largest((candidate,)),))).factors
         assert isinstance(renamed, Largest)
         return renamed.candidates[0]
@@ -237,7 +238,7 @@ class Normal:
         return Value(self._picked(value.tree, extent, body, ()), self)
 
     def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], Value], known: Guard) -> Tree:
-        """What body is at the position that each leaf holds, which has to be an entry of a variable."""
+        """Return the value of `body` at the position that each leaf holds, which must be an entry of a variable."""
         match tree:
             case Choice():
                 return _branch(tree, lambda part, path: self._picked(part, extent, body, path), known)
@@ -263,7 +264,7 @@ class Normal:
 
 
 def _exact(extent: Extent) -> Extent:
-    """The extent with the fractions that floating-point numbers in it are: sums of them are not to be rounded."""
+    """Return the extent with floating-point numbers as exact fractions, so that sums of them are not rounded."""
     if isinstance(extent, Size):
         if not any(isinstance(c, float) for _, c in extent.terms):
             return extent
@@ -279,7 +280,7 @@ def _exact(extent: Extent) -> Extent:
 
 
 def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:
-    """The function at every leaf that the trees have together; a choice that was made on the way is not made again."""
+    """Apply the function at every joint leaf of the trees; a choice that is already decided on the path is not repeated."""
     if not trees:
         return called(function, *sums)
     first, *rest = trees
@@ -299,7 +300,7 @@ def _added(a: Sum, b: Sum) -> Sum:
 def _closed(
     tree: Tree, k: Sym, guard: Guard, leaf: Callable[[Sum, Guard], Sum], join: Callable[[Sum, Sum], Sum] = _added
 ) -> Tree:
-    """The reduction over k: choices that mention k become guards of what is reduced, the others stay outside."""
+    """Reduce over k: choices that mention k become guards of the reduced value, the others stay outside."""
     if not isinstance(tree, Choice):
         return leaf(tree, guard)
     condition, opposite = tree.condition, negation(tree.condition)

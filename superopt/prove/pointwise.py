@@ -1,4 +1,4 @@
-"""Sums that ask nothing about positions: an equation between functions of elements, the same at every rank and axis."""
+"""Sums that do not depend on positions: equations between functions of elements, the same at every rank and axis."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ KEPT = 20_000
 
 
 def pointwise_zero(facts: Guard, value: Sum) -> bool:
-    """Whether the sum is zero where it is defined, whatever the elements are that it reads; False where it sums over an index.
+    """Return whether the sum is zero where it is defined, for all values of the elements it reads.
 
-    Summands with one guard are looked at together, apart from the others.
+    Return False if the sum binds an index. Summands with the same guard are considered together, separately from the others.
     """
     if not value:
         return True
@@ -42,7 +42,7 @@ def _zero(facts: Guard, value: Sum) -> bool:
 
 
 def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
-    """The sum with each element that it reads as a number of its own, and the facts about what is left of sizes in it."""
+    """Replace each element that the sum reads by an unknown number, and keep only the facts about the remaining sizes."""
     elements = _Elements()
     plain = collected(elements.sum(value))
     spoken = elements.spoken

@@ -1,4 +1,4 @@
-"""What the right side of a rule needs and its left side does not give, written into the rule's `where`."""
+"""Completes a rule's `where` with the conditions that its right side needs and its left side does not imply."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ KEPT = 64
 @functools.lru_cache(maxsize=KEPT)
 @afresh()
 def completed(rule: Rule) -> Rule | None:
-    """The rule, with conditions added until its right side is well typed and of the left side's shape wherever it applies.
+    """Add conditions until the right side is well typed and of the left side's shape wherever the rule applies.
 
-    The rule itself where nothing is missing. None where the conditions exclude each other, or exclude one of its rank choices.
+    Return the rule itself if nothing is missing. Return None if the conditions contradict each other, or exclude one of the
+    rule's rank choices.
     """
     for _ in range(MOST):
         try:
@@ -41,7 +42,7 @@ def completed(rule: Rule) -> Rule | None:
 
 
 def _missing(assumptions: Assumptions) -> Iterator[Cond]:
-    """Conditions that do not follow: equalities first, then bounds, then that the shapes agree."""
+    """Yield the conditions that do not follow: equalities first, then bounds, then equality of the shapes."""
     needed = [c for t in subterms(*assumptions.right) for c in (*t.requires, *(at_least(e, 1) for e in t.shape))]
     needed.sort(key=lambda c: not (isinstance(c, Compare) and c.relation == "=="))
     pairs = zip(assumptions.left, assumptions.right, strict=True)

@@ -1,4 +1,4 @@
-"""Consequences of inequalities between products: what linear arithmetic cannot see by itself, written out for it."""
+"""Consequences of inequalities between products, added for linear arithmetic, which cannot derive them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MOST_ADDED = 4
 
 
 def consequences(conditions: Sequence[Cond]) -> list[Cond]:
-    """Conditions that follow: products of two, multiples by positive extents, and quotients by positive unknowns.
+    """Return implied conditions: products of two conditions, multiples by positive extents, and quotients by positive unknowns.
 
-    Only products that the conditions already speak of are made.
+    Only products that occur in the conditions are formed.
     """
     plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
@@ -31,23 +31,23 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
 
 
 def integral(condition: Cond) -> bool:
-    """Whether everything the condition compares is an integer, so that `not a >= 0` is `a <= -1`."""
+    """Return whether everything the condition compares is an integer, so that `not a >= 0` is `a <= -1`."""
     return all(isinstance(c, int) and is_integer(m) for side in sides(condition) for m, c in side.terms)
 
 
 def is_integer(monomial: Monomial) -> bool:
-    """Whether the product is an integer."""
+    """Return whether the product is an integer."""
     return not any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in monomial)
 
 
 def rounding(quotient: Floor) -> tuple[Cond, Cond]:
-    """What makes a quotient the rounded one: 0 <= numerator - denominator * quotient < denominator."""
+    """Return the definition of a floor quotient: 0 <= numerator - denominator * quotient < denominator."""
     rest = quotient.numerator - _product(quotient.denominator, size(quotient))
     return at_least(rest, 0), at_least(quotient.denominator - 1, rest)
 
 
 def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
-    """The rounding of each quotient whose denominator is positive."""
+    """Yield the definition of each quotient whose denominator is positive."""
     known = [c for c in conditions if isinstance(c, Compare)]
     for quotient in dict.fromkeys(a for c in conditions for a in atoms_of(c) if isinstance(a, Floor)):
         if _adds_up(quotient.denominator - 1, known):
@@ -55,7 +55,7 @@ def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
 
 
 def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    """Conditions times products of extents, which are positive."""
+    """Yield conditions multiplied by products of extents, which are positive."""
     for condition in conditions:
         scales = {
             rest
@@ -70,7 +70,7 @@ def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Co
 
 
 def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    """Conditions times each other."""
+    """Yield products of two conditions."""
     for position, one in enumerate(conditions):
         for other in conditions[position:]:
             if _lead(one.left.terms[-1][0], other.left.terms[-1][0]) not in spoken:
@@ -87,7 +87,7 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
-    """a >= 1 from p * a + b >= 0 where b < 0 < p, and a >= 0 where b < p, all of them integers; so on from what a is."""
+    """From p * a + b >= 0 over the integers, yield a >= 1 if b < 0 < p, and a >= 0 if b < p; repeat with the results."""
     about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and integral(c)]
     left = [condition for condition, _ in about]
     while left:
@@ -110,7 +110,7 @@ def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
 
 
 def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = MOST_ADDED) -> bool:
-    """Whether the extent is a sum of bounds, each of which is not negative, and of a number that is not."""
+    """Return whether the extent is a sum of non-negative bounds and a non-negative number."""
     if not isinstance(extent, Size):
         return extent >= 0
     monomial, coefficient = extent.terms[-1]
@@ -130,7 +130,7 @@ def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = MOST_ADDED)
 
 
 def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
-    """a and b of extent = factor * a + b, what stands alone left in b."""
+    """Split the extent into factor * a + b; a term that is only the factor stays in b."""
     whole: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms:
@@ -151,7 +151,7 @@ def _products(extent: Size) -> set[Monomial]:
 
 
 def _without(product: Monomial, factor: Monomial) -> Monomial:
-    """The product divided by the factor; empty where it does not divide it."""
+    """Return the product divided by the factor, or () if the factor does not divide it."""
     left = list(product)
     for atom in factor:
         if atom not in left:

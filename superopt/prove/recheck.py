@@ -1,11 +1,11 @@
-"""A stored proof checked again, without a search: what it takes from the ledger either holds or does not support it.
+"""Checks a stored proof again without a search: data from the ledger either holds or does not support the proof.
 
-From the ledger come the ground instances of axioms, what a proof from the definitions is bounded by, and questions of
-arithmetic that it can do without. Each instance is shown to hold, and to pass a question over proves nothing.
+The ledger has the ground instances of axioms, the bounds of a proof from the definitions, and the questions of arithmetic that
+the proof does not need. Each instance is shown to hold, and skipping a question proves nothing.
 
-A proof of a rule is one of its converse as well, as far as equality goes: where the converse's right side is well typed, the
-rule applies. So of two converse rules with one proof the second is asked only whether its right side is well typed, and
-defined, wherever its left side is.
+A proof of a rule is also a proof of its converse, as far as equality goes: where the converse's right side is well typed, the
+rule applies. If two converse rules share one proof, the second is therefore only checked for a right side that is well typed
+and defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from superopt.verdict import Proved, Unknown, Verdict
 
 
 def established(rule: Rule, *, seed: int = 0) -> Verdict:
-    """The verdict on a rule of which nothing is known; a proof for all sizes is checked again, and recorded for the ledger."""
+    """Return the verdict on a rule without a known proof; a proof for all sizes is checked again and recorded."""
     verdict = prove(rule, seed=seed)
     if isinstance(verdict, Proved) and verdict.bounded:
         return Unknown(f"it is proved only for {'; '.join(verdict.bounded)}", verdict.milliseconds)
@@ -36,19 +36,19 @@ def established(rule: Rule, *, seed: int = 0) -> Verdict:
 
 
 def rechecked(rule: Rule, proof: Proved) -> Verdict:
-    """Whether the proof is one of the rule: all its instances hold where they are looked at, and prove it at all its ranks."""
+    """Check that the proof is valid for the rule: its instances hold and prove the rule at all its ranks."""
     return _rechecked(rule, proof, both_ways=False)
 
 
 def are_converse(rule: Rule, other: Rule) -> bool:
-    """Whether each is the other read from right to left, under the same conditions."""
+    """Return whether each rule is the other read from right to left, under the same conditions."""
     one, two = rule.statement, other.statement
     turned_round = one.left == two.right and one.right == two.left and one.arrow == two.arrow
     return turned_round and one.where == two.where
 
 
 def rechecked_together(known: tuple[Rule, Proved], converse: tuple[Rule, Proved]) -> list[Verdict]:
-    """As `rechecked` of two converse rules; where they have one proof at the same ranks, it is checked once if that will do."""
+    """Check two converse rules as `rechecked` does; a proof shared at the same ranks is checked once if that suffices."""
     (rule, proof), (other, its_proof) = known, converse
     if rule.choices == other.choices and _are_alike(proof, its_proof):
         verdict = _rechecked(rule, proof, both_ways=True)
@@ -71,7 +71,7 @@ def _rechecked(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
 
 
 def _turned(rule: Rule, proof: Proved) -> Verdict:
-    """`Proved`, if the converse, which is proved, can be applied to the right side wherever the left side is well typed."""
+    """Return `Proved` if the proved converse applies to the right side wherever the left side is well typed."""
     started = time.perf_counter()
     with passing_over(frozenset(proof.unasked)):
         turned = all(_gives_its_converse(equation, from_axioms=proof.kind != "index") for equation in rule.equations)
@@ -79,7 +79,7 @@ def _turned(rule: Rule, proof: Proved) -> Verdict:
 
 
 def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
-    """Whether the right side is well typed, of no extent 0, and defined wherever the left side is."""
+    """Return whether the right side is well typed, non-empty and defined wherever the left side is."""
     if objection_to(equation) is not None:
         return False
     assumptions = Assumptions(equation)
@@ -89,7 +89,7 @@ def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
 
 
 def recorded(rule: Rule, proof: Proved) -> Verdict:
-    """`Proved` by those of its instances that are needed, with the questions that checking it again need not ask."""
+    """Return `Proved` with the needed instances only, and with the questions that a later check need not ask."""
     started = time.perf_counter()
     with passing_over() as unsettled:
         verdict = _from_definitions(rule, proof, both_ways=False) if proof.kind == "index" else shortened(rule, proof.instances)

@@ -1,8 +1,8 @@
-"""Checking a proof: Z3 shows that the ground instances a ledger lists make both sides of a rule equal. Nothing is searched for.
+"""Proof checking: Z3 shows that the ground instances in a ledger make both sides of a rule equal, without a search.
 
-Every instance is first read again from its text, and its conditions are shown to follow from the rule's. What Z3 is then
-given has no quantifiers: tensors are an uninterpreted sort, every operator is an uninterpreted function of tensors and of the
-numbers in its attributes, sums and products are binary functions, and products of sizes are unknowns of linear arithmetic.
+Every instance is first parsed again from its text, and its conditions are shown to follow from the rule's. The problem for Z3
+is then free of quantifiers: tensors are an uninterpreted sort, every operator is an uninterpreted function of tensors and of
+the numbers in its attributes, sums and products are binary functions, and products of sizes are unknowns of linear arithmetic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TENSOR = z3.DeclareSort("Tensor")
 
 
 def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Whether the instances prove the rule at all of its ranks and axes; each must hold where it is looked at."""
+    """Check that the instances prove the rule at all of its ranks and axes; every instance must be used somewhere."""
     found = shortened(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
         text = next(text for text in instances if text not in found.instances)
@@ -43,7 +43,7 @@ def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
 
 
 def shortened(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """As `replay`, but `Proved` by those instances alone that hold at ranks and axes from which the others follow."""
+    """Replay the proof, but return `Proved` with only the instances used at the ranks and axes that imply all others."""
     started = time.perf_counter()
     used: set[str] = set()
     for equation in representatives(rule.equations):
@@ -58,7 +58,7 @@ def shortened(rule: Rule, instances: Sequence[str]) -> Verdict:
 
 
 def proved(instances: Iterable[str], milliseconds: float) -> Proved:
-    """The verdict that these instances support."""
+    """Return the verdict that these instances support."""
     texts = tuple(instances)
     names = tuple(sorted({text.partition("(")[0] for text in texts}))
     return Proved(milliseconds, axioms=names, instances=texts, kind="axioms")
@@ -66,9 +66,9 @@ def proved(instances: Iterable[str], milliseconds: float) -> Proved:
 
 @afresh()
 def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
-    """The instances that exist, and whose conditions follow, at the equation's ranks and axes, from which Z3 derives it.
+    """Return the instances that hold at the equation's ranks and axes, if Z3 derives the equation from them.
 
-    Or why it does not derive it. What does not hold there is not used there.
+    Otherwise return the reason. Instances that do not exist or do not hold at these ranks and axes are not used.
     """
     objection = well_typed(assumptions)
     if objection:
@@ -91,12 +91,12 @@ def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | 
 
 
 def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
-    """What is to be shown: each output of the left side with that of the right."""
+    """Return the goals: each output of the left side paired with that of the right side."""
     return tuple(zip(assumptions.left, assumptions.right, strict=True))
 
 
 def needed(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """Instances of which none can be left out, chosen from those that derive the equation; later ones are left out first."""
+    """Return a minimal set of the instances that still derives the equation; later instances are removed first."""
     kept = list(grounds)
     if len(kept) == 1 and all(len(t.args) <= 2 for t in _sums((*assumptions.left, *assumptions.right))):
         return kept
@@ -109,7 +109,7 @@ def needed(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
 
 
 def well_typed(assumptions: Assumptions) -> str | None:
-    """What is wrong with the rule's right side where its left side is well typed; None if nothing is."""
+    """Return the type error of the right side where the left side is well typed, or None if there is none."""
     if not all(_divided(known, claim) or valid(known, claim) for known, claim in assumptions.divisions):
         return "its sizes cannot be solved"
     if not all(map(assumptions.typed, assumptions.right)):
@@ -120,7 +120,7 @@ def well_typed(assumptions: Assumptions) -> str | None:
 
 
 def _divided(known: Iterable[Cond], claim: Cond) -> bool:
-    """Whether the claim is one of the equalities known, freed of factors that are known to be at least 1."""
+    """Return whether the claim is a known equality without factors that are known to be at least 1."""
     facts = [c for c in known if isinstance(c, Compare)]
     lowered = [c.left + 1 for c in facts if c.relation == ">="]
     positive = {a for e in lowered if isinstance(e, Size) and (a := alone(e)) is not None}
@@ -129,13 +129,13 @@ def _divided(known: Iterable[Cond], claim: Cond) -> bool:
 
 
 def sound(ground: Ground, assumptions: Assumptions) -> bool:
-    """Whether both sides of the instance are well typed, and of one shape, wherever the rule applies."""
+    """Return whether both sides of the instance are well typed and of one shape wherever the rule applies."""
     terms = (ground.left, ground.right)
     return all(map(assumptions.typed, terms)) and assumptions.alike(*terms)
 
 
 class Derivation:
-    """Goals, and instances that each can be switched on."""
+    """Goals, and instances that can be switched on individually."""
 
     def __init__(self, goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> None:
         self._solver = z3.SimpleSolver()
@@ -153,12 +153,12 @@ class Derivation:
             self._solver.add(z3.Implies(switch, z3.And(*facts)))
 
     def follows(self, grounds: Sequence[Ground]) -> bool:
-        """Whether Z3 refutes that these instances hold and some goal does not."""
+        """Return whether Z3 refutes that these instances hold and some goal does not."""
         return bool(self._solver.check(*[self._switches[g.text] for g in grounds]) == z3.unsat)
 
 
 def _sums(roots: Iterable[Term]) -> dict[Term, None]:
-    """The sums and products in the terms."""
+    """Return the sums and products in the terms."""
     return {t: None for t in subterms(*roots) if not t.is_variable and operator(t.op).commutative}
 
 
@@ -195,7 +195,7 @@ def _binary(op: str) -> z3.FuncDeclRef:
 
 @functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
 def _groupings(term: Term) -> list[z3.BoolRef]:
-    """Associativity and commutativity, for every way to compute the sum or product from two parts."""
+    """Return associativity and commutativity for every way to compute the sum or product from two parts."""
     function = _binary(term.op)
     return [
         _sum(term.op, whole) == function(_sum(term.op, one), _sum(term.op, other))
@@ -204,7 +204,7 @@ def _groupings(term: Term) -> list[z3.BoolRef]:
 
 
 def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
-    """Every part of at least two operands, with every way to halve it, both ways round."""
+    """Yield every subset of at least two operands, with every way to split it in two, in both orders."""
     places = range(len(operands))
     for count in range(2, len(operands) + 1):
         for whole in itertools.combinations(places, count):

@@ -1,8 +1,8 @@
-"""Exact sampling: both sides of an equation on random shape-legal instantiations, compared without rounding error.
+"""Exact sampling: compares both sides of an equation on random well-shaped instances, without rounding error.
 
-Values are real numbers beside their images in prime fields (`superopt.exact`), and are told apart by a residue: an identity
-of polynomials that fails is missed with probability at most its degree over the modulus. Where a side has no residue (the root
-of a sum that is no square, the exponential of an exponential of one) the real parts are compared instead, to `TOLERANCE`.
+Values are real numbers with their images in prime fields (`superopt.exact`), and are compared by a residue. A false polynomial
+identity is missed with probability at most its degree over the modulus. If a side has no residue (the root of a sum that is not
+a square, the exponential of an exponential), the real parts are compared instead, to `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ TOLERANCE = 1e-7
 
 
 def domain_of(*roots: Term) -> Fields:
-    """The arithmetic in which these terms are compared."""
+    """Return the arithmetic in which these terms are compared."""
     names = {t.op for t in subterms(*roots) if not t.is_variable}
     return fields_for(frozenset().union(*map(means, sorted(names))), strict=True)
 
 
 def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
-    """Values for every variable: of both signs, some of them small numbers that recur; all positive for every other seed where
-    an operator is defined on positive numbers alone.
+    """Draw values for every variable, of both signs, with some recurring small numbers.
+
+    For even seeds, all values are positive if an operator is defined only on positive numbers.
     """
     roots = equation.left + equation.right
     rng = np.random.default_rng(seed)
@@ -50,7 +51,7 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
 
 
 def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
-    """A counterexample among that many random instantiations, or None where all of them agree.
+    """Return a counterexample among `instances` random instances, or None if all of them agree.
 
     Raises:
         InstantiationError: the conditions leave no small sizes to try.
@@ -65,7 +66,7 @@ def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample
 
 
 def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
-    """The instance with one attribute variable set to zero, for each by which an attribute divides and which may be zero."""
+    """Yield the instance with one attribute variable set to zero, for each variable that is divided by and may be zero."""
     divided = denominators(*equation.left, *equation.right)
     for name in dict.fromkeys(a.name for d in divided for a in atoms(d) if isinstance(a, Sym)):
         zeroed = replace(instance, attributes={**instance.attributes, name: 0})
@@ -77,7 +78,7 @@ def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
 
 
 def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexample | None:
-    """Where the sides differ at this instance, on inputs drawn from `seed`; None where they agree."""
+    """Return a counterexample at this instance, on inputs drawn from `seed`, or None if the sides agree."""
     arrays: Mapping[str, Array] = inputs(equation, instance, seed)
     domain = domain_of(*equation.left, *equation.right)
     ours, theirs = (_values(side, arrays, instance, domain) for side in (equation.left, equation.right))
@@ -96,7 +97,7 @@ def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexa
 
 
 def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Instance, domain: Fields) -> list[Array] | None:
-    """The values of the terms; None where an attribute divides by zero."""
+    """Return the values of the terms, or None if an attribute divides by zero."""
     with np.errstate(all="ignore"):
         try:
             return [v[..., 0] for v in evaluate(roots, arrays, instance.value(), domain)]
@@ -105,7 +106,7 @@ def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Inst
 
 
 def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counterexample | None:
-    """The first element of the left side that is a number, where the right side has an attribute that divides by zero."""
+    """Return a counterexample at the left side's first finite element, where the right side's attributes divide by zero."""
     for output, left in enumerate(values):
         found = np.argwhere(np.isfinite(left[..., 0]))
         if len(found):
@@ -115,14 +116,14 @@ def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counte
 
 
 def replay(equation: Equation, counterexample: Counterexample) -> Counterexample | None:
-    """The counterexample found again at its own sizes, attributes and seed; None where the sides agree there."""
+    """Return the counterexample reproduced at its sizes, attributes and seed, or None if the sides agree there."""
     numbers = {name: Fraction(text.replace(" ", "")) for name, text in counterexample.attributes}
     attributes: dict[str, Extent] = {name: int(n) if n.denominator == 1 else n for name, n in numbers.items()}
     return mismatch_at(equation, Instance(dict(counterexample.shapes), attributes), counterexample.seed)
 
 
 def _differ(left: Array, right: Array, identity: int) -> Array:
-    """Where the values differ; positions at which the left side is not a number are outside its domain."""
+    """Return where the values differ; positions at which the left side is not finite are outside its domain."""
     one, other = left[..., 1 + identity], right[..., 1 + identity]
     close = np.isclose(left[..., 0], right[..., 0], rtol=TOLERANCE, atol=TOLERANCE)
     known = ~np.isnan(one) & ~np.isnan(other)
@@ -130,7 +131,7 @@ def _differ(left: Array, right: Array, identity: int) -> Array:
 
 
 def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
-    """Both values as numbers where these tell them apart, else as residues."""
+    """Return both values as numbers if these differ in print, or else as residues."""
     if f"{left[0]:.9g}" != f"{right[0]:.9g}":
         return f"{left[0]:.9g}", f"{right[0]:.9g}"
     modulus = CHAIN[domain.identity]

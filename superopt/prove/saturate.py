@@ -1,4 +1,4 @@
-"""The search for a proof: axioms are instantiated wherever they match until the two sides of an equation have met."""
+"""Proof search: instantiates axioms wherever they match until the two sides of an equation are in one class."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ Readings: TypeAlias = "Mapping[tuple[str, int], Sequence[Direction]]"
 
 @dataclass(frozen=True)
 class Limits:
-    """How far to search: rounds of matching every axiom everywhere, terms and steps of matching altogether.
+    """Limits of a search: rounds of matching every axiom everywhere, terms, and matching steps in total.
 
-    An instance may be heavier (longer to write) than what it is instead of by `growth[0][0]`, and heavier than the heaviest
-    side of the goals by `growth[0][1]`; when that leads no further, `growth[1]` counts, and so on. `grouped` is for `Matcher`.
+    An instance may be heavier (longer to write) than the term it replaces by `growth[0][0]`, and heavier than the heaviest side
+    of the goals by `growth[0][1]`. When these allow no further instance, `growth[1]` applies, and so on. `grouped` is passed to
+    `Matcher`.
     """
 
     rounds: int = 24
@@ -41,7 +42,7 @@ class Limits:
 
 @functools.cache
 def readings(axiom: str) -> tuple[Direction, ...]:
-    """Every usable reading of an axiom, at each choice of its ranks; one that is written `=>` is not read backwards."""
+    """Return every usable reading of an axiom, at each choice of its ranks; a `=>` axiom is not read backwards."""
     law = axioms()[axiom]
     found = (d for equation in law.equations for d in directions(axiom, equation))
     return tuple(d for d in found if law.statement.arrow == "==" or d.source is d.equation.left[0])
@@ -49,7 +50,7 @@ def readings(axiom: str) -> tuple[Direction, ...]:
 
 @functools.lru_cache(maxsize=SETS_KEPT)
 def readings_within(operators: frozenset[str]) -> Readings:
-    """The readings of axioms about these operators alone, by the operator and the rank of the side that is matched."""
+    """Return the readings of axioms with only these operators, by operator and rank of the matched side."""
     found: dict[tuple[str, int], list[Direction]] = {}
     for name, axiom in axioms().items():
         if operators.issuperset(axiom.operators):
@@ -60,7 +61,7 @@ def readings_within(operators: frozenset[str]) -> Readings:
 
 @functools.cache
 def _own_words(op: str) -> frozenset[str]:
-    """The operators with which the operator's own axioms write it out: those of `sub` are `add` and `scale`."""
+    """Return the operators in which the operator's own axioms express it, such as `add` and `scale` for `sub`."""
     found: set[str] = set()
     for name, axiom in axioms().items():
         if name.partition(".")[0] == op:
@@ -72,13 +73,13 @@ def _own_words(op: str) -> frozenset[str]:
 
 @functools.cache
 def written_out(operators: frozenset[str]) -> frozenset[str]:
-    """The operators, and those that axioms write them out with."""
+    """Return the operators and all operators in which axioms express them."""
     found = operators.union(*map(_own_words, operators))
     return found if found == operators else written_out(found)
 
 
 def derive(assumptions: Assumptions, limits: Limits) -> list[str] | None:
-    """Instances of axioms from which both sides of the equation are equal, as text; None if they did not meet."""
+    """Return instances of axioms, as text, that make both sides of the equation equal, or None if the sides did not meet."""
     goals = tuple(zip(assumptions.left, assumptions.right, strict=True))
     own = frozenset(t.op for pair in goals for t in subterms(*pair) if not t.is_variable)
     for allowed in dict.fromkeys((own, written_out(own))):
@@ -91,7 +92,7 @@ def derive(assumptions: Assumptions, limits: Limits) -> list[str] | None:
 
 
 class Saturation:
-    """A congruence closure that grows by instances of laws (the axioms, where none are given).
+    """A congruence closure that grows by instances of laws (of the axioms by default).
 
     Operators outside `allowed` are not introduced.
     """
@@ -115,7 +116,7 @@ class Saturation:
         return len(self.closure) >= self.limits.terms or self.matcher.steps < 0
 
     def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
-        """Whether every goal was reached within the limits."""
+        """Return whether every goal was reached within the limits."""
         heaviest = max(self.closure.weight(self.closure.add(term)) for pair in goals for term in pair)
         growth = iter(self.limits.growth)
         self._allow(heaviest, next(growth))
@@ -136,7 +137,7 @@ class Saturation:
         self.growth, self.heaviest = growth[0], heaviest + growth[1]
 
     def _round(self, goals: Sequence[tuple[Term, Term]]) -> bool:
-        """Every axiom instantiated wherever it matches; whether the goals were reached."""
+        """Instantiate every axiom wherever it matches, and return whether the goals were reached."""
         for direction, found in list(self._matches()):
             self._instantiate(direction, found)
             if self._reached(goals):
@@ -192,7 +193,7 @@ class Saturation:
         return here is not None and here is there
 
     def _regroup(self) -> None:
-        """Sums with a part replaced by what that part is known to equal, and with a part written out as the sum it equals."""
+        """Add sums with a part replaced by a term it equals, and sums with an operand replaced by the sum it equals."""
         for op in [name for name in self.closure.by_operator if operator(name).commutative]:
             nodes = [n for n in self.closure.by_operator[op] if self.closure.canonical(n)]
             parts = _Parts(self.closure, nodes)
@@ -234,7 +235,7 @@ class Saturation:
         self.closure.merge(node, new, Regrouping((node, part, new), ((whole, part),)))
 
     def _without(self, node: Term, part: Term) -> list[Term] | None:
-        """The operands of `node` that are left when those of `part` are taken away, if they are all there."""
+        """Return the operands of `node` that remain without those of `part`, or None if some are missing."""
         left = list(node.args)
         for operand in part.args:
             same = next((t for t in left if self.closure.equal(t, operand)), None)
@@ -255,7 +256,7 @@ class Saturation:
 
 
 class _Parts:
-    """The sums that may stand in another one, by an operand that they share with it or that they are."""
+    """An index of the sums that may be part of another sum, by their first operand and by the sums themselves."""
 
     def __init__(self, closure: Closure, sums: Sequence[Term]) -> None:
         self._closure = closure
@@ -264,8 +265,9 @@ class _Parts:
         self._places: dict[Term, list[int]] = {}
 
     def of(self, node: Term) -> Iterator[Term]:
-        """Those whose first operand is one of the node's, and those that are one, in their order; as it is when each is asked
-        for, for classes merge on the way.
+        """Yield, in order, the sums whose first operand is an operand of the node, and the sums that equal an operand.
+
+        The index is updated between items, because classes merge during the iteration.
         """
         place = -1
         while (place := self._next(node, place)) < len(self._sums):

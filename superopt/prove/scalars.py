@@ -1,9 +1,9 @@
-"""Terms as straight-line scalar code: which IEEE operations, in which order, compute one element of a term.
+"""Terms as straight-line scalar code: the IEEE operations, in order, that compute one element of a term.
 
-The code is read off the definitions in specs/, at concrete sizes. Where ONNX Runtime computes an operator by a kernel with
-another rounding than its definition (Softmax subtracts the maximum, Softplus keeps the digits of a small result, MatMul uses
-fused multiply-adds), the code is that of the kernel. Equal instructions are one instruction, so two elements with the same
-number are computed alike, and no arithmetic can tell them apart.
+The code follows the definitions in specs/, at concrete sizes. If ONNX Runtime's kernel for an operator rounds differently from
+the definition (Softmax subtracts the maximum, Softplus keeps the digits of a small result, MatMul uses fused multiply-adds),
+the code follows the kernel. Equal instructions are one instruction, so two elements with the same number are computed in the
+same way, and no arithmetic can distinguish them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from superopt.graph import Cond, Extent, Term, subterms, variable
 from superopt.op import apply, interpret, operator
 
 Instruction: TypeAlias = "tuple[Any, ...]"
-"""An operation and the numbers of its operands; ("const", number) and ("input", variable, position) have none."""
+"""An operation and the numbers of its operands; ("const", number) and ("input", variable, position) have no operands."""
 
 COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 FUSED = frozenset({"conv", "conv_transpose", "gram_matmul", "matmul", "winograd", "winograd_kernel"})
 """Operators whose kernels add products by fused multiply-adds."""
 CONDITIONS = {"where": (0,), "logical_and": (0, 1), "logical_not": (0,), "logical_or": (0, 1)}
-"""Which operands of these operators are booleans in a model."""
+"""The operands of each operator that are booleans in a model."""
 POSITIONS = {"gather": 1, "lookup": 1, "one_hot": 0}
-"""Which operand of these operators holds positions of an axis."""
+"""The operand of each operator that holds positions of an axis."""
 MAX_INSTRUCTIONS = 60_000
 
 
@@ -38,14 +38,14 @@ class ProgramTooLongError(Exception):
 
 
 class Program:
-    """Instructions, each once, operands before users."""
+    """A list of distinct instructions, operands before users."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
         self._numbers: dict[Instruction, int] = {}
 
     def emit(self, op: str, *operands: Any) -> int:
-        """The number of the instruction, which is added where it is new."""
+        """Add the instruction if it is new, and return its number."""
         if op in COMMUTATIVE and operands[0] > operands[1]:
             operands = operands[1], operands[0]
         if op == "fma" and operands[0] > operands[1]:
@@ -62,7 +62,7 @@ class Program:
         return number
 
     def under(self, roots: Iterable[int]) -> list[int]:
-        """The numbers of all instructions that the roots need, in the order in which they run."""
+        """Return the numbers of all instructions that the roots need, in execution order."""
         needed: set[int] = set()
         stack = list(roots)
         while stack:
@@ -74,7 +74,7 @@ class Program:
 
 
 def operands_of(instruction: Instruction) -> tuple[int, ...]:
-    """The numbers of the instructions whose results it reads."""
+    """Return the numbers of the instructions whose results the instruction reads."""
     return () if instruction[0] in ("const", "input") else instruction[1:]
 
 
@@ -103,7 +103,7 @@ class Scalar:
 
 
 class Summands(Scalar):
-    """A sum that is not written yet: an enclosing sum takes its summands over, as one kernel adds them all."""
+    """A sum that is not emitted yet, so that an enclosing sum can take over its summands, as one kernel adds them all."""
 
     __slots__ = ("summands",)
 
@@ -119,13 +119,13 @@ class Summands(Scalar):
 
 
 def element_at(tensor: index.Tensor, position: tuple[int, ...]) -> Scalar:
-    """The value at the position."""
+    """Return the value at the position."""
     found: Scalar = tensor[position]
     return found
 
 
 class Code:
-    """The interpretation that writes instructions: an index is a number, a value a `Scalar`."""
+    """The interpretation of index notation that emits instructions: an index is a number, a value a `Scalar`."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -133,20 +133,20 @@ class Code:
         self.depth = 0
 
     def result(self, op: str, *operands: Scalar) -> Scalar:
-        """The result of the operation on these operands."""
+        """Return the result of the operation on these operands."""
         return Scalar(self, self.program.emit(op, *(operand.number for operand in operands)))
 
     def constant(self, value: Any) -> Scalar:
-        """A number that the program holds."""
+        """Return a constant of the program."""
         number = value if isinstance(value, float) else Fraction(value)
         return Scalar(self, self.program.emit("const", number))
 
     def value(self, scalar: Scalar) -> Fraction | float | None:
-        """The number that the scalar is, where it is a constant."""
+        """Return the scalar's number if it is a constant, or None."""
         op, *operands = self.program.instructions[scalar.number]
         return operands[0] if op == "const" else None
 
-    # ------------------------------------------------------------ the words of index notation
+    # ------------------------------------------------------------ index notation
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, self._once(at, fused=None))
@@ -165,7 +165,7 @@ class Code:
         return Summands(self, summands)
 
     def added(self, summands: Sequence[Scalar]) -> int:
-        """The sum, from the first on; products are added by fused multiply-adds where the operator's kernel does so."""
+        """Add the summands from the first on, products by fused multiply-adds if the operator's kernel does so."""
         found = summands[0].number
         for part in summands[1:]:
             op, *operands = self.program.instructions[part.number]
@@ -179,7 +179,7 @@ class Code:
         return self.extreme("max", [body(k) for k in range(int(extent))])  # type: ignore[arg-type]
 
     def extreme(self, op: str, values: Sequence[Scalar]) -> Scalar:
-        """The largest or the smallest of the values; minus infinity is no candidate for the largest."""
+        """Return the largest or the smallest of the values; constants of minus infinity are ignored."""
         real = [v for v in values if self.value(v) != -float("inf")] or list(values[:1])
         return functools.reduce(functools.partial(self.result, op), real)
 
@@ -210,7 +210,7 @@ class Code:
     # ------------------------------------------------------------ terms
 
     def read(self, name: str, shape: tuple[int, ...], known: Mapping[tuple[int, ...], float] | None = None) -> index.Tensor:
-        """The tensor of a variable's elements; they are constants where they are known."""
+        """Return the tensor of a variable's elements, which are constants where they are known."""
 
         def at(*position: int) -> Scalar:
             if not all(0 <= i < n for i, n in zip(position, shape, strict=True)):
@@ -222,9 +222,9 @@ class Code:
         return index.Tensor(shape, at)
 
     def tensors(self, roots: Sequence[Term], leaves: Mapping[Term, index.Tensor], *, turned: bool) -> list[index.Tensor]:
-        """What each term is, given its variables; `turned` takes the operands of wide sums and products from the right.
+        """Return the tensor of each term, given its variables; `turned` reverses the operands of wide sums and products.
 
-        The order of those is nobody's: terms keep them sorted, and what they stand for sorts elsewhere.
+        Terms keep these operands sorted, so their order is arbitrary, and the terms they stand for may be sorted differently.
         """
         known = dict(leaves)
         with index.interpreted(self):
@@ -256,7 +256,7 @@ class Code:
         return index.Tensor(found.shape, self._once(found.at, fused=term.op in FUSED))
 
     def _chain(self, term: Term, operands: Sequence[tuple[Term, index.Tensor]]) -> index.Tensor:
-        """A sum, product, maximum or minimum of any number of operands; a factor that is a reciprocal divides."""
+        """Return a sum, product, maximum or minimum of any number of operands; a reciprocal factor becomes a division."""
         op = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min"}[term.op]
         below = [t for part, t in operands if op == "mul" and part.op == "reciprocal"][: len(operands) - 1]
         above = [t for _, t in operands if t not in below]
@@ -270,12 +270,12 @@ class Code:
         return index.Tensor(operands[0][1].shape, at)
 
     def divided(self, above: Scalar, below: Scalar) -> Scalar:
-        """The quotient, where `below` is the reciprocal of what divides."""
+        """Return the quotient if `below` is the reciprocal of the divisor, or else the product."""
         op, *divisor = self.program.instructions[below.number]
         return Scalar(self, self.program.emit("div", above.number, divisor[0])) if op == "reciprocal" else above * below
 
     def _once(self, at: Callable[..., Any], *, fused: bool | None) -> Callable[..., Scalar]:
-        """The function, called once for each position; sums within are those of this operator alone."""
+        """Cache the function by position; sums inside it are fused and merged for this operator alone."""
         known: dict[tuple[int, ...], Scalar] = {}
 
         def value(*position: int) -> Scalar:
@@ -304,7 +304,7 @@ def _elementwise(op: str) -> Kernel:
 
 
 def _scale(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """A product with one number; with -1 it is a change of sign, and of a reciprocal it is a quotient."""
+    """Multiply by one number; a factor of -1 becomes a negation, and a scaled reciprocal a quotient."""
     (x,), factor = operands, code.constant(term["factor"])
 
     def at(*position: int) -> Scalar:
@@ -332,13 +332,13 @@ def _sloped(code: Code, x: Scalar, slope: Scalar) -> Scalar:
 
 
 def _sigmoid(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """1/2 + tanh(x / 2) / 2: ONNX Runtime's Sigmoid is exact to half a unit of 1, and 0 below -18."""
+    """Compute 1/2 + tanh(x / 2) / 2: ONNX Runtime's Sigmoid is exact to half a unit of 1, and 0 below -18."""
     (x,), half = operands, code.constant(Fraction(1, 2))
     return index.Tensor(x.shape, lambda *i: code.result("tanh", x[i] * half) * half + half)
 
 
 def _softplus(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """max(x, 0) + log1p(exp(-|x|)), which keeps the digits of a small result."""
+    """Compute max(x, 0) + log1p(exp(-|x|)), which keeps the digits of a small result."""
     (x,) = operands
 
     def at(*position: int) -> Scalar:
@@ -349,7 +349,7 @@ def _softplus(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Te
 
 
 def _softmax(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """exp(x - m) over its sum, m the largest element; its logarithm."""
+    """Compute exp(x - m) over its sum, where m is the largest element, or the logarithm of the quotient."""
     (x,), axis = operands, term.integer("axis")
 
     def at(*position: int) -> Scalar:
@@ -387,7 +387,7 @@ def _positions(shape: Sequence[Extent], axes: Sequence[int], given: Mapping[int,
 
 
 def _gather(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """The element at the position, not a sum over all of them."""
+    """Return the element at the position instead of a sum over all positions."""
     (x, indices), axis = operands, term.integer("axis")
 
     def at(*position: int) -> Scalar:
@@ -435,4 +435,4 @@ KERNELS: Mapping[str, Kernel] = {
     "sub": _elementwise("sub"),
     "tanh": _elementwise("tanh"),
 }
-"""Kernels that round otherwise than the definition says, or where the definition is roundabout."""
+"""Kernels that round differently from the definition, or whose definition is indirect."""

@@ -1,4 +1,4 @@
-"""What is known of the sign of a value: from what it is made of, and from facts about values it is told."""
+"""Signs of values, derived from their structure and from facts about values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superopt.prove.sums import Call, Candidate, Factor, Guard, Largest, Power, 
 
 
 class Sign(IntEnum):
-    """The least that is known; `POSITIVE` implies `NOT_NEGATIVE`."""
+    """The strongest known sign; `POSITIVE` implies `NOT_NEGATIVE`."""
 
     UNKNOWN = 0
     NOT_NEGATIVE = 1
@@ -24,7 +24,7 @@ class Sign(IntEnum):
 
 @dataclass(frozen=True)
 class Signs:
-    """Values told to be positive or not negative, by what they are up to a positive number."""
+    """Known signs of values; each value is stored up to a positive factor."""
 
     told: tuple[tuple[frozenset[tuple[Key, Extent]], Sign], ...] = ()
     _known: dict[frozenset[tuple[Key, Extent]], Sign] = field(default_factory=dict, compare=False, hash=False, repr=False)
@@ -34,13 +34,13 @@ class Signs:
             self._known[key] = max(sign, self._known.get(key, Sign.UNKNOWN))
 
     def telling(self, values: Iterable[tuple[Sum, Sign]]) -> Signs:
-        """These, and that the values have these signs."""
+        """Return these signs with the signs of the values added."""
         return Signs((*self.told, *((_direction(v), sign) for v, sign in values)))
 
     # ------------------------------------------------------------ values
 
     def of(self, facts: Guard, value: Sum) -> Sign:
-        """The sign of a sum."""
+        """Return the sign of a sum."""
         if not value:
             return Sign.NOT_NEGATIVE
         told = self._known.get(_direction(value), Sign.UNKNOWN) if self._known else Sign.UNKNOWN
@@ -52,7 +52,7 @@ class Signs:
         return max(told, self._of_difference(facts, value)) if len(value) == 2 else told
 
     def _of_difference(self, facts: Guard, value: Sum) -> Sign:
-        """The sign of c * (f(a) - f(b)) for a function f that rises, c not negative; 1 is exp(0)."""
+        """Return the sign of c * (f(a) - f(b)) for an increasing function f and a non-negative c; 1 counts as exp(0)."""
         for high, low in (value, value[::-1]):
             if high.bound or low.bound or high.guard or low.guard or high.coefficient + low.coefficient != 0:
                 continue
@@ -64,7 +64,11 @@ class Signs:
         return Sign.UNKNOWN
 
     def of_summand(self, facts: Guard, summand: Summand) -> Sign:
-        """The sign of a summand: where its guard holds, each factor there is not negative, or occurs twice."""
+        """Return the sign of a summand.
+
+        The summand is not negative if, under its guard, each factor is not negative or occurs an even number of times. Negative
+        parts are allowed if their number, with the coefficient, is even.
+        """
         inside = (*facts, *summand.guard)
         number = summand.coefficient
         turned = not isinstance(number, Size) and number < 0
@@ -84,7 +88,7 @@ class Signs:
         return sign if _somewhere(facts, summand) else Sign.NOT_NEGATIVE
 
     def _either(self, facts: Guard, factor: Factor) -> tuple[Sign, bool]:
-        """The sign of the factor, or else of its negative, and which of them it is."""
+        """Return the sign of the factor, or else of its negative, and whether it is the negative's."""
         sign = self.of_factor(facts, factor)
         if sign or not self._known:
             return sign, False
@@ -97,7 +101,7 @@ class Signs:
         return negative, bool(negative)
 
     def of_factor(self, facts: Guard, factor: Factor) -> Sign:
-        """The sign of a factor."""
+        """Return the sign of a factor."""
         told = self._known.get(_direction((Summand(1, factors=(factor,)),)), Sign.UNKNOWN) if self._known else Sign.UNKNOWN
         match factor:
             case Call(function, arguments):
@@ -149,7 +153,7 @@ class Signs:
 
 
 def _risen(factors: tuple[Factor, ...]) -> tuple[str, Sum] | None:
-    """The function that rises, and what it is of."""
+    """Return the name of an increasing function and its argument, or None."""
     match factors:
         case ():
             return "exp", ()
@@ -162,7 +166,7 @@ def _risen(factors: tuple[Factor, ...]) -> tuple[str, Sum] | None:
 
 
 def _direction(value: Sum) -> frozenset[tuple[Key, Extent]]:
-    """What a sum is up to a positive number."""
+    """Return a key of a sum that is the same for all its positive multiples."""
     shapes = [shape(s) for s in value]
     numbers = [n for _, n in shapes if isinstance(n, int | Fraction)]
     scale = 1 / min(abs(Fraction(n)) for n in numbers) if numbers and all(numbers) else Fraction(1)
@@ -170,7 +174,7 @@ def _direction(value: Sum) -> frozenset[tuple[Key, Extent]]:
 
 
 def _number(facts: Guard, number: Extent) -> Sign:
-    """The sign of a number or size."""
+    """Return the sign of a number or size."""
     if not isinstance(number, Size):
         return Sign.POSITIVE if number > 0 else Sign.NOT_NEGATIVE if number == 0 else Sign.UNKNOWN
     if len(number.terms) == 1 and number.terms[0][1] > 0 and all(positive_atom(facts, a) for a in number.terms[0][0]):
@@ -179,7 +183,7 @@ def _number(facts: Guard, number: Extent) -> Sign:
 
 
 def positive_atom(facts: Guard, atom: Atom) -> bool:
-    """Whether an unknown is known to be positive."""
+    """Return whether an unknown is known to be positive."""
     if isinstance(atom, Dim):
         return True
     below = atom.of if isinstance(atom, Inverse) else size(atom)
@@ -194,6 +198,6 @@ def positive_atom(facts: Guard, atom: Atom) -> bool:
 
 
 def _somewhere(facts: Guard, summand: Summand) -> bool:
-    """Whether the guard surely holds for some value of the bound indices: for the first ones, if anywhere."""
+    """Return whether the guard certainly holds for some value of the bound indices, judged at zero."""
     first = substitute_guard(summand.guard, lambda a: 0 if a in summand.bound else None)
     return all(valid(facts, c, Effort.LINEAR) for c in first)

@@ -1,5 +1,7 @@
-"""Summands made simpler where facts allow it: dead ones dropped, equalities in guards solved, quotients worked out, bound
-indices that nothing depends on counted, positive factors taken out of maxima.
+"""Simplification of summands under facts.
+
+Contradictory summands are dropped, equalities in guards solved, quotients evaluated, bound indices without dependents replaced
+by their count, and positive factors moved out of maxima.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ ROUNDS = 8
 
 
 def one(atom: Atom, extent: Extent) -> Lookup:
-    """The lookup that replaces a single atom."""
+    """Return the lookup that replaces a single atom."""
     return lambda a: extent if a == atom else None
 
 
 def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Summand]:
-    """Summands that together equal this one under the facts: none where it is dead."""
+    """Yield summands that together equal this one under the facts, or nothing if its guard is contradictory."""
     notation.spend(1)
     current = _equalities_solved(summand)
     for _ in range(ROUNDS):
@@ -67,12 +69,12 @@ def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Sum
 
 
 def simplified_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
-    """Every summand simplified, those alike added up."""
+    """Simplify every summand and add up alike summands."""
     return collected(t for s in value for t in simplified(facts, s, notation))
 
 
 def _equalities_solved(summand: Summand) -> Summand:
-    """An equality in the guard that fixes a bound index replaces the index."""
+    """Replace each bound index that an equality in the guard determines."""
     for condition in summand.guard:
         if isinstance(condition, Compare) and condition.relation == "==":
             for k in summand.bound:
@@ -88,7 +90,7 @@ def _unit_slope(extent: Size, unknown: Sym) -> bool:
 
 
 def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
-    """A quotient that must be 0 or -1 or 1 is that."""
+    """Replace a quotient that must be -1, 0 or 1 by this value, or flatten a nested quotient."""
     inside = (*facts, *summand.guard)
     for quotient in dict.fromkeys(quotients(extents_in(summand))):
         flat = unnested(inside, size(quotient))
@@ -101,7 +103,7 @@ def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
 
 
 def quotient_value(facts: Guard, quotient: Floor) -> int | None:
-    """The quotient's value where the facts leave only one of -1, 0 and 1."""
+    """Return the quotient's value if the facts leave only one of -1, 0 and 1."""
     for number in (0, 1, -1):
         effort = Effort.LINEAR if number else Effort.PRODUCTS
         rest = quotient.numerator - _product(quotient.denominator, number)
@@ -115,7 +117,7 @@ def _product(a: Extent, b: Extent) -> Extent:
 
 
 def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | None:
-    """k // b for a bound index k: k becomes q * b + r with 0 <= r < b, which is one to one."""
+    """For a quotient k // b of a bound index k, replace k by q * b + r with 0 <= r < b, which is a bijection."""
     inner = {j for f in summand.factors for j in nested(f)}
     for quotient in quotients(extents_in(summand)):
         if inner & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
@@ -136,13 +138,13 @@ def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | 
 
 
 def split_index(k: Sym, quotient: Floor, q: Sym, r: Sym) -> tuple[Extent, Guard]:
-    """k as an expression of the quotient q and the remainder r, and what holds of r."""
+    """Return k as an expression of the quotient q and the remainder r, and the bounds of r."""
     whole = _product(quotient.denominator, size(q)) + size(r) - (quotient.numerator - size(k))
     return whole, tuple(c for c in (at_least(size(r), 0), at_least(quotient.denominator - 1, size(r))) if c is not True)
 
 
 def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
-    """What follows for a quotient: that it is not negative, and what the known products bound it by."""
+    """Yield bounds of a quotient: that it is not negative, and upper bounds from the known products."""
     lowest = at_least(size(q), 0)
     if valid(facts, lowest):
         yield lowest
@@ -153,15 +155,16 @@ def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
 
 
 def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) -> bool:
-    """Whether a difference is positive, which is (bound - q) * `under`: the `fact` says that it is so, but for what is positive
-    itself. Then the bound is above q.
+    """Return whether the fact implies that q is below the bound, given `difference` = (bound - q) * `under`.
+
+    The difference must exceed the fact's left side, which is not negative, and `under` must be positive.
     """
     left_over = at_least(difference - fact.left, 1)
     return valid(facts, left_over, Effort.LINEAR) and valid(facts, at_least(under, 1), Effort.PRODUCTS)
 
 
 def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
-    """Factors c, with the product b, where a product q * b stands beside a product c * b in one fact, which stands first."""
+    """Return each fact with factors c and b such that a product q * b and a product c * b occur in it."""
     found: dict[tuple[Compare, Extent, Extent], None] = {}
     for fact in facts:
         if not isinstance(fact, Compare):
@@ -188,7 +191,7 @@ def _product_of(factors: Iterable[Atom], coefficient: int = 1) -> Extent:
 
 
 def _counted(facts: Guard, summand: Summand) -> Summand:
-    """A bound index that no factor depends on and that runs over a whole range multiplies by the range's extent."""
+    """Replace a bound index that no factor depends on and that runs over a whole range by the range's extent."""
     for k in summand.bound:
         if any(k in set(atoms(e)) for f in summand.factors for e in extents_of(f)) or k in set(atoms(summand.coefficient)):
             continue
@@ -201,7 +204,7 @@ def _counted(facts: Guard, summand: Summand) -> Summand:
 
 
 def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
-    """How many values k has, where its guard comes down to one lower and one upper bound with something between them."""
+    """Return the number of values of k, if its guard reduces to one lower and one upper bound."""
     about = [c for c in summand.guard if mentions(c, k)]
     known = (*facts, *(c for c in summand.guard if not mentions(c, k)))
     lower = [c for c in about if _slope(c, k) == 1]
@@ -220,7 +223,7 @@ def _bound(condition: Cond, k: Sym) -> Extent | None:
 
 
 def _slope(condition: Cond, k: Sym) -> int:
-    """1 for a condition k >= a, -1 for a condition a >= k, 0 for any other."""
+    """Return 1 for a condition k >= a, -1 for a condition a >= k, and 0 for any other."""
     if isinstance(condition, Compare) and condition.relation == ">=":
         for monomial, coefficient in condition.left.terms:
             if monomial == (k,) and coefficient in (1, -1):
@@ -232,7 +235,7 @@ def _slope(condition: Cond, k: Sym) -> int:
 
 
 def simplified_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
-    """What the factor is in simpler terms."""
+    """Return the factor in simpler form."""
     match factor:
         case Call(function, arguments):
             inner = [_guards_dropped(facts, simplified_sum(facts, a, notation)) for a in arguments]
@@ -259,7 +262,7 @@ def _guards_dropped(facts: Guard, value: Sum) -> Sum:
 
 
 def vanishes(facts: Guard, coefficient: Extent, effort: Effort = Effort.NONLINEAR) -> bool:
-    """Whether the coefficient is zero, fractions cleared."""
+    """Return whether the coefficient is zero, after clearing fractions."""
     current = coefficient
     while isinstance(current, Size):
         under = next((a for m, _ in current.terms for a in m if isinstance(a, Inverse)), None)
@@ -270,7 +273,7 @@ def vanishes(facts: Guard, coefficient: Extent, effort: Effort = Effort.NONLINEA
 
 
 def _cleared(extent: Size, under: Inverse) -> Extent:
-    """The extent times what `under` is one over, as often as it occurs in one product."""
+    """Multiply the extent by the denominator of `under`, as often as `under` occurs in one product."""
     power = max(m.count(under) for m, _ in extent.terms)
     total: Extent = 0
     for monomial, coefficient in extent.terms:

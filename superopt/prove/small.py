@@ -1,9 +1,9 @@
-"""Rules at a format so small that all inputs can be tried: 3 bits of exponent and 4 of significand.
+"""Rules in a format so small that all inputs can be tried: 3 bits of exponent and 4 of significand.
 
-A rule that needs no flag but `nsz`, `nnan` and `ninf` has to agree bit for bit wherever these flags promise something, whatever
-the format is. For up to three inputs every combination is evaluated; for more, Z3's theory of floating-point numbers is asked.
-Exponentials and the like are functions of which Z3 knows nothing, so that what it confirms holds for any. That a rule agrees at
-the small format does not prove that it agrees at float32; it shows that no combination of zeros, subnormal and normal numbers,
+A rule that needs only the flags `nsz`, `nnan` and `ninf` must agree bit for bit wherever these flags promise equality, in every
+format. For up to three inputs, every combination is evaluated. For more inputs, Z3's theory of floating-point numbers is used.
+Exponentials and similar functions are uninterpreted in Z3, so that a confirmation holds for any function. Agreement in the
+small format does not prove agreement in float32. It shows that no combination of zeros, subnormal and normal numbers,
 infinities and NaN was overlooked.
 """
 
@@ -24,9 +24,9 @@ from superopt.prove.floats import SMALL, evaluate
 
 MAX_INPUTS = 3
 MAX_EVALUATIONS = 40_000_000
-"""Most instructions times rows that are evaluated."""
+"""The largest number of instructions times rows that are evaluated."""
 CHUNK = 1 << 14
-"""Rows that are evaluated at once, which a cache holds."""
+"""The number of rows that are evaluated at once, chosen to fit into a cache."""
 MAX_INSTRUCTIONS = 40
 TIMEOUT_MS = 3000
 SORT = z3.FPSort(3, 4)
@@ -34,27 +34,27 @@ ROUND = z3.RNE()
 
 
 class Basis(StrEnum):
-    """What it rests on that an element needs no other flags, the strongest first."""
+    """The evidence that an element needs no other flags, strongest first."""
 
     IDENTICAL = "identical"
     """Both sides are the same code."""
     EXHAUSTIVE = "exhaustive"
-    """All inputs at the small format were evaluated."""
+    """All inputs in the small format were evaluated."""
     SMT = "smt"
-    """Z3 found that no input at the small format is a counterexample."""
+    """Z3 found that no input in the small format is a counterexample."""
     SAMPLED = "sampled"
-    """Special values at float32 alone."""
+    """Only special values in float32 were evaluated."""
     DIFFERENT = "different"
-    """There is an input at the small format at which the sides differ, though none was found at float32."""
+    """The sides differ at an input in the small format, but no such input was found in float32."""
 
 
 def weakest(found: Collection[Basis]) -> Basis:
-    """What a rule's flags rest on: what those of the least certain of its elements do."""
+    """Return the basis of a rule's flags: the weakest basis of its elements."""
     return max(found, key=list(Basis).index, default=Basis.SAMPLED)
 
 
 def basis(pair: Pair, flags: Collection[FpFlag]) -> Basis:
-    """What it rests on that the element needs these flags and no others."""
+    """Return the basis for the claim that the element needs these flags and no others."""
     if pair.identical:
         return Basis.IDENTICAL
     if FREEDOMS & set(flags) or any(i[0] == "const" and abs(i[1]) > SMALL.largest for i in pair.code):
@@ -68,7 +68,7 @@ def basis(pair: Pair, flags: Collection[FpFlag]) -> Basis:
 
 
 def _wrong(pair: Pair, environments: Environments, flags: Collection[FpFlag]) -> bool:
-    """Whether the sides differ in some row though the flags promise that they do not."""
+    """Return whether the sides differ in some row although the flags promise equality there."""
     known = evaluate(pair.program, pair.numbers, environments.values, SMALL)
     left, right = (np.broadcast_to(known[n], environments.rows) for n in (pair.left, pair.right))
     inputs = [environments.values[one] for one in pair.inputs]
@@ -86,7 +86,7 @@ def _wrong(pair: Pair, environments: Environments, flags: Collection[FpFlag]) ->
 
 
 def _asked(pair: Pair, flags: Collection[FpFlag]) -> Basis:
-    """What Z3 says of all inputs."""
+    """Return the basis that Z3 establishes for all inputs."""
     known: dict[int, Any] = {}
     inputs: dict[Input, Any] = {}
     for number in pair.numbers:
@@ -118,7 +118,7 @@ def _asked(pair: Pair, flags: Collection[FpFlag]) -> Basis:
 
 
 def _opaque(pair: Pair) -> bool:
-    """Whether it computes functions of which Z3 knows nothing."""
+    """Return whether the code computes functions that are uninterpreted in Z3."""
     return any(i[0] not in ("input", "const") and i[0] not in KNOWN for i in pair.code)
 
 
@@ -166,4 +166,4 @@ KNOWN: Mapping[str, Any] = {
     "positive": lambda a: _indicator(z3.fpGT(a, z3.FPVal(0, SORT))),
     "zero": lambda a: _indicator(z3.fpEQ(a, z3.FPVal(0, SORT))),
 }
-"""The operations that Z3 knows, as `floats.OPERATIONS` evaluates them."""
+"""The operations that Z3 interprets, as `floats.OPERATIONS` evaluates them."""

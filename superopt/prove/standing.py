@@ -1,4 +1,4 @@
-"""What an axiom is worth: its own proof, from the ledger where that still holds, or made on the spot."""
+"""Verdicts on axioms: from the ledger if its proof is still valid, or else proved on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superopt.verdict import Proved, Refuted, Unknown, Verdict
 
 @functools.cache
 def standing(axiom: str) -> Verdict:
-    """The verdict on the axiom (or regrouping law) of this full name."""
+    """Return the verdict on the axiom (or regrouping law) with this full name."""
     entry = axiom_ledger().get(axiom)
     if entry is None:
         return prove_axiom(laws()[axiom])
@@ -25,12 +25,12 @@ def standing(axiom: str) -> Verdict:
 
 @functools.cache
 def axiom_ledger() -> Mapping[str, Entry]:
-    """What is on disk about the axioms, read once."""
+    """Return the stored ledger of the axioms, read once."""
     return load_axioms()
 
 
 def resting_on_axioms(proof: Proved) -> Verdict:
-    """The proof with what bounds its axioms; `Unknown` if one of them is itself not proved."""
+    """Add the bounds of the axioms' proofs to the proof; return `Unknown` if an axiom is not proved."""
     bounded = list(proof.bounded)
     for axiom in proof.axioms:
         match standing(axiom):

@@ -1,7 +1,7 @@
-"""Sums of products: the leaves of a normal form, and what is done to them.
+"""Sums of products, the leaves of a normal form, and operations on them.
 
-A sum has summands, each a coefficient times factors, summed over its bound indices where its guard holds. A factor reads a
-variable, is the largest of several values, a power of a sum, or another function of sums.
+A sum has summands. A summand is a coefficient times factors, summed over its bound indices where its guard holds. A factor is a
+read of a variable, the largest of several values, a power of a sum, or another function of sums.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Known:
-    """The number that stands at `indices` in a table, which has all numbers in row-major order."""
+    """The number at `indices` in a constant table, which has all its numbers in row-major order."""
 
     shape: tuple[int, ...]
     numbers: tuple[Fraction, ...]
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Power:
-    """A sum to an exponent, as real numbers have it: of a negative number only to an integer, of zero to no negative number."""
+    """A sum to an exponent, over the reals: a negative base needs an integer exponent, a zero base a non-negative one."""
 
     base: Sum
     exponent: Extent
@@ -78,7 +78,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest of the candidates; minus infinity where there is none."""
+    """The largest of the candidates, or minus infinity if there are none."""
 
     candidates: tuple[Candidate, ...]
 
@@ -101,7 +101,7 @@ ONE: Sum = (Summand(1),)
 
 
 def single(*factors: Factor) -> Sum:
-    """The product of the factors, as a sum."""
+    """Return the product of the factors as a sum."""
     return (Summand(1, factors=factors),)
 
 
@@ -109,12 +109,12 @@ def single(*factors: Factor) -> Sum:
 
 
 def substitute_guard(guard: Guard, value: Lookup) -> Guard:
-    """The guard with atoms replaced, conditions that became true left out."""
+    """Return the guard with atoms replaced, without the conditions that became true."""
     return parts_of(conjunction(*(substitute_cond(c, value) for c in guard)))
 
 
 def substitute_summand(summand: Summand, value: Lookup) -> Summand:
-    """The summand with atoms replaced everywhere; a bound index is replaced only by another index."""
+    """Return the summand with atoms replaced everywhere; only another index can replace a bound index."""
     return Summand(
         substitute(summand.coefficient, value),
         _indices(summand.bound, value),
@@ -124,12 +124,12 @@ def substitute_summand(summand: Summand, value: Lookup) -> Summand:
 
 
 def substitute_sum(value: Sum, lookup: Lookup) -> Sum:
-    """Every summand with atoms replaced."""
+    """Return the sum with atoms replaced in every summand."""
     return tuple(substitute_summand(s, lookup) for s in value)
 
 
 def substitute_factor(factor: Factor, value: Lookup) -> Factor:
-    """The factor with atoms replaced."""
+    """Return the factor with atoms replaced."""
     match factor:
         case Read(name, indices):
             return Read(name, tuple(substitute(i, value) for i in indices))
@@ -159,7 +159,7 @@ def _symbol(extent: Extent | None) -> Atom | None:
 
 
 def extents_of(factor: Factor) -> Iterator[Extent]:
-    """Every index and every side of a condition inside the factor."""
+    """Yield every index and every side of a condition inside the factor."""
     match factor:
         case Read(_, indices) | Known(_, _, indices):
             yield from indices
@@ -175,19 +175,19 @@ def extents_of(factor: Factor) -> Iterator[Extent]:
 
 
 def extents_in(summand: Summand) -> Iterator[Extent]:
-    """The summand's coefficient, and every index and side of a condition in it."""
+    """Yield the summand's coefficient, and every index and every side of a condition in the summand."""
     yield summand.coefficient
     yield from (e for c in summand.guard for e in sides(c))
     yield from (e for f in summand.factors for e in extents_of(f))
 
 
 def mentions(condition: Cond, symbol: Sym) -> bool:
-    """Whether the symbol occurs in the condition."""
+    """Return whether the symbol occurs in the condition."""
     return symbol in set(atoms_of(condition))
 
 
 def nested(factor: Factor) -> Iterator[Sym]:
-    """The indices bound inside the factor."""
+    """Yield the indices bound inside the factor."""
     match factor:
         case Call(_, arguments):
             for summand in itertools.chain(*arguments):
@@ -204,7 +204,7 @@ def nested(factor: Factor) -> Iterator[Sym]:
 
 
 def bound_in(summand: Summand) -> Iterator[Sym]:
-    """The indices that the summand binds, itself or inside its factors."""
+    """Yield the indices that the summand binds, itself or inside its factors."""
     yield from summand.bound
     for factor in summand.factors:
         yield from nested(factor)
@@ -214,12 +214,12 @@ def bound_in(summand: Summand) -> Iterator[Sym]:
 
 
 def times(value: Sum, factor: Extent) -> Sum:
-    """The sum with every coefficient multiplied."""
+    """Return the sum with every coefficient multiplied by the factor."""
     return tuple(replace(s, coefficient=s.coefficient * factor) for s in value)
 
 
 def candidates_of(value: Sum) -> tuple[Candidate, ...]:
-    """What the largest of which is this value: the candidates of a plain maximum, or the value alone."""
+    """Return candidates whose maximum is this value: the candidates of a plain maximum, or else the value alone."""
     if len(value) == 1:
         match value[0]:
             case Summand(1, (), (), (Largest(candidates),)):
@@ -228,7 +228,7 @@ def candidates_of(value: Sum) -> tuple[Candidate, ...]:
 
 
 def called(function: str, *arguments: Sum) -> Sum:
-    """The function of sums: relu and the larger of two as a maximum, the reciprocal of a count worked out."""
+    """Return a function of sums: relu and the larger of two as a maximum, the reciprocal of a count evaluated."""
     if function == "larger":
         return single(Largest(tuple(c for a in arguments for c in candidates_of(a))))
     if function == "relu":
@@ -241,7 +241,7 @@ def called(function: str, *arguments: Sum) -> Sum:
 
 
 def constant_of(value: Sum) -> Extent | None:
-    """The number that this sum is, where it reads nothing and is not guarded."""
+    """Return the number that the sum equals, or None if it reads a variable, has a guard or binds an index."""
     total: Extent = 0
     for summand in value:
         if summand.factors or summand.guard or summand.bound:
@@ -251,7 +251,7 @@ def constant_of(value: Sum) -> Extent | None:
 
 
 def split_inverses(extent: Extent) -> Extent:
-    """The extent with 1 / (a * b) written as 1 / a * 1 / b."""
+    """Return the extent with 1 / (a * b) written as 1 / a * 1 / b."""
 
     def value(atom: Atom) -> Extent | None:
         if not isinstance(atom, Inverse) or not isinstance(atom.of, Size) or len(atom.of.terms) != 1:

@@ -1,8 +1,9 @@
-"""Tables of constants in a product: multiplied out over an index that nothing else depends on, and read as conditions.
+"""Tables of constants in a product: multiplied out over an index that nothing else depends on, and turned into conditions.
 
-This is how a bilinear algorithm is proved. The three matrices of Toom-Cook's, multiplied out over the products that it takes,
-are the table that is 1 where the position of the data is that of the result plus that of the weight, and 0 elsewhere: a
-condition, with which what is left is the correlation. The table is made in exact arithmetic, and every number of it looked at.
+A bilinear algorithm is proved in this way. The three matrices of Toom-Cook's algorithm, multiplied out over its products, give
+a table that is 1 where the data's position is the result's position plus the weight's position, and 0 elsewhere. As a
+condition, this table turns the sum into the correlation. The table is computed in exact arithmetic, and all its numbers are
+checked.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from superopt.prove.sums import Guard, Known, Summand, extents_in, mentions
 
 
 def contracted(facts: Guard, summand: Summand) -> Summand | None:
-    """The summand with one table fewer to sum over, or one that is a condition in its guard; None where there is neither."""
+    """Return the summand with one table less to sum over or with a table as a guard condition, or None if neither applies."""
     return _condition(facts, summand) or _multiplied_out(summand)
 
 
 def _multiplied_out(summand: Summand) -> Summand | None:
-    """The tables that an index stands in as one table, if it runs over one whole axis of each and stands nowhere else."""
+    """Merge the tables that share an index, if the index runs over one whole axis of each and occurs nowhere else."""
     for k in summand.bound:
         tables = [f for f in summand.factors if isinstance(f, Known) and size(k) in f.indices]
         if not tables:
@@ -45,12 +46,12 @@ def _multiplied_out(summand: Summand) -> Summand | None:
 
 
 def _range(k: Sym, extent: int) -> tuple[Cond, ...]:
-    """What says that the index runs over a whole axis."""
+    """Return the conditions that the index runs over a whole axis."""
     return tuple(c for c in (at_least(size(k), 0), at_least(extent - 1, size(k))) if c is not True)
 
 
 def _product(tables: Sequence[Known], k: Extent, extent: int) -> Known:
-    """The table of the sums over `k`, which stands in all of them, of the tables' products."""
+    """Return the table of the sums over `k` of the tables' products; `k` occurs in every table."""
     axes = {i: n for table in tables for i, n in zip(table.indices, table.shape, strict=True) if i != k}
     numbers: list[Fraction] = []
     for position in _positions(tuple(axes.values())):
@@ -64,7 +65,10 @@ def _product(tables: Sequence[Known], k: Extent, extent: int) -> Known:
 
 
 def _condition(facts: Guard, summand: Summand) -> Summand | None:
-    """A table that is 1 where one index is the sum of the others and 0 elsewhere, as that condition; its indices within it."""
+    """Turn a table that is 1 where one index is the sum of the others, and 0 elsewhere, into that condition.
+
+    Every index must be within its axis.
+    """
     for table in summand.factors:
         if not isinstance(table, Known) or not all(_within(facts, summand, i, n) for i, n in _axes(table)):
             continue
@@ -83,7 +87,7 @@ def _condition(facts: Guard, summand: Summand) -> Summand | None:
 
 
 def _within(facts: Guard, summand: Summand, index: Extent, extent: int) -> bool:
-    """Whether the index is one of an axis of this extent."""
+    """Return whether the index is within an axis of this extent."""
     known = (*facts, *summand.guard)
     return all(valid(known, c) for c in (at_least(index, 0), at_least(extent - 1, index)) if c is not True)
 
@@ -97,7 +101,7 @@ def _positions(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _number(table: Known, position: Sequence[int]) -> Fraction:
-    """What stands at the position."""
+    """Return the number at the position."""
     place = 0
     for n, i in zip(table.shape, position, strict=True):
         place = place * n + i

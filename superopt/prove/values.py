@@ -1,6 +1,6 @@
-"""Whether a value is zero wherever other values are not negative: polynomials in what is read, decided by Z3 over the reals.
+"""Decides whether a value is zero wherever other values have given signs, with Z3 over polynomials in the elements read.
 
-What is no polynomial (a function of values, a sum over an index) is one unknown, the same for what is alike.
+A part that is not polynomial (a function of values, a sum over an index) is one unknown, and alike parts share an unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_UNKNOWNS = 12
 
 
 def zero_where(facts: Guard, told: Sequence[tuple[Sum, Sign]], value: Sum, notation: Normal) -> bool:
-    """Whether the value is zero wherever each of the told values has its sign; False also where that was not found out."""
+    """Return whether the value is zero wherever each of the told values has its sign; False can also mean undecided."""
     question = _Question(facts, notation)
     left = question.sum(value)
     given = [question.sum(v) > 0 if sign is Sign.POSITIVE else question.sum(v) >= 0 for v, sign in told]
@@ -79,7 +79,7 @@ class _Question:
         return known
 
     def about(self) -> Iterator[z3.BoolRef]:
-        """What is known of the unknowns: their signs, and the facts about attributes among them."""
+        """Yield the known constraints on the unknowns: their signs, and the facts about attributes among them."""
         spoken = {a for a in self.unknowns if isinstance(a, Sym | Dim)}
         for fact in self.facts:
             if isinstance(fact, Compare) and spoken and set(atoms_of(fact)) <= spoken:

@@ -1,4 +1,4 @@
-"""The one way in: the verdict on a rule, from the axioms, or else from the definitions, or else from sampling."""
+"""The entry point of the provers: the verdict on a rule from the axioms, else from the definitions, else from sampling."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ INSTANCES = 60
 
 @afresh()
 def prove(rule: Rule, *, seed: int = 0) -> Verdict:
-    """The verdict on: wherever the left side is well typed and `where` holds, the right side is, and equals it.
+    """Return the verdict that the right side is well typed and equal wherever the left side is well typed and `where` holds.
 
-    A proof from the axioms is as bounded as they are. What no prover settles is sampled, and `Unknown` if that finds nothing.
+    A proof from the axioms has the bounds of their proofs. A rule that no prover settles is sampled, and is `Unknown` if
+    sampling finds no counterexample.
     """
     started = time.perf_counter()
     verdict = _prove(rule, seed)
@@ -48,7 +49,7 @@ def _prove(rule: Rule, seed: int) -> Verdict:
 
 
 def objection_to(equation: Equation) -> str | None:
-    """Why the right side does not follow the left side's typing; None if it does."""
+    """Return why the right side is not well typed wherever the left side is, or None if it is."""
     try:
         return well_typed(Assumptions(equation))
     except ShapeError as error:
@@ -56,7 +57,7 @@ def objection_to(equation: Equation) -> str | None:
 
 
 def _sampled(rule: Rule, why: str, seed: int) -> Verdict:
-    """Refuted if random instantiations find a difference, otherwise unknown for the reason given."""
+    """Return `Refuted` if random instances show a difference, otherwise `Unknown` with the given reason."""
     for equation in rule.equations:
         try:
             counterexample = mismatch(equation, instances=INSTANCES, seed=seed)

@@ -1,4 +1,4 @@
-"""Witnesses of floating-point flags as they are stored, in <family>.witnesses.jsonl beside the rules, a line for each flag."""
+"""Stored witnesses of fp flags: <family>.witnesses.jsonl beside the rules has a line for each flag."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from superopt.store import Stored, replace_file, sealed, sealed_lines
 
 @dataclass(frozen=True)
 class StoredWitness:
-    """A witness of a flag that the rule of this name has; `row` is the line's other fields."""
+    """A witness of a flag of the named rule; `row` has the line's other fields."""
 
     rule: str
     flag: FpFlag
@@ -36,7 +36,7 @@ class StoredWitness:
 
 
 def path_of(family: str, folder: Path | None = None) -> Path:
-    """Where the witnesses of the family's flags are stored."""
+    """Return the path of the family's stored witnesses."""
     return (substitutions_folder() if folder is None else folder) / f"{family}.witnesses.jsonl"
 
 
@@ -51,7 +51,7 @@ def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Pat
 
 
 def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
-    """The family's witnesses; none where there is no such file.
+    """Return the family's witnesses, none if there is no such file.
 
     Raises:
         StoreError: a line cannot be read.
@@ -64,7 +64,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
 
 
 def holds(rule: Rule, stored: StoredWitness) -> bool:
-    """Whether the rule needs the flag at the stored inputs; false too where they do not fit the rule."""
+    """Return whether the rule needs the flag at the stored inputs; False also if the inputs do not fit the rule."""
     try:
         pair, environments = _again(rule, stored.row)
         return bool(needs(pair, environments, stored.flag)[0])
@@ -102,7 +102,7 @@ def to_store(rule: Rule, witness: Witness) -> StoredWitness:
 
 
 def _text(value: float) -> str:
-    """The shortest text that float32 reads as this number."""
+    """Return the shortest text that float32 parses as this number."""
     return str(np.float32(value)).removesuffix(".0")
 
 
@@ -117,7 +117,7 @@ def _number(text: str) -> Extent:
 
 
 def flag_sets(rules: Iterable[Stored]) -> str:
-    """A table of how many rules have which flags, as Markdown."""
+    """Return a Markdown table of the number of rules with each set of flags."""
     found = Counter(tuple(flag for flag in FpFlag if flag in (one.entry.flags or ())) for one in rules)
     rows = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"| {' '.join(f'`{flag}`' for flag in flags) or 'none'} | {count:,} |" for flags, count in rows]
