@@ -1,4 +1,4 @@
-"""What a Python script of this folder needs of the machine: superopt from this checkout, and all that it is installed with."""
+"""Provision of a Python script in this folder: superopt from this checkout, with its dependencies."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 NEEDED = ("networkx", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich")
-"""What optimization needs: it may be done where there is no Z3."""
+"""The modules that optimization needs; Z3 is not one of them."""
 EXTRAS = {"": "", "egglog": "generate", "hypothesis": "dev"}
-"""The extra of superopt that brings a module which not every script needs."""
+"""The extra of superopt that installs a module which only some scripts need."""
 INSTALL = 'set -euo pipefail; source "$1"; environment "$2"'
 
 
 def checkout(module: str = "") -> Path:
-    """The folder of the checkout, first where modules are looked for; all that superopt needs is there, and the `module`.
+    """Put this checkout first on the import path, install missing dependencies and `module`, and return the checkout's folder.
 
-    Where the interpreter at hand lacks some of it, it is installed into .venv, as scripts/superopt does, and the script begins
-    anew there. Ends with 1 where that fails, after what scripts/environment says of it.
+    If the interpreter lacks a dependency, it is installed into .venv, as scripts/superopt does, and the script restarts there.
+    Exits with 1 if the installation fails; scripts/environment prints the reason.
     """
     sys.path.insert(0, str(ROOT))
     if any(find_spec(name) is None for name in (*NEEDED, *filter(None, [module]))):

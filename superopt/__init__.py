@@ -1,6 +1,6 @@
 """superopt: a superoptimizer for ONNX models.
 
-`superopt.optimize(model)` returns a model that computes the same and measures faster, with a report of what was done.
+`superopt.optimize(model)` returns an equivalent model that measures faster, with a report of the optimization.
 """
 
 from importlib.metadata import PackageNotFoundError, version

@@ -21,20 +21,20 @@ from superopt.rule import Rule
 from superopt.text import Equation
 
 INSTANCES = 4
-"""Random instances of each equation that are evaluated."""
+"""The number of random instances evaluated for each equation."""
 MOST_EQUATIONS = 4
-"""Equations of a rule that are looked at, evenly spread over its choices of ranks."""
+"""The most equations of a rule that are evaluated, evenly spread over its choices of ranks."""
 DRAWS = 4
-"""Sets of poisoned positions for each variable and each poison."""
+"""The number of sets of poisoned positions for each variable and each poison."""
 POISONS = (np.nan, np.inf, -np.inf)
 SPECIAL = (0.0, 0.0, 1.0, -1.0, 2.0, -2.0)
 
 
 @functools.cache
 def absorption(rule: Rule) -> Absorption:
-    """Evaluate both sides of the rule on poisoned values; the same rule always gives the same answer.
+    """Evaluate both sides of the rule on poisoned values; the same rule always gives the same result.
 
-    Where no instance can be drawn, every variable counts as exposed.
+    If no instance can be drawn, every variable counts as exposed.
     """
     rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
     equations = rule.equations
@@ -58,7 +58,7 @@ def absorption(rule: Rule) -> Absorption:
 
 
 def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
-    """The answer at one instance, on values with one set of poisoned positions in each position of the last axis."""
+    """Return the absorption at one instance; each position of the values' last axis has one set of poisoned positions."""
     names = sorted(instance.shapes)
     cases = [("", 0.0)] * DRAWS + [(name, poison) for name in names for poison in POISONS for _ in range(DRAWS)]
     arrays = {name: _drawn(name, instance.shapes[name], cases, rng) for name in names}
@@ -79,7 +79,7 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 
 
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
-    """Values of one variable, whose elements are poisoned in the cases that name it."""
+    """Return values of one variable; its elements are poisoned in the cases that name it."""
     size = (*shape, len(cases))
     values = np.where(rng.random(size) < 0.3, rng.choice(SPECIAL, size), rng.standard_normal(size))
     positive = rng.random(len(cases)) < 0.5

@@ -1,4 +1,4 @@
-"""How much more a rule's right side rounds than its left, by what specs/ state of algorithms."""
+"""The growth of a rule's rounding error from its left side to its right side, by the algorithms' figures in specs/."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from superopt.rule import Rule
 
 
 def is_algorithm(rule: Rule) -> bool:
-    """Whether it says of an operator by what algorithm it is computed."""
+    """Return whether the rule states an algorithm for an operator."""
     return any(operator(name).rounding is not None for name in rule.operators)
 
 
 def growth(rule: Rule) -> float:
-    """How many times as large the error of rounding typically becomes, at least 1."""
+    """Return the typical growth of the rounding error, as a factor of at least 1."""
     if not is_algorithm(rule):
         return 1.0
     first = rule.equations[0]
@@ -23,12 +23,12 @@ def growth(rule: Rule) -> float:
 
 
 def admitted(rules: Iterable[Rule], tolerance: float) -> list[Rule]:
-    """The rules by which the error of rounding typically grows by no more than this factor, or does not."""
+    """Return the rules whose rounding error typically grows by no more than this factor, or not at all."""
     return [rule for rule in rules if growth(rule) <= max(1.0, tolerance)]
 
 
 def _rounding(roots: tuple[Term, ...]) -> float:
-    """How many times as large as by the definitions of what is computed the error is, where that is most."""
+    """Return the largest ratio of a term's rounding error to that of the definition it computes."""
     found = [1.0]
     for term in subterms(*roots):
         rounding = None if term.is_variable else operator(term.op).rounding

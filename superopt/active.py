@@ -1,4 +1,4 @@
-"""What a search may take: time, by the clock of this process without its waits for others, memory, and requests to stop."""
+"""The limits of a search: active time, memory and requests to stop."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOKING_SECONDS = 0.1
-"""Seconds between two looks at the resident memory."""
+"""Seconds between two readings of the resident memory."""
 _waited = 0.0
 _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
 def active_time() -> float:
-    """A monotonic time, in seconds, which stands still while the process is `waiting`."""
+    """Return a monotonic clock, in seconds, that excludes time spent `waiting`."""
     return time.monotonic() - _waited
 
 
 def expired(deadline: float) -> bool:
-    """Return whether a search has to end: its deadline, an active time, is over, it was asked to stop, or memory is short."""
+    """Return whether a search must end: its deadline, an active time, is over, it was asked to stop, or memory is short."""
     return active_time() >= deadline or stopping() or short_of_memory()
 
 
 def stopping() -> bool:
-    """Return whether what runs here was asked to stop; see `stoppable`."""
+    """Return whether the current search was asked to stop; see `stoppable`."""
     stop = _stop.get()
     return stop is not None and stop.is_set()
 
 
 @contextlib.contextmanager
 def stoppable(stop: threading.Event | None) -> Iterator[None]:
-    """Let searches end early, with the best so far, once `stop` is set."""
+    """Let searches end early, with the best result so far, once `stop` is set."""
     before = _stop.set(stop)
     try:
         yield
@@ -46,7 +46,7 @@ def stoppable(stop: threading.Event | None) -> Iterator[None]:
 
 @dataclass
 class _Allowance:
-    """The resident bytes that the process may have, when that was last looked at, and whether it has had more."""
+    """The resident bytes that the process may have, the time of the last reading, and whether the limit was exceeded."""
 
     most: float
     looked: float = -math.inf
@@ -57,7 +57,7 @@ _allowance: ContextVar[_Allowance | None] = ContextVar("allowance", default=None
 
 
 def short_of_memory() -> bool:
-    """Return whether this process has had more resident memory than `limited_memory` allows it; asked for 10 times a second."""
+    """Return whether the process has exceeded the memory that `limited_memory` allows; read at most 10 times a second."""
     allowance = _allowance.get()
     if allowance is None or allowance.spent:
         return allowance is not None
@@ -68,7 +68,7 @@ def short_of_memory() -> bool:
 
 
 def resident_bytes() -> int:
-    """The memory of this process that is resident; 0 where the system does not tell."""
+    """Return the resident memory of this process in bytes; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -78,7 +78,7 @@ def resident_bytes() -> int:
 
 @contextlib.contextmanager
 def limited_memory(more: float) -> Iterator[None]:
-    """Let searches end early once the process has so many bytes more of resident memory than now."""
+    """Let searches end early once the resident memory has grown by `more` bytes."""
     before = _allowance.set(_Allowance(resident_bytes() + more))
     try:
         yield
@@ -88,7 +88,7 @@ def limited_memory(more: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """The active time stands still until this ends."""
+    """Stop the active time inside the context."""
     global _waited  # noqa: PLW0603
     start = time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""The grammar of the command line: which commands there are, what they take, and what that is called in the options."""
+"""The grammar of the command line: the commands, their arguments, and the names of the options."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from superopt.quantities import choices, extents, factor, positive, seconds, see
 from superopt.store import CORE, SEARCH
 
 MOST_SIZES = 256
-"""Combinations of sizes at which a model is optimized at most: it is checked and measured at each."""
+"""The most combinations of sizes for one model: the model is checked and measured at each."""
 WHERE = "cpu (default), cuda or tensorrt"
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that does not keep it to itself if its help cannot be printed."""
+    """A parser that reports a failure to print its help."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         with contextlib.suppress(*(() if file is sys.stdout else (OSError,))):
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The grammar of the command line."""
+    """Return the parser of the command line."""
     top = Parser(prog="superopt", description="A superoptimizer for ONNX models.")
     top.add_argument("--version", action="version", version=f"superopt {superopt.__version__}")
     top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options that the arguments stand for; the process ends with 2 and a line where they are not understood."""
+    """Parse the arguments into options; end the process with exit code 2 and a message if they are invalid."""
     top = parser()
     options = top.parse_args(arguments)
     if options.run == "optimize" and options.ort_config and not options.tune:

@@ -1,7 +1,7 @@
 """Toom-Cook's bilinear algorithms for correlation, exactly: fewer products than the definition has, for more sums.
 
-After Toom (1963), Cook (1966) and Winograd, Arithmetic Complexity of Computations (1980), chapter V. Two polynomials are
-multiplied by multiplying their values at points; transposed, that is a correlation.
+After Toom (1963), Cook (1966) and Winograd, Arithmetic Complexity of Computations (1980), chapter V. The product of two
+polynomials is computed from their values at points; the transposed algorithm computes a correlation.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class ToomCook:
 
     @property
     def products(self) -> Extent:
-        """How many there are."""
+        """The number of products."""
         return self.tile + self.taps - 1
 
     def kernel(self) -> Matrix:
-        """What the weights are multiplied by, products x taps."""
+        """Return the matrix that multiplies the weights, products x taps."""
         return self._matrices[0]
 
     def data(self) -> Matrix:
-        """What the neighbouring elements are multiplied by, products x products."""
+        """Return the matrix that multiplies the neighbouring elements, products x products."""
         return self._matrices[1]
 
     def back(self) -> Matrix:
-        """What the products are multiplied by, tile x products."""
+        """Return the matrix that multiplies the products, tile x products."""
         return self._matrices[2]
 
     @property
@@ -57,10 +57,10 @@ class ToomCook:
 
     @property
     def growth(self) -> float:
-        """By how much its rounding error exceeds that of the definition, typically.
+        """The typical ratio of the rounding error to that of the definition.
 
-        The error is taken to grow as the root of the sum of the squares of what is added up, for weights and elements that are
-        independent, of one size: in the definition that is the root of `taps`.
+        The error is taken to grow as the root of the sum of the squares of the summands, for independent weights and elements
+        of one magnitude: in the definition, the root of `taps`.
         """
         sizes = [_squares(g) * _squares(d) for g, d in zip(self.kernel(), self.data(), strict=True)]
         worst = max(sum(a * a * size for a, size in zip(row, sizes, strict=True)) for row in self.back())
@@ -68,10 +68,10 @@ class ToomCook:
 
 
 def points() -> Iterator[Fraction]:
-    """Where polynomials are evaluated, from the first on: 0, 1, -1, 1/2, -2, -1/2, 2, 1/3, -3, ...
+    """Yield the points at which polynomials are evaluated: 0, 1, -1, 1/2, -2, -1/2, 2, 1/3, -3, ...
 
-    After a comes -1 / a, which keeps rounding errors small (Barabasz, Anderson, Soodhalter and Gregg, Error analysis and
-    improving the accuracy of Winograd convolution for deep neural networks, 2020).
+    Each a is followed by -1 / a, which keeps rounding errors small (Barabasz, Anderson, Soodhalter and Gregg, Error analysis
+    and improving the accuracy of Winograd convolution for deep neural networks, 2020).
     """
     yield from (Fraction(0), Fraction(1), Fraction(-1))
     for number in itertools.count(2):
@@ -80,7 +80,7 @@ def points() -> Iterator[Fraction]:
 
 @functools.cache
 def _matrices(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Those of the weights, of the data and back. The last point is the one at infinity."""
+    """Return the matrices for the weights, for the data and back. The last point is the point at infinity."""
     finite = list(itertools.islice(points(), tile + taps - 2))
     others = [[b for b in finite if b != a] for a in finite]
     scales = [math.prod((a - b for b in rest), start=Fraction(1)) for a, rest in zip(finite, others, strict=True)]
@@ -93,7 +93,7 @@ def _matrices(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def _with_roots(roots: Sequence[Fraction]) -> list[Fraction]:
-    """The coefficients of the monic polynomial with these roots, from that of 1 on."""
+    """Return the coefficients of the monic polynomial with these roots, constant term first."""
     found = [Fraction(1)]
     for root in roots:
         found = [low - root * high for low, high in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]

@@ -1,4 +1,4 @@
-"""Blocks of images moved into channels or back: one SpaceToDepth or DepthToSpace, where the algebra has a transpose."""
+"""Moves of image blocks into channels or back, as one SpaceToDepth or DepthToSpace; the algebra has a transpose."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from superopt.graph import Term
 from superopt.op import apply
 
 INTO = (0, 2, 4, 1, 3)
-"""How (n, rows, block, columns, block) is put into the order of (n, block, block, rows, columns)."""
+"""The permutation that puts (n, rows, block, columns, block) into the order (n, block, block, rows, columns)."""
 BACK = (0, 3, 1, 4, 2)
 
 
 def blocked(term: Term) -> Term | None:
-    """A transpose that moves square blocks as a whole, as the operator that does nothing else, reshaped; None for another term.
+    """Return a transpose that moves whole square blocks as the operator for such moves, reshaped; None for another term.
 
-    ONNX Runtime's kernels for these are several times as fast on CPUs as that for any order of axes.
+    On CPUs, ONNX Runtime's kernels for these operators are several times as fast as its kernel for arbitrary transposes.
     """
     if term.op != "transpose":
         return None
@@ -33,7 +33,7 @@ def blocked(term: Term) -> Term | None:
 
 
 def _merged(perm: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The same move with axes of one element left out, and axes that stay together as one."""
+    """Return an equivalent permutation without axes of one element, with axes that stay together merged."""
     runs: list[list[int]] = []
     kept = [a for a in range(len(sizes)) if sizes[a] != 1]
     rank = {axis: place for place, axis in enumerate(kept)}

@@ -1,4 +1,4 @@
-"""Conditions on extents that hold by arithmetic alone, whatever the extents are."""
+"""Conditions on extents that hold at all sizes, by arithmetic alone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from superopt.substitution import substitute
 
 
 def certain(condition: Cond) -> bool:
-    """Whether the condition holds whatever the extents of tensors, at least 1, are; False where that is not proved."""
+    """Return whether the condition provably holds for all extents of tensors of at least 1."""
     return _is_plain(condition) or prove(condition)
 
 
 def _is_plain(condition: Cond) -> bool:
-    """Whether the signs of the terms show it."""
+    """Return whether the signs of the terms prove the condition."""
     match condition:
         case bool():
             return condition
@@ -30,7 +30,7 @@ def _is_plain(condition: Cond) -> bool:
 
 
 def _at_least_zero(extent: Extent) -> bool:
-    """Whether the polynomial has no negative coefficient where each extent is 1 and what it is more than that."""
+    """Return whether the polynomial, with each extent written as 1 plus the rest, has no negative coefficient."""
     above = substitute(extent, lambda atom: size(atom) + 1 if isinstance(atom, Dim) else None)
     if not isinstance(above, Size):
         return above >= 0
@@ -38,7 +38,7 @@ def _at_least_zero(extent: Extent) -> bool:
 
 
 def _positive(atom: Atom) -> bool:
-    """Whether the atom is at least 0, where an extent stands for what it is more than 1."""
+    """Return whether the atom is at least 0, where an extent stands for its excess over 1."""
     match atom:
         case Dim():
             return True

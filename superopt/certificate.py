@@ -1,7 +1,8 @@
-"""Certificates: what an optimization did to a model, step by step, as JSON that `superopt verify` checks.
+"""Certificates: the steps of an optimization as JSON that `superopt verify` checks.
 
-A certificate names nodes by their first outputs, and holds the terms of each segment before and after its steps, those of each
-step and those of new weights, so it can be checked without what made it. `superopt.verification.certificates` reads it.
+A certificate names nodes by their first outputs. It holds the terms of each segment before and after its steps, the terms of
+each step and the terms of new weights, so that it can be checked without the code that made it.
+`superopt.verification.certificates` reads certificates.
 """
 
 from __future__ import annotations
@@ -32,8 +33,17 @@ from superopt.verification.contents import content_digest
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a certificate is made of: the original, the gains taken in each pass, the rules that were there, the sizes, the
-    opset that was asked for, the freedom taken with floating-point arithmetic, and what is assumed of dynamic dimensions.
+    """The content of a certificate.
+
+    Attributes:
+        original: The original model.
+        rewritten: Whether the model was rewritten.
+        passes: The gains taken in each pass.
+        rules: The rules that were available.
+        sizes: The sizes of dynamic dimensions.
+        opset: The requested opset.
+        arithmetic: The freedom taken with floating-point arithmetic.
+        assumptions: The assumptions about the values.
     """
 
     original: Model
@@ -46,7 +56,7 @@ class Evidence:
     assumptions: Sequence[str] = ()
 
     def certificate(self, optimized: Model) -> str:
-        """The certificate as a JSON object, with a final newline."""
+        """Return the certificate as a JSON object, with a final newline."""
         used = {step.rule for taken in self.passes for gain in taken for step in gain.found.steps}
         start = self._start()
         record = {
@@ -67,14 +77,14 @@ class Evidence:
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
     def _start(self) -> Model:
-        """The model that the first pass began with."""
+        """Return the model with which the first pass began."""
         if not self.rewritten:
             return self.original
         plain = inlined(self.original)
         return with_known_stored(plain if self.opset is None else raised(plain, self.opset))
 
     def _passes(self, model: Model) -> Iterator[Json]:
-        """Each pass, with the terms of the weights that it made."""
+        """Yield each pass, with the terms of the weights that it made."""
         for taken in filter(None, self.passes):
             model, terms = traced(model, [replacement for gain in taken for replacement in gain.replacements()])
             nodes, place = nodes_of([*terms.values()])
@@ -107,12 +117,12 @@ def _place(segment: Segment) -> Json:
 
 
 def titles(island: Island) -> tuple[str, ...]:
-    """The first output of every node of the island that has a name, in order."""
+    """Return the first named output of every node of the island, in order."""
     return tuple(next(v.name for v in node.outputs if v.name) for node in island.nodes)
 
 
 def _judged(every: Iterable[Sequence[Step]]) -> list[Any]:
-    """What was judged of every distinct mutant: the programs, on how many inputs and positions, and the error bound."""
+    """Return the judgement of every distinct mutant: the programs, numbers of inputs and positions, and the error bound."""
     found: dict[tuple[Term, Term], str] = {
         step.programs: step.text for steps in every for step in steps if step.rule.startswith(PARTLY)
     }

@@ -1,7 +1,7 @@
 """A statement at every choice of ranks and axes at which it is well typed.
 
-Of many variables there are many combinations, and nearly all are ill typed in a small subterm: that is looked at once for each
-choice of the ranks of its own variables.
+Many variables have many combinations, nearly all ill typed in a small subterm. Such a subterm is typed once for each choice of
+the ranks of its own variables.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from superopt.graph import variable
 from superopt.text import Equation, Statement, expression, parse, read, real_names
 
 MANY = 256
-"""Combinations beyond which subterms are looked at first."""
+"""The number of combinations beyond which subterms are typed first."""
 
 
 def equations(statement: Statement) -> list[Equation]:
-    """The statement at every choice of ranks at which it is well typed, in the order of `Statement.rank_choices`.
+    """Return the statement at every choice of ranks at which it is well typed, in the order of `Statement.rank_choices`.
 
     Raises:
-        NotationError: it cannot be read, or is well typed at none.
+        NotationError: The statement cannot be read, or is well typed at no choice.
     """
     many = math.prod(len(ranks) for _, ranks in statement.ranks) > MANY
     pieces = _Pieces(statement) if many else None
@@ -41,7 +41,7 @@ def equations(statement: Statement) -> list[Equation]:
 
 
 class _Pieces:
-    """The operator applications within a statement, and what is known of each at the ranks of its variables."""
+    """The operator applications within a statement, and the result of typing each at the ranks of its variables."""
 
     def __init__(self, statement: Statement) -> None:
         self.reals = real_names(statement.left, statement.right)
@@ -51,10 +51,10 @@ class _Pieces:
         self.known: list[dict[tuple[int, ...], ShapeError | None]] = [{} for _ in self.pieces]
 
     def require(self, ranks: dict[str, int]) -> None:
-        """Nothing happens if all pieces are well typed.
+        """Require that all operator applications are well typed.
 
         Raises:
-            ShapeError: one is not.
+            ShapeError: An application is ill typed.
         """
         for (text, names), known in zip(self.pieces, self.known, strict=True):
             here = tuple(ranks[name] for name in names)
@@ -74,7 +74,7 @@ class _Pieces:
 
 
 def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The operator applications, small ones first, that refer to no subterm by a name; with the declared names in each."""
+    """Yield the operator applications that use no named subterm, small ones first, with the declared names in each."""
     bound = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)}
     for node in _terms(tree):
         inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
@@ -84,7 +84,7 @@ def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[st
 
 
 def _terms(tree: ast.expr) -> Iterator[ast.expr]:
-    """The operator applications outside attributes, operands before what they are operands of."""
+    """Yield the operator applications outside attributes, operands first."""
     match tree:
         case ast.Tuple(parts) | ast.Call(_, parts):
             pass

@@ -1,4 +1,4 @@
-"""The command line: arguments become options, options one call, and every failure one line with its own exit code."""
+"""The command line: arguments become options, each command makes one call, and a failure prints one line with its exit code."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ QUIET_SECONDS, PIPED_WIDTH = 5.0, 128
 
 
 class ReaderGoneError(Exception):
-    """Whatever read the standard output reads it no longer."""
+    """The reader of the standard output has closed it."""
 
 
 class Output(Console):
-    """A console on the standard output, of which all is written when `print` returns.
+    """A console on the standard output; everything is written when `print` returns.
 
     Raises:
-        ReaderGoneError: nobody reads the output any more.
-        OutputError: the output cannot be written.
+        ReaderGoneError: The reader of the output has closed it.
+        OutputError: The output cannot be written.
     """
 
     def print(self, *objects: Any, **how: Any) -> None:
@@ -60,17 +60,17 @@ class Output(Console):
             self.file.flush()
 
     def flush(self) -> None:
-        """What others printed, as `argparse` does, is written."""
+        """Write what others have printed, as `argparse` does."""
         with self.written():
             self.file.flush()
 
     def on_broken_pipe(self) -> None:
-        """Called while the error is handled."""
+        """Raise the current error again; called while the error is handled."""
         raise  # noqa: PLE0704
 
     @contextmanager
     def written(self) -> Iterator[None]:
-        """Failures to write mean what `print` says meanwhile."""
+        """Translate failures to write inside the context into the errors of `print`."""
         try:
             yield
         except OSError as error:
@@ -86,9 +86,9 @@ signals = Signals()
 
 
 def open_streams() -> None:
-    """Make the null device of each standard stream that is closed, so no file that is opened later takes its place.
+    """Open the null device in place of each closed standard stream, so that no file opened later takes its place.
 
-    What a stream's encoding does not have is printed as backslash escapes.
+    Characters that a stream's encoding lacks are printed as backslash escapes.
     """
     for handle, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -103,7 +103,7 @@ def open_streams() -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Whatever is printed to the stream from now on goes nowhere, so that nothing fails once more as the process ends."""
+    """Send everything printed to the stream from now on to the null device, so that no second failure occurs at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -111,7 +111,7 @@ def discard(stream: TextIO) -> None:
 
 
 def tell(text: object) -> None:
-    """Print a line to the standard error stream, if anybody reads it."""
+    """Print a line to the standard error stream; ignore a failure to write."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -119,7 +119,7 @@ def tell(text: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit code (docs/exit-codes.md)."""
+    """Run one command and return the exit code (docs/exit-codes.md)."""
     open_streams()
     debug = False
     try:
@@ -140,10 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def understood(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options that the arguments stand for; the help or the version that they ask for is printed when this raises.
+    """Return the parsed options. The help or the version is printed before this raises.
 
     Raises:
-        SystemExit: the arguments are not understood (2), or nothing but help or the version is asked for (0).
+        SystemExit: The arguments are invalid (2), or only help or the version is requested (0).
     """
     try:
         with out.written():
@@ -162,7 +162,7 @@ def _failed(message: str, code: int) -> int:
 
 
 def run_optimize(options: argparse.Namespace) -> int:
-    """`superopt optimize`: the target holds the result, the report is on the terminal and, if wanted, in a JSON file."""
+    """`superopt optimize`: write the result to the target, and print the report or write it as JSON."""
     reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
     read = {"--device-profile": options.device_profile, **data_of("in.onnx", options.source)}
     require_distinct({"out.onnx": options.target, **reports}, read)
@@ -199,12 +199,12 @@ def run_optimize(options: argparse.Namespace) -> int:
 
 
 def data_of(label: str, model: Path) -> dict[str, Path]:
-    """The files in which the model keeps tensors, by what to call each."""
+    """Return the files in which the model keeps tensors, by their names in messages."""
     return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
 
 
 def run_profile(options: argparse.Namespace) -> int:
-    """`superopt profile`: what is known of the device is on the terminal and, if wanted, in a file."""
+    """`superopt profile`: print all measurements of the device, and write them to a file if requested."""
     models = {str(model): model for model in options.model}
     data = {label: file for name, model in models.items() for label, file in data_of(name, model).items()}
     read = {**models, **data, **{f"--import {file}": file for file in options.merge}}
@@ -228,10 +228,10 @@ def run_profile(options: argparse.Namespace) -> int:
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """`superopt verify`: a line for each way in which steps were shown to be right, and one that says that all is.
+    """`superopt verify`: print a line for each way in which steps were shown to be right, and a line for the model.
 
     Raises:
-        CertificateError: something is not shown to be right.
+        CertificateError: Something is not shown to be right.
     """
     from superopt.verification.certificates import stored
     from superopt.verify import verify
@@ -253,7 +253,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def run_generate(options: argparse.Namespace) -> int:
-    """`superopt generate`: the rules are in the folder, and a table says what became of the terms."""
+    """`superopt generate`: write the rules to the folder, and print a table of what became of the terms."""
     from superopt.execute import cores, default_folder
     from superopt.find.families import UNIVERSES
     from superopt.generate import EVERY, generate
@@ -288,13 +288,13 @@ def run_generate(options: argparse.Namespace) -> int:
 
 
 def rule_files(folder: Path | None = None) -> dict[str, Path]:
-    """The files of rules and proofs in the folder, superopt's own if none is given, by what to call each."""
+    """Return the files of rules and proofs in the folder (by default superopt's own), by their names in messages."""
     stored = (substitutions_folder() if folder is None else folder).rglob("*")
     return {f"the stored {file.name}": file for file in stored if file.is_file()}
 
 
 def run_generate_mutants(options: argparse.Namespace) -> int:
-    """`superopt generate --mutants`: the partial rules are in the folder, and a line says how many each file has."""
+    """`superopt generate --mutants`: write the partial rules to the folder, and print the number of rules in each file."""
     from superopt.partial.generation import generate
     from superopt.proving import proved
 
@@ -314,10 +314,10 @@ def run_generate_mutants(options: argparse.Namespace) -> int:
 
 
 def run_prove(options: argparse.Namespace) -> int:
-    """`superopt prove`: axioms or stored rules counted by family; a line for each that is not proved for all sizes.
+    """`superopt prove`: print the counts of axioms or stored rules by family, and each that is not proved for all sizes.
 
     Raises:
-        UnprovedError: one of them is not proved.
+        UnprovedError: An axiom or a rule is not proved.
     """
     from superopt.execute import cores
     from superopt.prove.ledger import Row, axiom_entry, prove_axioms, prove_store, write_proofs
@@ -346,10 +346,10 @@ def run_prove(options: argparse.Namespace) -> int:
 
 
 def run_samples(options: argparse.Namespace) -> int:
-    """`superopt prove --samples N`: one line that counts rules, instantiations and mismatches.
+    """`superopt prove --samples N`: print one line that counts rules, instantiations and mismatches.
 
     Raises:
-        UnprovedError: a rule's sides differ somewhere.
+        UnprovedError: The sides of a rule differ somewhere.
     """
     from superopt.execute import cores
     from superopt.prove.ledger import Sampled, sample_store
@@ -369,10 +369,10 @@ def run_samples(options: argparse.Namespace) -> int:
 
 
 def run_judge() -> int:
-    """`superopt prove --mutants`: one line that counts partial rules, the sizes at which they were judged again, and proofs.
+    """`superopt prove --mutants`: print one line that counts partial rules, the sizes at which they were judged, and proofs.
 
     Raises:
-        UnprovedError: one is not what its certificate says, or its proof does not hold.
+        UnprovedError: A rule does not match its certificate, or its proof does not hold.
     """
     from superopt.partial.library import counted, load
     from superopt.proving import objection
@@ -391,7 +391,7 @@ def run_judge() -> int:
 
 
 def run_rules_partial(_: argparse.Namespace) -> int:
-    """`superopt rules partial`: each partial rule, and under it what its certificate says."""
+    """`superopt rules partial`: print each partial rule, and its certificate below."""
     from superopt.partial.library import load, told
 
     for partial in load():
@@ -401,14 +401,14 @@ def run_rules_partial(_: argparse.Namespace) -> int:
 
 
 def run_rules_list(options: argparse.Namespace) -> int:
-    """`superopt rules list`: one rule a line, as the files have it."""
+    """`superopt rules list`: print one rule per line, as the files state it."""
     for line in listed(selected(load(), family=options.family, part=options.part, operators=options.operator)):
         out.print(line, soft_wrap=True)
     return 0
 
 
 def run_rules_export(options: argparse.Namespace) -> int:
-    """`superopt rules export`: the file holds the rules in the form asked for; a line says how many, and why others are not."""
+    """`superopt rules export`: write the rules in the requested format, and print how many, and why the others are left out."""
     from superopt.export import export, reasons
 
     require_distinct({"--output": options.output}, rule_files())
@@ -423,7 +423,7 @@ def run_rules_export(options: argparse.Namespace) -> int:
 
 
 def run_rules_show(options: argparse.Namespace) -> int:
-    """`superopt rules show|explain NAME`: what is known about the rule; with --svg, a drawing of it is in the file."""
+    """`superopt rules show|explain NAME`: print what is known about the rule; with --svg, draw it to a file."""
     from superopt.explain import explained
     from superopt.report.drawing import drawing
 
@@ -438,10 +438,10 @@ def run_rules_show(options: argparse.Namespace) -> int:
 
 
 def run_rules_derive(options: argparse.Namespace) -> int:
-    """`superopt rules derive`: a paragraph for each equality, and the totals.
+    """`superopt rules derive`: print a paragraph for each equality, and the totals.
 
     Raises:
-        UnreadableRulesError: some lines of the file were left out.
+        UnreadableRulesError: Some lines of the file cannot be read and were left out.
     """
     from superopt.prove.derive_file import Finding, chosen, compared, comparison_text, definitions, read_lines, rearrangements
 
@@ -482,7 +482,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "rules show": run_rules_show,
     "rules derive": run_rules_derive,
 }
-"""What runs each command of the grammar, by the name that `arguments.parser` gives it."""
+"""The function that runs each command, by the name that `arguments.parser` gives it."""
 
 
 # ---------------------------------------------------------------- progress
@@ -490,7 +490,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 @contextmanager
 def shown_progress() -> Iterator[Listener]:
-    """A listener that shows progress on the standard error stream: in place on a terminal, a line now and then elsewhere."""
+    """Yield a listener that shows progress on the standard error stream: in place on a terminal, otherwise as lines."""
     if err.is_terminal:
         with err.status("starting") as status:
             yield lambda progress: status.update(escape(str(progress)))
@@ -508,7 +508,7 @@ def shown_progress() -> Iterator[Listener]:
 
 @dataclass
 class _Last:
-    """What was printed last, and when."""
+    """The phase printed last, and the time of printing."""
 
     phase: str = ""
     time: float = 0.0

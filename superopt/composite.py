@@ -1,4 +1,4 @@
-"""Composite operators: defined as a term of smaller ones, which is their one axiom and all that interpretations need."""
+"""Composite operators: each is defined by a term of smaller operators, its one axiom, which serves all interpretations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from superopt.text import parse
 
 
 def composed(text: str, operands: Mapping[str, Tensor], **attributes: Attribute) -> Tensor:
-    """What the term that `text` denotes is under the interpretation in force: the body of a composite's definition.
+    """Return the term that `text` denotes under the active interpretation: the body of a composite's definition.
 
-    What follows " for " in the text is for its axiom and not read.
+    Text after " for " belongs to the axiom and is not read.
     """
     shapes = tuple((name, operand.shape) for name, operand in operands.items())
     body, leaves = _body(text.partition(" for ")[0], shapes, tuple(attributes.items()))
@@ -22,8 +22,9 @@ def composed(text: str, operands: Mapping[str, Tensor], **attributes: Attribute)
 
 
 def written_out(body: Callable[..., Term], shape: Shape, **operands: Tensor) -> Tensor:
-    """The tensor of this shape that is the term that `body` makes of variables in the operands' places, under the
-    interpretation in force. The term is made where a value is asked for, so sizes must be numbers there.
+    """Return the tensor of this shape that `body` makes of variables for the operands, under the active interpretation.
+
+    The term is made when a value is requested, so sizes must be numbers then.
     """
 
     def at(*position: Index) -> Value:
@@ -34,7 +35,7 @@ def written_out(body: Callable[..., Term], shape: Shape, **operands: Tensor) -> 
 
 
 def _meant(body: Term, leaves: Mapping[Term, Tensor]) -> Tensor:
-    """What the term is under the interpretation in force, given what its variables are."""
+    """Return the meaning of the term under the active interpretation, given the meaning of its variables."""
     known = dict(leaves)
     for term in subterms(body):
         if term not in known:
@@ -43,7 +44,7 @@ def _meant(body: Term, leaves: Mapping[Term, Tensor]) -> Tensor:
 
 
 def _remembered(x: Tensor) -> Tensor:
-    """The tensor, whose value at a position is worked out once where no array holds it: in a recurrence many terms share it."""
+    """Return the tensor with its values cached, unless an array holds them: in a recurrence many terms share a value."""
     return x if x.data is not None else Tensor(x.shape, functools.cache(x.at))
 
 
@@ -57,9 +58,9 @@ def _body(
 
 
 def unfolded(term: Term) -> Term | None:
-    """The term with its root written out by the composite's definition, or a recurrence's; None where the root is neither.
+    """Return the term with its root written out by a composite's or a recurrence's definition; None for any other root.
 
-    A composite's definition is its text or, where that would depend on sizes, the function `body` of its spec.
+    A composite's definition is its text or, if it depends on sizes, the function `body` of its spec.
     """
     spec = operator(term.op) if term.args else None
     if spec is None or spec.definition is None:
@@ -77,7 +78,7 @@ def unfolded(term: Term) -> Term | None:
 
 
 def without(name: str, roots: tuple[Term, ...]) -> list[Term]:
-    """The terms with every application of the composite `name` written out by its definition."""
+    """Return the terms with every application of the composite `name` written out by its definition."""
     done: dict[Term, Term] = {}
     for term in subterms(*roots):
         args = tuple(done[a] for a in term.args)

@@ -1,4 +1,4 @@
-"""Dynamic dimensions as extents of the algebra, and sizes bound to them."""
+"""Dynamic dimensions as extents of the algebra, and bindings of sizes to dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from superopt.graph import Atom, Dim, Extent, Size, Term, size, substitute, subs
 from superopt.op import apply
 
 Numbers = Mapping[str, int]
-"""What open dimensions are, by their names."""
+"""The sizes of dynamic dimensions, by name."""
 
 
 def dimension(name: str) -> Size:
-    """The extent that is an open dimension of the model; no variable of a rule is called so."""
+    """Return the extent of a dynamic dimension of the model; no variable of a rule has such a name."""
     return size(Dim(f"%{name}", 0))
 
 
 class DimBinding:
-    """Numbers for all open dimensions, and terms with these numbers put in."""
+    """Sizes for all dynamic dimensions, and terms with these sizes substituted."""
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = dict(numbers)
@@ -28,11 +28,11 @@ class DimBinding:
         return ", ".join(f"{name}={value}" for name, value in self.numbers.items())
 
     def extent(self, extent: Extent) -> Extent:
-        """The extent as a number."""
+        """Return the extent as a number."""
         return substitute(extent, self._values.get)
 
     def at(self, term: Term) -> Term:
-        """The term with numbers for its extents."""
+        """Return the term with numbers as its extents."""
         return _over(term, self._known, self._numeric) if self.numbers else term
 
     def _numeric(self, term: Term) -> Term:
@@ -44,11 +44,11 @@ class DimBinding:
 
 
 FIXED = (DimBinding({}),)
-"""The one sizing of what has no open dimensions."""
+"""The one sizing of a model without dynamic dimensions."""
 
 
 def _over(root: Term, known: dict[Term, Term], made: Callable[[Term], Term]) -> Term:
-    """What is made of the term, its operands first; what is known is not looked into."""
+    """Return what `made` makes of the term, operands first; known terms are not traversed."""
     stack = [root]
     while root not in known:
         term = stack[-1]

@@ -1,4 +1,4 @@
-"""What becomes of an equality that two terms of one value suggest: generalised, sampled, proved, kept in useful directions."""
+"""The fate of an equality suggested by two terms of one value: generalise, sample, prove, and keep the useful directions."""
 
 from __future__ import annotations
 
@@ -32,11 +32,15 @@ OUTCOMES = 48
 
 @dataclass
 class Counts:
-    """What became of one universe. `graphs` is what its terms stand for, `kept` counts rules, one direction each.
+    """The counts of one universe.
 
-    `idle` are candidates that only rearrange many operators: no side costs less than the other.
-
-    `enumerate`, `dedupe` and `verify` are processor seconds, `peak_bytes` is the largest memory of a process that worked on it.
+    Attributes:
+        built: The terms built.
+        graphs: The graphs that the terms stand for.
+        idle: Candidates that only rearrange many operators: neither side costs less than the other.
+        kept: Rules, one direction each.
+        enumerate, dedupe, verify: Processor seconds.
+        peak_bytes: The largest memory of a process that worked on the universe.
     """
 
     family: str
@@ -58,15 +62,15 @@ class Counts:
 
     @property
     def seconds(self) -> float:
-        """Processor time altogether."""
+        """The total processor time, in seconds."""
         return self.enumerate + self.dedupe + self.verify
 
 
 @dataclass(frozen=True)
 class Found:
-    """A rule that was proved: how, and whether it is part of the core or derived for the search.
+    """A proved rule with its proof, in the core or derived for the search.
 
-    `shortens` says whether a search gains by it also where other rules derive it.
+    `shortens` says whether a search gains by the rule even if other rules derive it.
     """
 
     family: str
@@ -79,7 +83,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Equality:
-    """An equality that was proved, as the rule from left to right, and the rules that serve a search, in either direction."""
+    """A proved equality, as a rule from left to right, and the rules in either direction that serve a search."""
 
     candidate: Candidate
     rule: Rule
@@ -87,14 +91,14 @@ class Equality:
     rules: tuple[Found, ...]
 
     def demoted(self) -> Equality:
-        """The equality as one that others derive: of its rules, those are left that a search gains by all the same."""
+        """Return the equality as derivable from others, with only the rules by which a search gains all the same."""
         rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.shortens)
         return replace(self, part=store.SEARCH, rules=rules)
 
 
 @dataclass(frozen=True)
 class Known:
-    """What discovery builds on: equalities that were kept, and those that could not be proved."""
+    """What discovery builds on: kept equalities, and equalities that could not be proved."""
 
     rules: tuple[Rule, ...] = ()
     suspects: tuple[Rule, ...] = ()
@@ -102,7 +106,7 @@ class Known:
 
 @dataclass
 class Discovery:
-    """What is found in one universe beyond what is known, and what decides about the next equality; a `Judge` too."""
+    """The findings in one universe beyond what is known, and the decision on the next equality; also a `Judge`."""
 
     seed: int
     counts: Counts
@@ -114,7 +118,7 @@ class Discovery:
     _seen: dict[Equation, tuple[int, bool]] = field(default_factory=dict)
 
     def learn(self, known: Iterable[Known]) -> None:
-        """What is known counts from now on, and the definitions of composite operators do."""
+        """Add what is known, and the definitions of composite operators."""
         for rule in definitions().values():
             self.kept.add(rule)
         for one in known:
@@ -124,7 +128,7 @@ class Discovery:
                 self.kept.suspect(rule)
 
     def examine(self, candidate: Candidate) -> None:
-        """The candidate is redundant, or decided."""
+        """Decide the candidate, unless it is idle or redundant."""
         counts = self.counts
         counts.candidates += 1
         started = time.process_time()
@@ -148,7 +152,7 @@ class Discovery:
         self.kept.settle(candidate)
 
     def _decide(self, candidate: Candidate, part: str) -> Verdict:
-        """The verdict on the most general form that can be proved, which is kept where it serves a search."""
+        """Return the verdict on the most general form that can be proved, and keep that form if it serves a search."""
         self._seen.clear()
         verdict: Verdict = Unknown("it cannot be stated over independent extents")
         for rule in general_rules((candidate.left, candidate.right), self, widen=True, rows=candidate.universe.variables):
@@ -165,7 +169,7 @@ class Discovery:
         return verdict
 
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
-        """Keeps the directions that serve a search, of a hill those that cross or climb it."""
+        """Keep the directions that serve a search; of a hill, those that cross or climb it."""
         universe = candidate.universe
         found = Found(universe.family, complete, proof, part, f"enumerated in {universe.name}")
         rules: list[Found] = []
@@ -187,8 +191,10 @@ class Discovery:
         return any(shortens(candidate, numbered) for numbered in self.kept.sizings(candidate.universe))
 
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
-        """The rule from right to left, proved, in the first form that can be: under conditions of its own, under those of the
-        rule, as general as the new left side determines; at each of the universe's instances where that leaves attributes open.
+        """Yield the rule from right to left, proved, in the first form that can be proved.
+
+        The forms have conditions of their own, then those of the rule, then are as general as the new left side determines. If
+        attributes remain open, yield a form for each of the universe's instances.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -201,7 +207,7 @@ class Discovery:
                     yield found
 
     def _usable(self, rule: Rule) -> tuple[Rule, Proved] | None:
-        """The rule with the conditions that its right side needs, proved, if its left side determines the right."""
+        """Return the rule with the conditions that its right side needs, proved, if the left side determines the right side."""
         complete = completed(rule)
         if complete is None or not Pattern.of(complete.equations[0]).usable:
             return None
@@ -209,14 +215,14 @@ class Discovery:
         return (complete, verdict) if isinstance(verdict, Proved) else None
 
     def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
-        """Forms of the rule from right to left; the last only where the rule's own attributes are more than that determines."""
+        """Yield forms of the rule from right to left; the last only if the new left side does not determine all attributes."""
         for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
             yield backwards(rule, anew=anew)
         if not Pattern.of(backwards(rule).equations[0]).usable:
             yield from general_rules((turned.left, turned.right), self, widen=True, rows=turned.universe.variables)
 
     def _verdict(self, rule: Rule) -> Verdict:
-        """The verdict of a proof that was checked again, after sampling: what random instantiations refute is not tried."""
+        """Return the verdict of a proof that was checked again; sampling first refutes rules that random instances refute."""
         for equation in rule.equations:
             try:
                 counterexample = mismatch(equation, instances=max(2, SAMPLES // len(rule.equations)), seed=self.seed)
@@ -231,7 +237,7 @@ class Discovery:
             return Unknown(f"the prover failed: {type(error).__name__}: {error}")
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
-        """Whether a few random instantiations agree; the `Judge` of `general_rules`."""
+        """Return whether a few random instantiations agree; the `Judge` of `general_rules`."""
         each = max(2, QUICK_SAMPLES // len(equations))
         return all(self._agrees(e, each) for e in equations)
 
@@ -246,7 +252,7 @@ class Discovery:
         return agrees
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
-        """Random values of the attribute variables, and whether the sides agree there; the `Judge` of `general_rules`."""
+        """Return random values of the attribute variables, and whether the sides agree; the `Judge` of `general_rules`."""
         found = itertools.islice(instantiations(equation, np.random.default_rng(self.seed + 2)), OUTCOMES)
         try:
             return [(i.attributes, mismatch_at(equation, i, self.seed + n) is None) for n, i in enumerate(found)]
@@ -254,5 +260,5 @@ class Discovery:
             return []
 
     def completed(self, rule: Rule) -> Rule | None:
-        """The rule with the conditions that its right side needs; the `Judge` of `general_rules`."""
+        """Return the rule with the conditions that its right side needs; the `Judge` of `general_rules`."""
         return completed(rule)

@@ -1,6 +1,6 @@
-"""AXIOMS text that operators share because each element of their result depends on one position of their operands alone.
+"""AXIOMS text shared by operators whose result at a position depends only on the operands' elements at that position.
 
-`parameters` are the names of an operator's attributes; the other letters are those that the axioms themselves use.
+`parameters` are the names of an operator's attributes; the other letters are used by the axioms themselves.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 
 def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
-    """A function of each element trades places with what only moves elements, and with padding where it takes 0 to 0."""
+    """Return axioms by which a function of each element commutes with moves, and with padding if it maps 0 to 0."""
     f = _function(name, parameters)
 
     along = "x[1, 2, 3, 4], k[-1, -2, -3, -4]"
@@ -42,10 +42,10 @@ def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
 
 
 def pairwise(written: str, *, fixes_zero: bool = True) -> str:
-    """A function of two elements at one position trades places with what only moves elements, and with padding where it takes
-    0 and 0 to 0.
+    """Return axioms by which a function of two elements at a position commutes with moves.
 
-    `written` is its name, or how it is written of two operands: "{} + {}".
+    It also commutes with padding if it maps 0 and 0 to 0. `written` is the function's name, or its notation with two operands:
+    "{} + {}".
     """
     f = written.format if "{}" in written else f"{written}({{}}, {{}})".format
 
@@ -76,7 +76,7 @@ def pairwise(written: str, *, fixes_zero: bool = True) -> str:
 
 
 def increasing(name: str, *parameters: str) -> str:
-    """A function of each element that never decreases trades places with the larger and the smaller of two."""
+    """Return axioms by which an increasing function of each element commutes with the larger and the smaller of two."""
     f = _function(name, parameters)
     return f"""
     maximum:       {f("maximum(x, y)")} == maximum({f("x")}, {f("y")})  for x[1, 2, 3, 4], y[1, 2, 3, 4]
@@ -85,7 +85,7 @@ def increasing(name: str, *parameters: str) -> str:
 
 
 def pooled(name: str, *parameters: str) -> str:
-    """A function of each element that never decreases trades places with the largest of many."""
+    """Return axioms by which an increasing function of each element commutes with the largest of many."""
     f = _function(name, parameters)
     window = "kernel=k, strides=s, pads=p, dilations=d"
     return f"""
@@ -96,5 +96,5 @@ def pooled(name: str, *parameters: str) -> str:
 
 
 def _function(name: str, parameters: Sequence[str]) -> Callable[[str], str]:
-    """How the operator is written, applied to what is given as text."""
+    """Return a function that writes the operator applied to an operand given as text."""
     return lambda x: f"{name}({', '.join([x, *(f'{p}={p}' for p in parameters)])})"

@@ -1,21 +1,21 @@
-"""Every error superopt raises on purpose, each with the exit code the command line ends with."""
+"""The errors that superopt raises on purpose, each with its exit code on the command line."""
 
 
 class SuperoptError(Exception):
-    """A failure that has one clear line to show; `exit_code` is what the command line returns for it."""
+    """A failure that is reported in one line; `exit_code` is the exit code of the command line."""
 
     exit_code = 1
 
 
 GLOBAL_ERRORS = frozenset({"StoreError", "ProviderError", "RuntimeMissingError", "TargetError"})
-"""Errors that are not about the one window or candidate that is tried when they occur: they end a run."""
+"""Errors that concern more than the window or candidate being tried, and therefore end a run."""
 
 
 def failure(error: Exception) -> str:
-    """Return in one line why one window or candidate failed, so that the run can go on without it.
+    """Return in one line why a window or candidate failed, so that the run can go on without it.
 
     Raises:
-        Exception: The error itself, where it is not about that window or candidate alone.
+        Exception: The error itself, if it concerns more than that window or candidate.
     """
     if isinstance(error, SuperoptError):
         if type(error).__name__ in GLOBAL_ERRORS:
@@ -28,17 +28,17 @@ def failure(error: Exception) -> str:
 
 
 FAILURE_LENGTH = 160
-"""Characters of a failure's text that a report repeats."""
+"""The most characters of a failure's text in a report."""
 
 
 class ShapeError(SuperoptError):
-    """Operands, attributes or sizes that an operator is not defined for."""
+    """Operands, attributes or sizes for which an operator is not defined."""
 
     exit_code = 10
 
 
 class NotationError(SuperoptError):
-    """Text that is not a term, a rule or an axiom of the notation."""
+    """Text that is not a term, a rule or an axiom in the notation."""
 
     exit_code = 11
 
@@ -50,61 +50,61 @@ class SpecError(SuperoptError):
 
 
 class StoreError(SuperoptError):
-    """A rule store that cannot be read, or holds a rule that is stale or unproved."""
+    """A rule store that cannot be read, or holds a stale or unproved rule."""
 
     exit_code = 13
 
 
 class InstantiationError(SuperoptError):
-    """Conditions on sizes and attributes that no small values were found for."""
+    """Conditions on sizes and attributes for which no small values were found."""
 
     exit_code = 15
 
 
 class UnprovedError(SuperoptError):
-    """An axiom or a stored rule was refuted, or not proved."""
+    """An axiom or a stored rule that was refuted or not proved."""
 
     exit_code = 16
 
 
 class SchedulerError(SuperoptError):
-    """A long job that cannot be run where it should, or whose finished tasks cannot be kept."""
+    """A long job that cannot run on the given scheduler, or whose finished tasks cannot be stored."""
 
     exit_code = 17
 
 
 class UnreadableRulesError(SuperoptError):
-    """A file of rules to compare has lines that cannot be read; all others were compared."""
+    """A file of rules to compare has lines that cannot be read; all other lines were compared."""
 
     exit_code = 18
 
 
 class EgglogMissingError(SuperoptError):
-    """egglog, which only the generation of rules needs, is not installed."""
+    """The package egglog, which only the generation of rules needs, is not installed."""
 
     exit_code = 19
 
 
 class ModelNotFoundError(SuperoptError):
-    """The model file, or the external data it names, is missing."""
+    """The model file, or the external data that it names, is missing."""
 
     exit_code = 20
 
 
 class InvalidModelError(SuperoptError):
-    """The file is empty, not an ONNX model, or one that ONNX Runtime cannot load."""
+    """The file is empty, is not an ONNX model, or cannot be loaded by ONNX Runtime."""
 
     exit_code = 21
 
 
 class TargetError(SuperoptError):
-    """The output file cannot be written; what was there before is untouched."""
+    """The output file cannot be written; an existing file is unchanged."""
 
     exit_code = 22
 
 
 class ProviderError(SuperoptError):
-    """An execution provider that is unknown, absent, or fell back to another device."""
+    """An execution provider is unknown, is not available, or fell back to another device."""
 
     exit_code = 23
 
@@ -116,55 +116,55 @@ class RuntimeMissingError(SuperoptError):
 
 
 class CheckFailedError(SuperoptError):
-    """A rewritten model does not compute what the original does."""
+    """A rewritten model does not compute what the original computes."""
 
     exit_code = 25
 
 
 class DimensionError(SuperoptError):
-    """A size was given for a dimension that the model does not leave open."""
+    """A size was given for a dimension that is not dynamic in the model."""
 
     exit_code = 26
 
 
 class Undecidable(SuperoptError):  # noqa: N818 (a verdict, as much as an error)
-    """Two programs that no test over a finite field compares: no polynomials, or of more boxes than the budget allows."""
+    """Two programs that no test over a finite field can compare: not polynomials, or with too many boxes for the budget."""
 
     exit_code = 27
 
 
 class CertificateError(SuperoptError):
-    """A certificate that cannot be read, is of other models, or says of a step what is not shown to be right."""
+    """A certificate that cannot be read, belongs to other models, or has a step that is not shown to be right."""
 
     exit_code = 28
 
 
 class ProfileError(SuperoptError):
-    """A device profile that cannot be read, is no such file, or is of another provider than was asked for."""
+    """A device profile that cannot be read, is not a profile, or is of another provider than requested."""
 
     exit_code = 29
 
 
 class OpsetError(SuperoptError):
-    """An opset that a model cannot be brought to."""
+    """An opset to which a model cannot be converted."""
 
     exit_code = 30
 
 
 class RuntimeDiedError(SuperoptError):
-    """ONNX Runtime itself crashes while it loads or runs the model: in a child process, so that nothing else is lost."""
+    """ONNX Runtime itself crashes while it loads or runs the model, in a child process, so that nothing else is lost."""
 
     exit_code = 31
 
 
 class OutputError(SuperoptError):
-    """The standard output cannot be written, because the disk is full, say."""
+    """The standard output cannot be written: the disk is full, say."""
 
     exit_code = 36
 
 
 def first_line(error: BaseException, limit: int = 160) -> str:
-    """The first line of an error's text, shortened to `limit` characters; its type where it has no text."""
+    """Return the first line of an error's text, shortened to `limit` characters, or the error's type if there is no text."""
     text = str(error).strip().splitlines()
     line = text[0].strip() if text else type(error).__name__
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,6 +1,6 @@
 """Evaluation of terms on numpy arrays, from the definitions in specs/: in float64, or exactly in `superopt.exact.Fields`.
 
-float64 holds sums, products and choices of halves of small integers without error, so within these it is exact too.
+float64 holds sums, products and choices of halves of small integers without error, so it is exact for such values too.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ Array = npt.NDArray[Any]
 
 
 class Domain(Protocol):
-    """What the values of a definition are. Arrays of them have `tail` more axes than there are positions."""
+    """The domain of a definition's values. Arrays of values have `tail` more axes than there are indices."""
 
     @property
     def tail(self) -> int: ...
 
     def read(self, array: Array) -> Any:
-        """The values that an array holds."""
+        """Return the values that an array holds."""
 
     def array(self, value: Any) -> Array:
-        """The array that holds the values."""
+        """Return the array that holds the values."""
 
     def ndim(self, value: Any) -> int: ...
 
     def sum(self, value: Any) -> Any:
-        """The sum over the first axis."""
+        """Return the sum over the first axis."""
 
     def max(self, value: Any) -> Any:
-        """The largest over the first axis."""
+        """Return the maximum over the first axis."""
 
     def select(self, condition: Any, then: Any, other: Any) -> Any: ...
 
@@ -53,7 +53,7 @@ class Domain(Protocol):
 
 
 class Floats:
-    """float64 arithmetic, `tail` batch axes behind the positions."""
+    """float64 arithmetic, with `tail` batch axes after the positions."""
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
@@ -106,10 +106,10 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 
 class Grid:
-    """The interpretation on whole index grids: an index is an integer array, a value what the domain makes of one.
+    """The interpretation on whole index grids: an index is an integer array, a value is an array of the domain.
 
-    Output indices occupy the trailing axes (before the domain's own) and every summation variable adds an axis in front, so
-    numpy's broadcasting aligns them.
+    Output indices occupy the trailing axes (before the domain's own axes) and every summation variable adds an axis in front,
+    so that numpy's broadcasting aligns them.
     """
 
     def __init__(self, domain: Domain) -> None:
@@ -128,7 +128,7 @@ class Grid:
         return self.leaf(np.broadcast_to(value, (*extents, *own)))
 
     def leaf(self, data: Array) -> index.Tensor:
-        """A tensor that holds `data`; positions out of bounds read some element, for `select` to discard."""
+        """Return a tensor that holds `data`; positions out of bounds read some element, which `select` discards."""
         limits = data.shape[: data.ndim - self.domain.tail]
 
         def at(*position: Any) -> Any:
@@ -162,7 +162,7 @@ class Grid:
         return self.domain.select(condition, then, other)
 
     def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        """Every position's value, of which the chosen one is taken."""
+        """Return the value at the chosen position, by evaluating every position."""
         position = self.call("position", value, self.number(extent))
         result = body(0)
         for k in range(1, int(extent)):  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ class Grid:
 
 @functools.lru_cache(maxsize=256)
 def _over_one_denominator(matrix: Matrix) -> tuple[Array, int]:
-    """Integers, and what they are to be divided by to give the matrix."""
+    """Return the matrix as integers over one denominator."""
     denominator = math.lcm(*(number.denominator for row in matrix for number in row))
     return np.array([[int(number * denominator) for number in row] for row in matrix]), denominator
 
@@ -197,10 +197,10 @@ def _grids(extents: tuple[int, ...]) -> tuple[Array, ...]:
 
 
 def evaluate_operator(name: str, arrays: tuple[Array, ...], attributes: Mapping[str, Attribute], domain: Domain) -> Array:
-    """The operator's definition on arrays, with numeric attributes.
+    """Evaluate the operator's definition on arrays, with numeric attributes.
 
     Raises:
-        ShapeError: it is not defined for these shapes.
+        ShapeError: The operator is not defined for these shapes.
     """
     grid = Grid(domain)
     operands = [grid.leaf(a) for a in arrays]
@@ -216,10 +216,10 @@ def evaluate(
     domain: Domain,
     cache: dict[Term, Array] | None = None,
 ) -> tuple[Array, ...]:
-    """The terms' values, given each variable's array and a number for every atom in their attributes.
+    """Return the terms' values, given each variable's array and a number for every atom in their attributes.
 
     Raises:
-        ShapeError: a term is not defined at these sizes.
+        ShapeError: A term is not defined at these sizes.
     """
     known: dict[Term, Array] = {} if cache is None else cache
     for term in subterms(*roots):

@@ -1,12 +1,12 @@
-"""Exact arithmetic that keeps true laws true: a real number beside its images in a chain of prime fields.
+"""Exact arithmetic in which true laws stay true: a real number with residues in a chain of prime fields.
 
 A value is a real part, which decides order, and one residue in each of the fields Z/P, Z/Q and Z/R, where P = 2 Q + 1 and
 Q = 2 R + 1. Sums, products and quotients are exact in every field. The exponential takes a residue of one field to the field
 above it (v to g ** v), so exp(x + y) = exp(x) * exp(y) holds; the logarithm is its inverse and leads to the field below. A
-residue that no function gives is lost (NaN), and what would need it is lost too. Values are told apart by one field's residue.
+residue that no function gives is lost (NaN), and so is every residue that depends on it. One field's residue identifies values.
 
-A number whose prime factors are 11 at most is a square in each field where it is positive and not where it is negative, and
-so are inputs. A root is the multiplicative function that inverts squaring on squares; of a positive value that is no square
+A number whose prime factors are at most 11 is a square in each field if it is positive and a non-square if it is negative, and
+so are inputs. A root is the multiplicative function that inverts squaring on squares. For a positive value that is not a square
 (some sum, say) it is not the inverse, and a `strict` domain gives no residue there.
 """
 
@@ -36,7 +36,7 @@ MODULI = np.array(CHAIN, dtype=np.float64).reshape(-1, 1)
 class Residues:
     """Values as an array of shape (*positions, 1 + fields, batch): the real part first, then a residue for each field.
 
-    `bound` is what residues are smaller than in magnitude; they are reduced only where the next operation asks for it.
+    Residues are smaller than `bound` in magnitude; they are reduced only when the next operation requires it.
     """
 
     __slots__ = ("array", "bound")
@@ -46,7 +46,7 @@ class Residues:
         self.bound = bound
 
     def reduced(self) -> Residues:
-        """The same values with residues from 0 to the modulus."""
+        """Return the same values with residues from 0 to the modulus."""
         array = self.array.copy()
         residues = array[..., 1:, :]
         residues -= np.floor(residues / MODULI[: residues.shape[-2]]) * MODULI[: residues.shape[-2]]
@@ -68,7 +68,7 @@ class Residues:
         return Residues(a.array * b.array, a.bound * b.bound)
 
     def sum(self) -> Residues:
-        """The sum over the first axis."""
+        """Return the sum over the first axis."""
         few = self._small(LARGEST / len(self.array))
         return Residues(np.asarray(few.array.sum(axis=0)), few.bound * len(self.array))
 
@@ -88,7 +88,7 @@ def _powers(modulus: int, base: Array, exponent: int) -> Array:
 
 @functools.cache
 def squares(field: int) -> Array:
-    """1 for each residue that is a square other than 0, -1 for each that is none, 0 for 0."""
+    """Return 1 for each residue that is a square other than 0, -1 for each non-square, and 0 for 0."""
     modulus = CHAIN[field]
     found = _powers(modulus, np.arange(modulus), (modulus - 1) // 2)
     return np.where(found == modulus - 1, -1, found).astype(np.int32)
@@ -96,13 +96,13 @@ def squares(field: int) -> Array:
 
 @functools.cache
 def inverses(field: int) -> Array:
-    """1 / r for each residue r; the entry of 0 means nothing."""
+    """Return 1 / r for each residue r; the entry of 0 is meaningless."""
     return _powers(CHAIN[field], np.arange(CHAIN[field]), CHAIN[field] - 2).astype(np.int32)
 
 
 @functools.cache
 def roots(field: int) -> Array:
-    """The square among the two roots of r or of -r, whichever has roots: s(a b) = s(a) s(b), and s(a)**2 = a for squares."""
+    """Return the square among the two roots of r or of -r, whichever has roots: s(a b) = s(a) s(b); s(a)**2 = a for squares."""
     modulus = CHAIN[field]
     found = _powers(modulus, np.arange(modulus), (modulus + 1) // 4)
     return np.where(squares(field)[found] < 0, modulus - found, found).astype(np.int32)
@@ -110,7 +110,7 @@ def roots(field: int) -> Array:
 
 @functools.cache
 def exponentials(field: int) -> Array:
-    """g ** e in this field for each residue e of the field below; g generates the squares and is no small number."""
+    """Return g ** e in this field for each residue e of the field below; g generates the squares and is not a small number."""
     modulus, order = CHAIN[field], CHAIN[field + 1]
     powers = np.ones(1, dtype=np.int64)
     while len(powers) < order:
@@ -121,7 +121,7 @@ def exponentials(field: int) -> Array:
 
 @functools.cache
 def logarithms(field: int) -> Array:
-    """The residue e of the field below with g ** e = r or -r, for each residue r; the entry of 0 means nothing."""
+    """Return the residue e of the field below with g ** e = r or -r, for each residue r; the entry of 0 is meaningless."""
     found = np.zeros(CHAIN[field], dtype=np.int32)
     powers = exponentials(field)
     found[powers] = np.arange(len(powers), dtype=np.int32)
@@ -131,7 +131,7 @@ def logarithms(field: int) -> Array:
 
 @functools.cache
 def keyed(function: str, field: int) -> Array:
-    """An odd function of residues without any other law: what is known of an uninterpreted function."""
+    """Return an odd function of residues without any other law, which stands for an uninterpreted function."""
     modulus = CHAIN[field]
     rng = np.random.default_rng([field, *function.encode()])
     half = rng.integers(1, modulus, (modulus - 1) // 2)
@@ -150,7 +150,7 @@ def _looked_up(table: Array, residues: Array) -> Array:
 
 
 class Fields:
-    """The arithmetic of a definition's values: the real part and the first `length` fields, told apart in field `identity`."""
+    """The arithmetic of a definition's values: a real part and `length` fields, of which field `identity` identifies values."""
 
     tail = 2
 
@@ -190,7 +190,7 @@ class Fields:
         return value.sum()
 
     def max(self, value: Residues) -> Residues:
-        """The largest over the first axis; lost where two real parts are too close to tell while the residues differ."""
+        """Return the maximum over the first axis; lost if two real parts are too close to order while the residues differ."""
         array = self.array(value)
         real = array[..., 0, :]
         best = np.argmax(real, axis=0)
@@ -205,7 +205,7 @@ class Fields:
         return Residues(chosen, max(then.bound, other.bound))
 
     def number(self, value: Any) -> Residues:
-        """A number, or an array of integers, in all parts."""
+        """Return a number, or an array of integers, in all parts."""
         if isinstance(value, np.ndarray):
             parts = [value.astype(np.float64), *((value % CHAIN[k]).astype(np.float64) for k in range(self.length))]
             return Residues(np.stack(parts, axis=-1)[..., None])
@@ -224,7 +224,7 @@ class Fields:
             return Residues(self.functions[function](*np.broadcast_arrays(*map(self.array, values))))
 
     def identities(self, array: Array) -> Array:
-        """The residues by which values are told apart, without the axis of parts; NaN where they are lost."""
+        """Return the residues that identify values, without the axis of parts; NaN where they are lost."""
         return np.asarray(array[..., 1 + self.identity, :])
 
     # ------------------------------------------------------------ order
@@ -284,7 +284,7 @@ class Fields:
         return self._unless_doubtful(v, found, shift=1)
 
     def _unless_doubtful(self, v: Array, found: Array, shift: int = 0) -> Array:
-        """The values lost where the argument is no square though it is positive, if that is asked for."""
+        """In a strict domain, mark values as lost where the argument is positive but not a square."""
         if self.strict:
             for k in range(self.length - shift):
                 no_square = _looked_up(squares(k), v[..., 1 + k, :]) < 0
@@ -292,7 +292,7 @@ class Fields:
         return found
 
     def _power(self, v: Array, exponent: Array) -> Array:
-        """By multiplication where the exponent is an integer, else exp(exponent * log(v)) for positive v."""
+        """Compute by multiplication if the exponent is an integer, and otherwise as exp(exponent * log(v)) for positive v."""
         wanted = float(exponent[..., 0, :].flat[0])
         if wanted == round(wanted):
             return self._integral_power(v, int(wanted))
@@ -317,7 +317,7 @@ class Fields:
 
 
 def _lost(array: Array, where: Array) -> Array:
-    """The values with every residue lost where it is said; the real part stays."""
+    """Return the values with every residue lost at the marked positions; the real part stays."""
     if not where.any():
         return array
     found = np.array(np.broadcast_to(array, np.broadcast_shapes(array.shape, (*where.shape[:-1], 1, where.shape[-1]))))
@@ -326,7 +326,7 @@ def _lost(array: Array, where: Array) -> Array:
 
 
 def _alike(a: Array, b: Array) -> Array:
-    """Whether all residues that are known of both agree, and one is."""
+    """Return whether all residues known for both values agree, and at least one is known."""
     equal = a[..., 1:, :] == b[..., 1:, :]
     unknown = np.isnan(a[..., 1:, :]) | np.isnan(b[..., 1:, :])
     return np.asarray((equal | unknown).all(axis=-2) & equal.any(axis=-2))
@@ -342,8 +342,10 @@ RECURRING = (Fraction(0), *(Fraction(sign * n, 2) for n in (1, 2, 4) for sign in
 def drawn(
     domain: Fields, shape: tuple[int, ...], rng: np.random.Generator, *, recurring: float = 0.0, positive: bool = False
 ) -> Array:
-    """Random values of shape (*shape, 1 + fields): real parts of both signs or positive, residues squares where they are
-    positive; a share of them small numbers that recur.
+    """Return random values of shape (*shape, 1 + fields).
+
+    Real parts have both signs, or are positive. Residues are squares where the real part is positive. A share `recurring` of
+    the values are small numbers that recur.
     """
     real = 4.0 - 4.0 * rng.random(shape)
     real = real if positive else np.where(rng.random(shape) < 0.5, -real, real)
@@ -376,7 +378,7 @@ _NAMED, _DIVIDED = re.compile(r"\b([a-z]\w*)\("), re.compile(r"[^/]/[^/]")
 
 @functools.cache
 def means(name: str) -> frozenset[str]:
-    """With which of `MEANS` an operator is seen: what its EXACT states, and for a composite the means of its parts."""
+    """Return the `MEANS` with which an operator is evaluated: those that its EXACT names, or those of a composite's parts."""
     spec = operator(name)
     if spec.composite:
         parts = {part for part in _NAMED.findall(spec.composite) if part in registry()}
@@ -386,7 +388,7 @@ def means(name: str) -> frozenset[str]:
 
 
 def fields_for(known: Collection[str], *, strict: bool = False) -> Fields:
-    """The smallest domain that has all these means."""
+    """Return the smallest domain that has all these means."""
     if "logarithm" in known:
         return Fields(3, 1, strict=strict)
     return Fields(2 if {"exponential", "root"} & set(known) else 1, strict=strict)

@@ -1,8 +1,8 @@
-"""Where the tasks of a long job run, and what becomes of them when a worker dies or the job is stopped.
+"""Execution of the tasks of a long job, which survives dead workers and interruptions.
 
-A task is a call of a function that always returns the same for the same arguments, under a key that says what those are. It
-runs in this process, in processes of this machine, or on a Dask cluster. A task whose worker died is run again, and one that is
-on disk from an earlier run is not run at all, so neither changes what a job finds.
+A task is a call of a function that always returns the same result for the same arguments, under a key that identifies the
+arguments. A task runs in this process, in processes of this machine, or on a Dask cluster. A task whose worker died runs again.
+A task whose result is on disk from an earlier run does not run, so neither changes what a job finds.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ CHECKSUM = 32
 DAYS = 30
 CHUNK = 8
 PATIENCE = 5.0
-"""Seconds after which a pool of processes that has said nothing is asked whether it is broken."""
+"""Seconds of silence after which a pool of processes is tested for being broken."""
 COLLECTION = 100_000, 20, 100
-"""How seldom cycles are looked for, as `gc.set_threshold` takes it: terms and sizes are many, live long, and have none."""
+"""The thresholds for `gc.set_threshold`: collection is rare because terms and sizes are many, live long, and have no cycles."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A task: its name, the key of its result, and what computes it."""
+    """A task: its name, the key of its result, the function and its arguments."""
 
     name: str
     key: str
@@ -49,19 +49,19 @@ class Call:
 
 
 def digest_of(*parts: object) -> str:
-    """A key: the hash of what a task's result rests on."""
+    """Return a key: the hash of everything that a task's result depends on."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
 
 
 class Finished:
-    """The results of finished tasks in a folder, by key; without a folder, none."""
+    """The results of finished tasks in a folder, by key; without a folder, nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.found = 0
 
     def get(self, key: str) -> tuple[Any] | None:
-        """The result that is stored under the key, in a tuple of its own; None where there is none, or half of one."""
+        """Return the result stored under the key, in a tuple of its own, or None if there is no complete result."""
         if self.folder is None:
             return None
         try:
@@ -75,10 +75,10 @@ class Finished:
         return (pickle.loads(stored[CHECKSUM:]),)
 
     def put(self, key: str, result: object) -> None:
-        """The result is on disk, whole.
+        """Write the result to disk atomically.
 
         Raises:
-            SchedulerError: it cannot be written.
+            SchedulerError: The result cannot be written.
         """
         if self.folder is None:
             return
@@ -90,7 +90,7 @@ class Finished:
             raise SchedulerError(f"{self.folder} cannot be written ({cause(error)})") from None
 
     def drop_old(self) -> None:
-        """Results that no job has asked for in `DAYS` days are gone."""
+        """Remove results that no job has read for `DAYS` days."""
         oldest = time.time() - DAYS * 86400
         for path in self.folder.glob("*.task") if self.folder is not None else ():
             with contextlib.suppress(OSError):
@@ -103,18 +103,18 @@ class Finished:
 
 
 def default_folder() -> Path:
-    """Where finished tasks are kept unless said otherwise: the user's cache folder, as the XDG base directories name it."""
+    """Return the default folder of finished tasks, in the user's cache folder (see the XDG base directory specification)."""
     return cache_folder() / "generate"
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Garbage in cycles is looked for rarely meanwhile, which takes a sixth off the time of work on terms."""
+    """Collect cyclic garbage rarely inside the context, which takes a sixth off the time of work on terms."""
     before = gc.get_threshold()
     gc.set_threshold(*COLLECTION)
     try:
@@ -126,13 +126,13 @@ def collecting_rarely() -> Iterator[None]:
 def in_order(
     function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], *, workers: int = 1, chunk: int = CHUNK
 ) -> Iterator[Any]:
-    """What a function that other processes can import makes of each tuple of arguments, in their order.
+    """Yield the results of a function for each tuple of arguments, in order.
 
-    `workers` processes of this machine work on them, `chunk` at a time; this process does it where that is 1, or there is no
-    more than one chunk.
+    `workers` processes of this machine call the function, which must be importable, with `chunk` tuples at a time. With one
+    worker, or no more than one chunk, this process calls the function.
 
     Raises:
-        SchedulerError: as `Tasks.results`.
+        SchedulerError: See `Tasks.results`.
     """
     left = iter(arguments)
     chunks = iter(lambda: list(itertools.islice(left, chunk)), [])
@@ -157,13 +157,13 @@ def _each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) ->
 
 
 class Tasks:
-    """The tasks of a job: those that wait, and results as they are ready, in any order.
+    """The tasks of a job: the waiting tasks, and results in the order in which they are ready.
 
-    `workers` processes of this machine run them, or this process where it is 1; or, where `scheduler` is given, a Dask cluster
-    at that address, or one of N processes for `local:N`.
+    Tasks run in `workers` processes of this machine, or in this process for one worker. With a `scheduler`, tasks run on the
+    Dask cluster at that address, or on a new cluster of N processes for `local:N`.
 
     Raises:
-        SchedulerError: there is no such cluster, or Dask is not installed.
+        SchedulerError: There is no such cluster, or Dask is not installed.
     """
 
     def __init__(self, *, workers: int = 1, scheduler: str = "", finished: Finished | None = None) -> None:
@@ -181,7 +181,7 @@ class Tasks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing runs any more."""
+        """Stop all processes."""
         if isinstance(self._executor, ProcessPoolExecutor):
             _end(self._executor, at_once=bool(self._running))
         elif self._executor is not None:
@@ -190,13 +190,13 @@ class Tasks:
 
     @property
     def processes(self) -> int:
-        """How many processes besides this one run tasks."""
+        """The number of processes, besides this process, that run tasks."""
         return 0 if self._executor is None else self._workers
 
     def start(self, name: str, key: str, function: Callable[..., Any], *arguments: Any, urgent: bool = False) -> None:
-        """The task will be among the results; `function` is one that other processes can import.
+        """Add a task; `function` must be importable in other processes.
 
-        Urgent tasks, which others wait for, run before those that are not.
+        Urgent tasks, for which others wait, run before the others.
         """
         call = Call(name, key, function, arguments)
         known = self.finished.get(key)
@@ -206,10 +206,10 @@ class Tasks:
             heapq.heappush(self._waiting, (not urgent, next(self._order), call))
 
     def results(self) -> Iterator[tuple[str, Any]]:
-        """Name and result of each task, until none is left; more tasks may be started meanwhile.
+        """Yield the name and the result of each task until none is left; more tasks may be started meanwhile.
 
         Raises:
-            SchedulerError: the worker of one task died `ATTEMPTS` times. Whatever a task raises.
+            SchedulerError: The worker of one task died `ATTEMPTS` times. Errors of tasks are raised too.
         """
         while self._ready or self._waiting or self._running:
             if not self._ready:
@@ -219,7 +219,7 @@ class Tasks:
                 yield call.name, result
 
     def _advance(self) -> None:
-        """At least one task more is done, or those whose process died wait again, or nothing happened for `PATIENCE`."""
+        """Finish at least one task, requeue tasks whose process died, or return after `PATIENCE` without an event."""
         if self._executor is None:
             call = heapq.heappop(self._waiting)[-1]
             self._done(call, call.function(*call.arguments))
@@ -237,7 +237,7 @@ class Tasks:
             self._again(lost)
 
     def _submit(self, executor: Executor) -> None:
-        """Every process has a task, and one task more waits there."""
+        """Give a task to every process, and one more task to the queue."""
         while self._waiting and len(self._running) <= self._workers:
             call = self._waiting[0][-1]
             try:
@@ -251,7 +251,7 @@ class Tasks:
         self._ready.append((call, result))
 
     def _again(self, lost: list[Call]) -> None:
-        """Tasks that were running when a process died wait for new processes."""
+        """Requeue the tasks that were running when a process died, for new processes."""
         assert isinstance(self._executor, ProcessPoolExecutor)
         _end(self._executor, at_once=True)
         for future, call in self._running.items():
@@ -291,14 +291,15 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 def _broken(executor: Executor) -> bool:
-    """Whether one of its processes died: it then forgets a task that was submitted at that very moment, and never says so."""
+    """Return whether a process of the pool died; the pool then silently loses a task submitted at the same moment."""
     return isinstance(executor, ProcessPoolExecutor) and bool(executor._broken)
 
 
 def _end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
-    """No process of the pool is left; at once, what they were doing is lost.
+    """Stop all processes of the pool; with `at_once`, their unfinished work is lost.
 
-    They are killed before the pool is shut down because one that was started while it broke is none that it would stop.
+    The processes are killed before the shutdown, because the shutdown would not stop a process that was started while the pool
+    broke.
     """
     for process in list(pool._processes.values()) if at_once else ():
         process.kill()
@@ -306,7 +307,7 @@ def _end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
 
 
 def _follow() -> None:
-    """A process of the pool leaves an interrupt from the keyboard to its parent, and ends when that does, however it ends."""
+    """Initialize a process of the pool: ignore keyboard interrupts, and end when the parent ends, however it ends."""
     gc.set_threshold(*COLLECTION)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,4 +1,4 @@
-"""A stored rule as people read it: its mathematics, what it asks for, why it holds, where it was found, and an example."""
+"""The explanation of a stored rule for readers: statement, preconditions, proof, origin and an example."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRIED = 12
 
 @dataclass(frozen=True)
 class Step:
-    """A ground instance of an axiom that the proof rests on: `values` stand for the axiom's variables."""
+    """A ground instance of an axiom in a proof: `values` are the values of the axiom's variables."""
 
     axiom: str
     statement: str
@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Example:
-    """The rule at numbers: both sides as text, floating-point operations, and how far apart their float64 values are."""
+    """The rule at numbers: both sides as text, floating-point operations, and the difference of their float64 values."""
 
     shapes: Mapping[str, tuple[int, ...]]
     attributes: Mapping[str, str]
@@ -45,7 +45,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything that is known about one rule. `typing` is what the left side's being well typed means."""
+    """Everything known about one rule. `typing` are the conditions under which the left side is well typed."""
 
     stored: Stored
     typing: tuple[str, ...]
@@ -55,7 +55,7 @@ class Explanation:
 
 
 def explained(stored: Stored) -> Explanation:
-    """What is known about the rule, with an example at the first of its ranks."""
+    """Return what is known about the rule, with an example at the first of its choices of ranks."""
     equation = stored.rule.equations[0]
     typing = tuple(show_condition(c) for c in requirements(*equation.left) if c is not True)
     return Explanation(
@@ -70,7 +70,7 @@ def _step(instance: str) -> Step:
 
 
 def example(equation: Equation) -> Example | None:
-    """The smallest in work of a few random instances; None where the conditions leave no small sizes."""
+    """Return the instance of least work among a few random ones; None if the conditions admit no small sizes."""
     rng = np.random.default_rng(SEED)
     try:
         drawn = [instance for instance, _ in zip(instantiations(equation, rng), range(TRIED), strict=False)]

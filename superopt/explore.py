@@ -1,7 +1,7 @@
-"""The tasks that generation is made of: a universe explored, a slice of a large one's candidates, a composite's definition.
+"""The tasks of generation: explore a universe, examine a slice of a large universe's candidates, prove a definition.
 
-A task is a function of its arguments alone, so it may run anywhere and again. What it returns is what it found beyond what it
-was told is known.
+A task is a function of its arguments alone, so it may run anywhere and be repeated. A task returns what it found beyond the
+known results that it received.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from superopt.rule import Rule
 from superopt.verdict import Proved, Unknown
 
 SMALL = 3
-"""Equalities between graphs of so many operators are decided first, in all universes."""
+"""The number of operators up to which equalities between graphs are decided first, in all universes."""
 SLICE = 4_000
-"""How many of a universe's larger candidates one task examines."""
+"""The most of a universe's larger candidates that one task examines."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Candidates of one universe that wait, and those that were settled before them; pickled, since they only pass through."""
+    """Waiting candidates of one universe, and the candidates settled before them; pickled, because they are only passed on."""
 
     universe: Universe
     settled: bytes
@@ -42,7 +42,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Findings:
-    """What one task found, in the order in which it did; `rest` is left for other tasks, which need what this one found."""
+    """The findings of one task, in the order in which they were made; `rest` is left for tasks that depend on this task."""
 
     counts: Counts
     equalities: tuple[Equality, ...]
@@ -54,15 +54,15 @@ class Findings:
 
     @property
     def known(self) -> Known:
-        """What tasks that come after this one build on."""
+        """The findings that later tasks build on."""
         return Known(tuple(e.rule for e in self.equalities), self.suspects)
 
 
 def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
-    """What a universe suggests is decided: small equalities first, then two outputs joined in one term.
+    """Decide what a universe suggests: small equalities first, then two outputs joined in one term.
 
-    Larger candidates are left to tasks of their own: each slice takes its share from everywhere among them, so what the first
-    finds says much of what the others would.
+    Larger candidates are left to tasks of their own. Each slice is spread over all of them, so the findings of the first slice
+    imply much of what the others would find.
     """
     started = time.process_time()
     enumeration = enumerate_universe(universe, seed)
@@ -84,7 +84,7 @@ def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
 
 
 def examined(part: Slice, known: Sequence[Known], seed: int) -> Findings:
-    """What a slice of a universe's candidates suggests is decided."""
+    """Decide what a slice of a universe's candidates suggests."""
     discovery = Discovery(seed, Counts(part.universe.family, part.universe.name))
     discovery.learn(known)
     for candidate in _unpacked(part.universe, part.settled):
@@ -95,7 +95,7 @@ def examined(part: Slice, known: Sequence[Known], seed: int) -> Findings:
 
 
 def defined(stated: str, seed: int) -> Findings:
-    """The definition of a composite operator, or an algorithm, as rules, each proved."""
+    """Return the definition of a composite operator, or an algorithm, as proved rules."""
     started = time.process_time()
     family, origin = (FAMILY, "definition of") if stated in definitions() else (ALGORITHMS, "algorithm")
     counts = Counts(family, stated)
@@ -140,5 +140,5 @@ def _findings(discovery: Discovery, rest: tuple[Slice, ...]) -> Findings:
 
 
 def peak_bytes() -> int:
-    """The largest memory that this process ever had."""
+    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,8 +1,8 @@
-"""Rules for other people's tools: a module of onnxscript rewrite rules, or pairs of ONNX functions as onnxsim takes them.
+"""Export of rules to other tools: a module of onnxscript rewrite rules, or pairs of ONNX functions for onnxsim.
 
-The ONNX pattern of a rule is its left side lowered at an instance of its sizes. For onnxscript everything that depends on
-sizes and attributes is asked by `check` when a match is found. A pair of functions can ask nothing: only rules without
-conditions are written so, with attributes that are constant or copied, and each has to survive broadcasting at many ranks.
+The ONNX pattern of a rule is its left side lowered at an instance of its sizes. For onnxscript, `check` tests everything that
+depends on sizes and attributes when a match is found. A pair of functions cannot test anything. Only rules without conditions
+are exported as pairs, with attributes that are constant or copied, and each pair has to survive broadcasting at many ranks.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Exported:
-    """The text of a module (or nothing), the pairs of functions (or none), and the rules left out with the reasons."""
+    """The text of a module (or an empty text), the pairs of functions (if any), and the rules left out with the reasons."""
 
     written: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -90,10 +90,10 @@ class Exported:
     pairs: tuple[Pair, ...] = ()
 
     def save(self, path: Path) -> None:
-        """The file holds the module's text, or a model without nodes whose functions are the pairs.
+        """Write the module's text, or a model without nodes whose functions are the pairs.
 
         Raises:
-            TargetError: it cannot be written; a file that was there is as it was.
+            TargetError: The file cannot be written; an existing file is unchanged.
         """
         if self.pairs:
             save_bytes(library(self.pairs, OPSET).SerializeToString(), path)
@@ -102,10 +102,10 @@ class Exported:
 
 
 def export(rules: Sequence[Rule], form: str) -> Exported:
-    """The rules as "onnxscript" or as "functions".
+    """Return the rules as "onnxscript" or as "functions".
 
     Raises:
-        StoreError: none of them can be written so.
+        StoreError: None of the rules can be written in this form.
     """
     found = onnxscript_module(rules) if form == "onnxscript" else function_pairs(rules)
     if not found.written:
@@ -114,7 +114,7 @@ def export(rules: Sequence[Rule], form: str) -> Exported:
 
 
 def reasons(exported: Exported) -> list[tuple[str, int]]:
-    """Why rules were left out, and how many each, the most frequent first."""
+    """Return the reasons why rules were left out, with their numbers, the most frequent first."""
     return Counter(reason for _, reason in exported.left_out).most_common()
 
 
@@ -122,7 +122,7 @@ def reasons(exported: Exported) -> list[tuple[str, int]]:
 
 
 def onnxscript_module(rules: Sequence[Rule]) -> Exported:
-    """A module that defines one class a rule (and a form of its left side), `RULES`, and `apply(model)`."""
+    """Return a module that defines a class for each rule (and each form of its left side), `RULES`, and `apply(model)`."""
     classes: list[str] = []
     names: list[str] = []
     left_out: list[tuple[str, str]] = []
@@ -172,7 +172,7 @@ def _call(node: NodeText) -> str:
 
 
 def _form(equation: Equation) -> Left | None:
-    """The pattern at one instance of the equation; None where there is no small instance or no lowering."""
+    """Return the pattern at one instance of the equation; None if there is no small instance or no lowering."""
     for instance in _instances(equation, 1):
         left = [at(t, instance) for t in equation.left]
         try:
@@ -189,7 +189,7 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 
 
 def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -> Left | None:
-    """The nodes with names that Python takes; what only brings a variable into the form ONNX broadcasts is a wildcard."""
+    """Return the nodes with names that Python accepts; nodes that only shape a variable for broadcasting become wildcards."""
     if any(len(node.outputs) > 1 for node in lowered.nodes):
         return None
     names = {name: name + "_" if keyword.iskeyword(name) else name for name in sorted(named)}
@@ -217,7 +217,7 @@ def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -
 
 
 def _operand(node: NodeText) -> bool:
-    """Whether every input of the node is one that it computes with."""
+    """Return whether the node computes with every one of its inputs."""
     return node.op_type in {"Add", "Sub", "Mul", "Div", "MatMul", "Gemm", "Conv", "Max", "Min", "Pow", "Where", "Concat"}
 
 
@@ -225,7 +225,7 @@ def _operand(node: NodeText) -> bool:
 
 
 def function_pairs(rules: Sequence[Rule]) -> Exported:
-    """Each rule that needs no check as a pattern and a replacement, executing no more nodes than before."""
+    """Return each rule that needs no check as a pattern and a replacement with no more nodes than before."""
     pairs: list[Pair] = []
     left_out: list[tuple[str, str]] = []
     for rule in rules:
@@ -238,7 +238,7 @@ def function_pairs(rules: Sequence[Rule]) -> Exported:
 
 
 def _pair(rule: Rule) -> Pair | str:
-    """The pair, or why there is none."""
+    """Return the pair, or the reason why there is none."""
     if rule.statement.where:
         return "it has conditions, which a pair of functions cannot ask for"
     equation = rule.equations[-1]

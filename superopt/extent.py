@@ -1,7 +1,7 @@
 """Symbolic extents, and conditions on them.
 
-An extent is an `int` where it is known and a `Size` where it is not. A `Size` is a polynomial in canonical form over atoms,
-so two extents that are equal as polynomials compare equal. A condition is a `bool` where it is known.
+A known extent is an `int`, an unknown extent is a `Size`. A `Size` is a polynomial in canonical form over atoms, so two extents
+that are equal as polynomials compare equal. A known condition is a `bool`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Inverse:
 
 @dataclass(frozen=True)
 class Entry:
-    """What an integer tensor holds at a position, modulo `extent`: a position of an axis of that extent, read at run time."""
+    """The element of an integer tensor at a position, modulo `extent`: a position of such an axis, read at run time."""
 
     tensor: str
     indices: tuple[Extent, ...]
@@ -75,7 +75,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Indicator:
-    """1 where the condition holds, 0 elsewhere (an Iverson bracket): minima, maxima and choices are polynomials over these."""
+    """1 where the condition holds, 0 elsewhere (an Iverson bracket). Minima, maxima and choices are polynomials over them."""
 
     condition: Cond
 
@@ -94,7 +94,7 @@ def _atom_key(atom: Atom) -> tuple[str, str]:
 
 
 class Size:
-    """A polynomial over atoms with rational coefficients, in canonical form; never a bare constant (those are numbers)."""
+    """A polynomial over atoms with rational coefficients, in canonical form; never a bare constant (constants are numbers)."""
 
     __slots__ = ("_hash", "_text", "terms")
     terms: tuple[Term, ...]
@@ -111,7 +111,7 @@ class Size:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Hashes of names differ between processes, so they are not sent along."""
+        """Pickle the terms without the hash, because hashes of names differ between processes."""
         return Size, (self.terms,)
 
     def __repr__(self) -> str:
@@ -143,24 +143,24 @@ class Size:
         return Size(scaled) if scaled else 0
 
     def _plus(self, number: Number) -> Extent:
-        """The sum; the constant stands before all other terms."""
+        """Return the sum; the constant stands before all other terms."""
         constant, others = (self.terms[0][1], self.terms[1:]) if not self.terms[0][0] else (0, self.terms)
         total = integral(constant + number)
         return Size((((), total), *others) if total else others)
 
     __rmul__ = __mul__
 
-    if not TYPE_CHECKING:  # for the type checker an expression is no integer
+    if not TYPE_CHECKING:  # for the type checker, an expression is not an integer
 
         def __index__(self) -> NoReturn:
-            """An expression over sizes is no number: whoever needs one cannot go on."""
+            """Raise ShapeError: an expression over sizes is not a number."""
             raise ShapeError(f"{self} depends on the dynamic dimensions")
 
     def __truediv__(self, other: Extent) -> Extent:
-        """The exact quotient.
+        """Return the exact quotient.
 
         Raises:
-            ShapeError: the quotient is not an expression over the same sizes.
+            ShapeError: The quotient is not an expression over the same sizes.
         """
         return _exact(self, other)
 
@@ -192,7 +192,7 @@ class Size:
         return at_least(self, other)
 
     def atoms(self) -> Iterator[Atom]:
-        """Every atom, those inside quotients and entries included."""
+        """Yield every atom, including atoms inside quotients and entries."""
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
@@ -209,7 +209,7 @@ Extent: TypeAlias = "int | float | Fraction | Size"
 
 
 def terms_of(extent: Extent) -> tuple[Term, ...]:
-    """The terms of the polynomial; none for 0."""
+    """Return the terms of the polynomial; none for 0."""
     if isinstance(extent, Size):
         return extent.terms
     return (((), extent),) if extent else ()
@@ -217,7 +217,7 @@ def terms_of(extent: Extent) -> tuple[Term, ...]:
 
 @functools.lru_cache(maxsize=KEPT)
 def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
-    """Atoms in canonical order, `a * (1 / a)` cancelled, powers of an indicator taken once."""
+    """Return the atoms in canonical order, with `a * (1 / a)` cancelled and powers of an indicator reduced to one."""
     left = list(atoms_)
     if any(isinstance(atom, Indicator) for atom in left):
         left = [atom for at, atom in enumerate(left) if not isinstance(atom, Indicator) or atom not in left[:at]]
@@ -237,7 +237,7 @@ def _order(monomial: Monomial) -> tuple[int, list[tuple[str, str]]]:
 
 
 def collect(terms: Iterable[Term]) -> Extent:
-    """The sum of the terms, whose monomials are in canonical order."""
+    """Return the sum of the terms, whose monomials are in canonical order."""
     total: dict[Monomial, Number] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
@@ -252,23 +252,23 @@ def collect(terms: Iterable[Term]) -> Extent:
 
 
 def integral(number: Number) -> Number:
-    """A fraction that is an integer as an `int`, every other number as it is."""
+    """Return an integral fraction as an `int`, and every other number unchanged."""
     return int(number) if type(number) is Fraction and number.denominator == 1 else number
 
 
 def size(atom: Atom) -> Size:
-    """The extent that is just `atom`."""
+    """Return the extent that is just `atom`."""
     return Size((((atom,), 1),))
 
 
 def atoms(extent: Extent) -> Iterator[Atom]:
-    """Every atom of an extent; none for a number."""
+    """Yield every atom of an extent; none for a number."""
     if isinstance(extent, Size):
         yield from extent.atoms()
 
 
 def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
-    """numerator // denominator, exact multiples taken out of the quotient."""
+    """Return numerator // denominator, with exact multiples taken out of the quotient."""
     if not isinstance(numerator, Size) and not isinstance(denominator, Size):
         return int(numerator // denominator)
     if denominator == 1 or numerator == 0:
@@ -288,7 +288,7 @@ def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
 
 
 def _divided(numerator: Extent, denominator: Size) -> Extent | None:
-    """The polynomial that times the denominator is the numerator, if there is one: division from the leading terms down."""
+    """Return the exact polynomial quotient, by division from the leading terms down, or None if there is none."""
     leading = Size((max(denominator.terms, key=lambda term: _order(term[0])),))
     whole: Extent = 0
     while numerator != 0:
@@ -324,19 +324,19 @@ def _exact(numerator: Extent, denominator: Extent) -> Extent:
 
 
 def inverse(extent: Extent) -> Extent:
-    """1 / extent: a `Fraction` for an integer, a float for a float, symbolic otherwise."""
+    """Return 1 / extent: a `Fraction` for an integer, a float for a float, symbolic otherwise."""
     if isinstance(extent, Size):
         return size(Inverse(extent))
     return integral(Fraction(1) / extent) if isinstance(extent, int | Fraction) else 1.0 / extent
 
 
 def magnitude_of(number: Number) -> Number:
-    """|number|, of the same type."""
+    """Return |number|, of the same type."""
     return -number if number < 0 else number
 
 
 def show_extent(extent: Extent) -> str:
-    """Notation for an extent, as the rule files write it."""
+    """Return the notation for an extent, as the rule files write it."""
     return f"{extent.numerator} / {extent.denominator}" if isinstance(extent, Fraction) else str(extent)
 
 
@@ -355,11 +355,11 @@ def _show(terms: tuple[Term, ...]) -> str:
 
 
 class Condition:
-    """A condition that is not yet a `bool`; `&` of two is their conjunction.
+    """A condition that is not yet a `bool`; `&` of two conditions is their conjunction.
 
-    Code written for numbers may branch on a condition where the decision procedure of `superopt.integers` proves which branch
-    all sizes take. A comparison that can fail in a tie alone counts as true there: `max` and `min` take either side of a tie,
-    and an extent compared with 1 is read as one that is not 1.
+    Code written for numbers may branch on a condition if the decision procedure of `superopt.integers` proves which branch all
+    sizes take. A comparison that can fail only in a tie counts as true there: `max` and `min` take either side of a tie, and an
+    extent compared with 1 is taken to differ from 1.
     """
 
     decide: ClassVar[Callable[[Cond], bool | None]]
@@ -381,7 +381,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Compare(Condition):
-    """`left >= 0` where `relation` is ">=", `left == 0` where it is "==", `left != 0` where it is "!="."""
+    """`left >= 0`, `left == 0` or `left != 0`, by `relation`."""
 
     relation: str
     left: Size
@@ -414,19 +414,19 @@ Cond: TypeAlias = "bool | Compare | AllOf | AnyOf"
 
 
 def at_least(left: Extent, right: Extent) -> Cond:
-    """left >= right."""
+    """Return the condition left >= right."""
     difference = left - right
     return Compare(">=", difference) if isinstance(difference, Size) else difference >= 0
 
 
 def same(left: Extent, right: Extent) -> Cond:
-    """left == right."""
+    """Return the condition left == right."""
     difference = left - right
     return Compare("==", difference) if isinstance(difference, Size) else difference == 0
 
 
 def conjunction(*parts: Cond) -> Cond:
-    """Every part holds; flattened, with constants folded."""
+    """Return the condition that every part holds, flattened, with constants folded."""
     kept: dict[Cond, None] = {}
     for part in parts:
         if part is False:
@@ -436,7 +436,7 @@ def conjunction(*parts: Cond) -> Cond:
 
 
 def disjunction(*parts: Cond) -> Cond:
-    """At least one part holds; constants folded."""
+    """Return the condition that at least one part holds, with constants folded."""
     kept: list[Cond] = []
     for part in parts:
         if part is True:
@@ -447,12 +447,12 @@ def disjunction(*parts: Cond) -> Cond:
 
 
 def parts_of(condition: Cond) -> tuple[Cond, ...]:
-    """The conditions that together make this one; none for True."""
+    """Return the parts whose conjunction is this condition; none for True."""
     return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
 
 
 def sides(condition: Cond) -> Iterator[Size]:
-    """What the condition compares with zero."""
+    """Yield the expressions that the condition compares with zero."""
     match condition:
         case Compare(_, left):
             yield left

@@ -1,4 +1,4 @@
-"""What was measured, in the words and figures of a report."""
+"""Measurements in the words and figures of a report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superopt.report.optimization import Environment, Prediction, Rounding, Sess
 
 
 def reason(compared: Compared | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
-    """Why the rewritten model is returned, or is not."""
+    """Return why the rewritten model is returned, or is not."""
     if failed:
         return f"what was found fails the check ({failed}); the original is kept"
     if compared is None:
@@ -32,8 +32,14 @@ def reason(compared: Compared | Forecasts | None, details: str, failed: str, *, 
 
 
 def details(*, apart: bool, found: int, taken: int, too_large: int, small: float) -> str:
-    """In what sessions both models were measured, where these are tuned `apart` from the default; how many of the improved
-    segments were taken, where some are not; and of what `small` share of a run all of them are, where they were not tried.
+    """Return the details of a reason: tuned sessions, segments that were not taken, and the share of a run that is saved.
+
+    Args:
+        apart: Whether both models were measured in tuned sessions.
+        found: The number of improved segments.
+        taken: The number of improved segments that were taken.
+        too_large: The number of segments left out because the weights would grow too much.
+        small: The share of a run that the gains save, if they were too small to be tried; otherwise 0.
     """
     sessions = ", both in tuned sessions" if apart else ""
     some = taken < found and not small
@@ -44,7 +50,7 @@ def details(*, apart: bool, found: int, taken: int, too_large: int, small: float
 
 
 def prediction(clock: ForecastClock | None, compared: Compared | Forecasts | None) -> Prediction | None:
-    """For what device times were predicted, where they were, and what was predicted of the models."""
+    """Return the device for which times were predicted, and the predictions; None if times were measured."""
     if clock is None:
         return None
     profile = clock.prices.profile
@@ -58,19 +64,19 @@ def prediction(clock: ForecastClock | None, compared: Compared | Forecasts | Non
 
 
 def timing(c: Comparison) -> Timing:
-    """The comparison as a report states it."""
+    """Return the comparison as a report states it."""
     return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
 
 
 def rounding(checked: Check | None, tolerance: float) -> Rounding | None:
-    """The errors that a check found, where there was one, and the factor that it allowed."""
+    """Return the errors that a check found and the factor that it allowed; None without a check."""
     if checked is None:
         return None
     return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance)
 
 
 def tuned(tuning: Tuning | None) -> SessionTuning | None:
-    """How sessions should be made, where that was measured."""
+    """Return the session settings that tuning found; None without tuning."""
     if tuning is None:
         return None
     tried = {name: timing(comparison) for name, comparison in tuning.tried.items()}
@@ -80,7 +86,7 @@ def tuned(tuning: Tuning | None) -> SessionTuning | None:
 
 
 def environment(device: Device) -> Environment:
-    """The hardware and the versions that the measurements hold for."""
+    """Return the hardware and the versions for which the measurements hold."""
     versions = {name: version_of(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
     versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
     provider = f"{device.provider}, CUDA graph" if device.cuda_graph else device.provider
@@ -88,7 +94,7 @@ def environment(device: Device) -> Environment:
 
 
 def version_of(package: str) -> str:
-    """The version of an installed package."""
+    """Return the version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

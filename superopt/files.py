@@ -1,9 +1,9 @@
-"""Files that are written whole or not at all, and temporary folders that do not outlive a killed run by more than one run.
+"""Atomic file writes, and temporary folders that outlive a killed run by at most one run.
 
 A file is written in a staging folder beside its target and renamed in one step. Data files carry a digest of their content in
-their names, so a model and its data file never change under one name each: the rename of the model is what switches from one
-pair to the other. Every temporary folder is locked while it is in use; the lock goes with the process, so the next run can
-tell a leftover from the folder of a run that is still going.
+their names, so a model and its data file are never replaced separately under fixed names: renaming the model switches from one
+pair to the other. Every temporary folder is locked while it is in use. The lock ends with the process, so the next run can
+distinguish a leftover folder from the folder of a run that is still going.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from typing import Any
 from superopt.errors import TargetError
 
 SAVING, SCRATCH = ".superopt-saving-", "superopt-scratch-"
-"""How the names of temporary folders begin: of those in which files are staged, and of those for work files."""
+"""The prefixes of the names of temporary folders: staging folders, and folders for work files."""
 _RANDOM = re.compile(r"[a-z0-9_]{8}")
-"""The rest of such a name, as `tempfile` draws it."""
+"""The random rest of such a name, as `tempfile` draws it."""
 _DATA = re.compile(r".*-[0-9a-f]{16}\.data", re.DOTALL)
-"""The name of a data file that `data_name` gives."""
+"""The names of data files, as `data_name` makes them."""
 _LONGEST_STEM = 200
-"""Bytes of a model's name that its data file's name repeats at most: file names have 255 bytes or fewer."""
+"""The most bytes of a model's name in its data file's name: file names have 255 bytes or fewer."""
 _JOURNAL, _NEW = "data-files", "new"
-"""What is in a staging folder: a list of the data files which a killed save may leave without a model, and the staged files."""
+"""In a staging folder: the list of data files that a killed save may leave without a model, and the folder of staged files."""
 _LOCK_SECONDS = 10.0
-"""How long a save waits for another save into the same folder."""
+"""Seconds that a save waits for another save into the same folder."""
 _CHUNK = 1 << 24
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -46,19 +46,19 @@ _KINDS = {
 }
 
 published = 0
-"""How many files this process has begun to put in place. A signal that arrives after that comes too late to change nothing."""
+"""The number of files that this process has begun to put in place. A signal that arrives afterwards cannot undo a change."""
 
 
 # ---------------------------------------------------------------- targets
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
-    """Return the file to write for `path`, links followed, after its folder took a file for trial.
+    """Return the file to write for `path`, links followed, after a trial file was written to its folder.
 
     Leftovers of killed runs in that folder are removed.
 
     Raises:
-        TargetError: as `target_of`, or the folder takes no files.
+        TargetError: As in `target_of`, or the folder accepts no files.
     """
     target = target_of(path)
     with staging(target):
@@ -69,7 +69,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     """Return the file to write for `path`, links followed.
 
     Raises:
-        TargetError: there is no such folder, it is not writable, or `path` is there and is not a regular file.
+        TargetError: The folder does not exist or is not writable, or `path` exists and is not a regular file.
     """
     target = Path(path)
     try:
@@ -93,10 +93,10 @@ def target_of(path: str | os.PathLike[str]) -> Path:
 
 
 def require_folder(path: Path) -> None:
-    """Refuse a folder that neither takes files nor can be made.
+    """Refuse a folder that does not accept files or cannot be made.
 
     Raises:
-        TargetError: `path` is something else, or is not writable.
+        TargetError: `path` is not a folder, or is not writable.
     """
     there = path
     while not (there.exists() or there.is_symlink()) and there != there.parent:
@@ -107,10 +107,10 @@ def require_folder(path: Path) -> None:
 
 
 def require_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Refuse outputs that are one file, or that are a file which is read; both are given by what users call them.
+    """Refuse outputs that are the same file as another output or an input; the keys are the users' names for the paths.
 
     Raises:
-        TargetError: two of the paths lead to one file, be it through links, other spellings or upper and lower case.
+        TargetError: Two paths lead to one file, through links, other spellings or upper and lower case.
     """
     written = [(label, path) for label, path in outputs.items() if path is not None]
     read = [(label, path) for label, path in inputs.items() if path is not None]
@@ -121,7 +121,7 @@ def require_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pa
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Return whether two paths lead to one file, or would if it were written."""
+    """Return whether two paths lead to one file, or would if the file were written."""
     try:
         if one.exists() or other.exists():
             return one.exists() and other.exists() and one.samefile(other)
@@ -141,7 +141,7 @@ def _folded(name: str) -> str:
 
 
 def _ignores_case(folder: Path) -> bool:
-    """Return whether upper and lower case are the same to the folder, which is tried out."""
+    """Return whether the folder ignores case in names, by trial."""
     try:
         with _temporary(folder, SAVING) as probe:
             return probe.with_name(probe.name.upper()).exists()
@@ -156,7 +156,7 @@ def save_text(text: str, path: str | os.PathLike[str]) -> None:
     """Write `text` to the file at `path` as UTF-8; parts of file names that are not UTF-8 become backslash escapes.
 
     Raises:
-        TargetError: it cannot be written; a file that was there is as it was.
+        TargetError: The file cannot be written; an existing file is unchanged.
     """
     save_bytes(text.encode("utf-8", "backslashreplace"), path)
 
@@ -165,7 +165,7 @@ def save_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
     """Write `content` to the file at `path`.
 
     Raises:
-        TargetError: it cannot be written; a file that was there is as it was.
+        TargetError: The file cannot be written; an existing file is unchanged.
     """
     target = target_of(path)
     with staging(target) as folder:
@@ -175,7 +175,7 @@ def save_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def staging(target: Path) -> Iterator[Path]:
-    """A temporary folder on the target's file system, for `publish`; whatever goes wrong in it becomes a `TargetError`."""
+    """Yield a temporary folder on the target's file system, for `publish`; every failure inside becomes a `TargetError`."""
     try:
         remove_leftovers(target.parent, SAVING)
         with _temporary(target.parent, SAVING) as folder:
@@ -188,7 +188,7 @@ def staging(target: Path) -> Iterator[Path]:
 
 
 def data_name(target: Path, data: Path) -> str:
-    """Return the name under which `data` lies beside the model `target`: it has the model's name and a digest of the bytes."""
+    """Return the name for `data` beside the model `target`: the model's name and a digest of the bytes."""
     with data.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()[:16]
     stem = re.sub(r"[^\w .+-]", "_", target.stem).encode()[:_LONGEST_STEM].decode("utf-8", "ignore")
@@ -196,19 +196,19 @@ def data_name(target: Path, data: Path) -> str:
 
 
 def is_data_name(target: Path, path: Path) -> bool:
-    """Return whether `path` may be that of the data file of the model `target`."""
+    """Return whether `path` may be the data file of the model `target`."""
     beside = path.name.startswith(f"{target.stem}-") and _DATA.fullmatch(path.name) is not None
     return beside and path.parent.exists() and target.parent.exists() and path.parent.samefile(target.parent)
 
 
 def publish(staged: Path, target: Path, data: Path | None = None) -> None:
-    """Put a staged file in the place of `target` in one step for every reader, and on the disk.
+    """Replace `target` by a staged file in one step for every reader, and sync the file to disk.
 
-    Its `data` file, which is staged under its final name, is there before. The data files of the file that is replaced are
-    removed afterwards, if they are named as `data_name` does and no file in the folder names them.
+    The `data` file, which is staged under its final name, is put in place first. Afterwards, the data files of the replaced
+    model are removed if they have names that `data_name` makes and no file in the folder mentions them.
 
     Raises:
-        OSError: that failed; the target and its data files are as they were.
+        OSError: The replacement failed; the target and its data files are unchanged.
     """
     global published  # noqa: PLW0603
     folder, journal = target.parent, staged.parent.parent / _JOURNAL
@@ -244,10 +244,10 @@ def publish(staged: Path, target: Path, data: Path | None = None) -> None:
 
 
 def _remove_unnamed(folder: Path, names: Collection[str]) -> None:
-    """Remove those of the data files that no file in the folder mentions.
+    """Remove the data files that no file in the folder mentions.
 
     Raises:
-        OSError: that cannot be told, or done.
+        OSError: A file cannot be read or removed.
     """
     for name in names:
         others = [Path(entry.path) for entry in os.scandir(folder) if entry.is_file() and not _DATA.fullmatch(entry.name)]
@@ -261,7 +261,7 @@ def _data_files(folder: Path) -> list[str]:
 
 
 def _mentions(file: Path, name: str) -> bool:
-    """Return whether the bytes of the name are in the file, as they are in a model that keeps tensors there."""
+    """Return whether the file contains the bytes of the name, as a model that keeps tensors under that name does."""
     wanted, tail = os.fsencode(name), b""
     with file.open("rb") as content:
         while chunk := content.read(_CHUNK):
@@ -272,7 +272,7 @@ def _mentions(file: Path, name: str) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """What was written to the file, or renamed in the folder, is on the disk."""
+    """Sync the content of a file, or the renames in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -281,7 +281,7 @@ def _sync(path: Path) -> None:
 
 
 def cause(error: BaseException) -> str:
-    """Return why something failed in one line: the system's words, or the first line of the error."""
+    """Return the cause of an error in one line: the system's message, or the first line of the error."""
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     line = str(text).splitlines()[0].strip()
     return line if len(line) <= 160 else f"{line[:159]}…"
@@ -291,8 +291,9 @@ def cause(error: BaseException) -> str:
 
 
 def cache_folder() -> Path:
-    """The folder of superopt in the user's cache folder, as the XDG base directories name it; for a user without a home, one
-    that cannot be made.
+    """Return superopt's folder in the user's cache folder, as the XDG base directory specification names it.
+
+    For a user without a home, the folder cannot be made.
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
@@ -303,10 +304,10 @@ def cache_folder() -> Path:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for work files where the system keeps temporary files, gone afterwards.
+    """Yield a folder for work files among the system's temporary files, and remove it afterwards.
 
     Raises:
-        TargetError: there is no place for one.
+        TargetError: No such folder can be made.
     """
     try:
         holder = contextlib.ExitStack()
@@ -349,7 +350,7 @@ def _remove_leftover(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(parent: Path, prefix: str) -> Iterator[Path]:
-    """A folder that is locked, and gone afterwards, unless it lists data files that could not be removed."""
+    """Yield a locked folder and remove it afterwards, unless it lists data files that could not be removed."""
     folder, handle = _locked(parent, prefix)
     try:
         yield folder
@@ -360,7 +361,7 @@ def _temporary(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
-    """Make a folder and lock it; another one if it was taken for a leftover before it was locked."""
+    """Make a folder and lock it; make another folder if the first was removed as a leftover before it was locked."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with contextlib.suppress(FileNotFoundError):
@@ -375,7 +376,7 @@ def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
 
 
 def _lock(handle: int) -> bool | None:
-    """Lock what is open if nobody else has; None where the system or the file system has no such locks."""
+    """Lock an open folder if nobody else has locked it; return None if the system or the file system has no such locks."""
     try:
         locks: Any = importlib.import_module("fcntl")
         locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
@@ -388,7 +389,7 @@ def _lock(handle: int) -> bool | None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """No other save puts files into the folder or removes them meanwhile, where the file system has locks."""
+    """Keep other saves from changing the folder inside the context, if the file system has locks."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         end = time.monotonic() + _LOCK_SECONDS
@@ -400,6 +401,6 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _close(handle: int) -> None:
-    """Let go of a folder: nothing was written through the handle, so no failure to close it matters."""
+    """Close a folder's handle. Nothing was written through the handle, so failures are ignored."""
     with contextlib.suppress(OSError):
         os.close(handle)

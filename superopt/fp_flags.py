@@ -1,7 +1,7 @@
-"""Floating-point flags: the freedoms that a rewrite over the reals takes when it runs in IEEE arithmetic.
+"""Floating-point flags: the freedoms that a rewrite over the real numbers takes in IEEE arithmetic.
 
-Rules are proved over the real numbers. Each rule carries the flags it needs to hold in floating point as well, as an
-instruction of LLVM carries its fast-math flags.
+Rules are proved over the real numbers. Each rule carries the flags that it needs in order to hold in floating point too, as an
+LLVM instruction carries its fast-math flags.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class FpFlag(StrEnum):
-    """One freedom. The first six have the names and the meaning of LLVM's fast-math flags."""
+    """A freedom of floating-point arithmetic. The first six have the names and meanings of LLVM's fast-math flags."""
 
     REASSOC = "reassoc"
     """Operands of sums and products may be regrouped."""
@@ -31,15 +31,15 @@ class FpFlag(StrEnum):
 
 
 ALL_FLAGS = frozenset(FpFlag)
-"""The flags of a rewrite of which nothing is known."""
+"""The flags of a rewrite about which nothing is known."""
 
 
 class FpMode(StrEnum):
-    """How much freedom an optimization takes with floating-point arithmetic."""
+    """The freedom that an optimization takes with floating-point arithmetic."""
 
     PRECISE = "precise"
     """Rules that need no flag but `nsz`."""
     RELAXED = "relaxed"
-    """Rules that need `reassoc`, `contract` or `arcp` everywhere; those that need other flags where the values allow it."""
+    """Rules that need `reassoc`, `contract` or `arcp` everywhere; rules that need other flags where the values allow them."""
     FAST = "fast"
     """Every rule that holds over the real numbers."""

@@ -1,9 +1,9 @@
-"""Fusions: what operators are equal to that are defined by smaller ones, read from what is computed to the operator.
+"""Fusions: rules from a term of smaller operators to the operator that it defines.
 
-A spec states in `FUSIONS` what its definition says, brought to the form in which models write it: moves that can be undone
-stand on the side of the operator. A fusion is a rule, but no stored one: an operator of the standard may be newer than a
-model's opset, and one of another domain runs in ONNX Runtime alone, so that it is asked for (`model.offered`). Tests compare
-both sides of each.
+A spec's `FUSIONS` states the operator's definition in the form in which models write it, with invertible moves on the side of
+the operator. A fusion is a rule, but is not stored: an operator of the standard may be newer than a model's opset, and an
+operator of another domain runs only in ONNX Runtime, so it must be requested (`model.offered`). Tests compare both sides of
+each fusion.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from superopt.op import operator, registry
 from superopt.rule import Rule, stated_rules
 
 FLAGS = frozenset(FpFlag) - {FpFlag.RANGE, FpFlag.CANCEL}
-"""The flags of a fusion: a kernel may sum and round in another order, and forms what its definition forms."""
+"""The flags of a fusion: a kernel may sum and round in another order, but computes what its definition computes."""
 
 
 @functools.cache
 def fusions() -> Mapping[str, Rule]:
-    """Every fusion of specs/ by its full name `operator.name`."""
+    """Return every fusion of specs/ by its full name `operator.name`."""
     return {
         f"{spec.name}.{rule.name}": replace(rule, name=f"{spec.name}.{rule.name}", flags=FLAGS)
         for spec in registry().values()
@@ -31,7 +31,5 @@ def fusions() -> Mapping[str, Rule]:
 
 
 def written_as(fusion: Rule) -> tuple[str, ...]:
-    """The ONNX operators that what the fusion puts in is written as, each with its domain before it where that is not the
-    standard's.
-    """
+    """Return the ONNX operators that the fused operator is written as, with the domain in front unless it is the standard's."""
     return operator(fusion.name.partition(".")[0]).onnx

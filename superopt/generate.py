@@ -1,8 +1,9 @@
-"""FLOW 1, on one page: enumerate -> dedupe -> verify -> prune -> flag -> store.
+"""Generation of rules: enumerate, deduplicate, verify, prune, flag and store.
 
-Every universe is a task: its terms are enumerated and grouped by value; what two terms of one value suggest is dropped if known
-rules say it, generalised, proved, and kept in the directions that serve a search. What the tasks found is put together in the
-order of the universes, whoever ran them and whenever they were done; what the rest derives leaves the core.
+Every universe is a task. Its terms are enumerated and grouped by value. An equality that two terms of one value suggest is
+dropped if known rules imply it, and otherwise generalised, proved, and kept in the directions that serve a search. The results
+of all tasks are merged in the order of the universes, whichever worker ran them and whenever they finished. Rules that the
+other rules derive leave the core.
 """
 
 from __future__ import annotations
@@ -31,11 +32,17 @@ EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS)
 
 @dataclass(frozen=True)
 class Generation:
-    """What a run found, universe by universe, and what that took.
+    """The results of a run, universe by universe, and their cost.
 
-    `stages` has the processor seconds of each stage, in whatever process they were spent, and `elapsed` the seconds on the
-    clock. `peak_bytes` is the largest memory of one process, `total_bytes` no less than what all had together. Of `processes`
-    beside the first, and `resumed` tasks whose results were there already, everything else is independent.
+    Attributes:
+        stages: The processor seconds of each stage, over all processes.
+        elapsed: The wall-clock seconds.
+        peak_bytes: The largest memory of one process.
+        total_bytes: An upper bound on the memory of all processes together.
+        processes: The number of processes besides the first.
+        resumed: The number of tasks whose results were already stored.
+
+    The results do not depend on `processes` and `resumed`.
     """
 
     seed: int
@@ -51,16 +58,16 @@ class Generation:
 
     @property
     def core(self) -> int:
-        """How many rules are of the minimal core."""
+        """The number of rules in the minimal core."""
         return sum(found.part == store.CORE for found in self.rules)
 
     @property
     def search(self) -> int:
-        """How many rules were derived, for the search."""
+        """The number of rules derived for the search."""
         return len(self.rules) - self.core
 
     def of(self, family: str) -> tuple[Found, ...]:
-        """The rules of one family, in the order in which they are stored."""
+        """Return the rules of one family, in the order in which they are stored."""
         return tuple(found for found in self.rules if found.family == family)
 
 
@@ -74,13 +81,14 @@ def generate(
     resume: Path | None = None,
     progress: Callable[[Counts], None] = lambda _: None,
 ) -> Generation:
-    """Finds, proves and stores the rules of the families; the same seed gives the same files, wherever the tasks run.
+    """Find, prove and store the rules of the families; the same seed gives the same files, wherever the tasks run.
 
-    Families that come before one of those asked for are enumerated too, since their rules make others redundant. Tasks run as
-    `Tasks` says; results of finished ones are kept in `resume`, and taken from there if an earlier run left them.
+    Families that come before a requested family are enumerated too, because their rules make others redundant. Tasks run as
+    `Tasks` describes. Results of finished tasks are kept in `resume`, and read from there if an earlier run left them.
 
     Raises:
-        StoreError: the store cannot be written. SchedulerError: the tasks cannot be run there, or not be kept.
+        StoreError: The store cannot be written.
+        SchedulerError: The tasks cannot run on the scheduler, or their results cannot be stored.
     """
     started = time.perf_counter()
     last = max((FAMILIES.index(family) for family in families if family in FAMILIES), default=-1)
@@ -125,7 +133,7 @@ def generate(
 
 
 def in_order(rules: Sequence[Found]) -> list[Found]:
-    """The rules family by family, the core of each first, under names of their own.
+    """Return the rules family by family, the core of each first, with unique names.
 
     A family's names do not depend on the families that come after it.
     """

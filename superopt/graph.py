@@ -86,7 +86,7 @@ VARIABLE = "var"
 
 
 class Term:
-    """One interned node: an operator applied to terms, or a variable. Build with `variable` and `op.apply`, not directly.
+    """An interned node: an operator applied to terms, or a variable. Build it with `variable` and `op.apply`, not directly.
 
     `shape` is the result's shape. `requires` are this node's own conditions that are not true by arithmetic alone (empty when
     all sizes are numbers). `constant` holds when no input of the model can reach the term. `key` orders terms the same way
@@ -118,45 +118,45 @@ class Term:
 
     @property
     def name(self) -> str:
-        """A variable's name."""
+        """The name of a variable."""
         return str(self["name"])
 
     @property
     def condition(self) -> bool:
-        """Whether the term is a variable that a model keeps as booleans."""
+        """Whether the term is a variable that a model stores as booleans."""
         return self.op == VARIABLE and self.attributes[-1][0] == "condition"
 
     @property
     def position(self) -> int:
-        """How many bits the integers have as which a model keeps the term; 0 unless it is a variable of positions."""
+        """The bits of the integers as which a model stores a variable of positions; 0 for any other term."""
         name, bits = self.attributes[-1] if self.op == VARIABLE else ("", 0)
         return bits if name == "position" and isinstance(bits, int) else 0
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The shape of a term of a model as the numbers that code for models works with.
+        """The shape of a model's term, typed as the numbers that code for models works with.
 
-        Over dynamic dimensions they are expressions: arithmetic on them is exact, a comparison holds or fails at all sizes or
-        raises `ShapeError`, and so does a use that needs a number.
+        With dynamic dimensions the elements are expressions. Arithmetic on expressions is exact. A comparison holds or fails at
+        all sizes, or raises `ShapeError`, and so does any use that needs a number.
         """
         return cast("tuple[int, ...]", self.shape)
 
     def integer(self, attribute: str) -> int:
-        """The value of an attribute that is a number."""
+        """Return the value of an attribute that is a number."""
         return _number(self[attribute])
 
     def integers(self, attribute: str) -> tuple[int, ...]:
-        """The value of an attribute that is a tuple of numbers."""
+        """Return the value of an attribute that is a tuple of numbers."""
         value = self[attribute]
         assert isinstance(value, tuple)
         return tuple(map(_number, value))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A term that another process sends is the one term here with its operator, arguments and attributes."""
+        """Unpickle a term as this process's one term with its operator, arguments and attributes."""
         return intern_term, (self.op, self.args, self.attributes, self.shape, self.requires, self.constant)
 
     def real(self, attribute: str) -> float:
-        """The value of an attribute that is a number, rounded to a float."""
+        """Return the value of an attribute that is a number, rounded to a float."""
         value = self[attribute]
         if not isinstance(value, int | float | Fraction):
             raise ShapeError(f"{attribute}={value} is not a number")
@@ -176,7 +176,7 @@ def _number(value: Attribute) -> int:
 
 
 def _typed(value: Attribute) -> tuple[object, ...]:
-    """Distinguishes values that Python compares equal across types (1, 1.0, True), inside tuples too."""
+    """Return a key that distinguishes values that Python compares equal across types (1, 1.0, True), inside tuples too."""
     if isinstance(value, tuple):
         return tuple(_typed(v) for v in value)
     return type(value).__name__, value
@@ -190,7 +190,7 @@ def intern_term(
     requires: tuple[Cond, ...] = (),
     constant: bool | None = None,
 ) -> Term:
-    """The one term with this operator, these arguments and these attributes."""
+    """Return the one term with this operator, these arguments and these attributes."""
     identity = (op, args, tuple((k, _typed(v)) for k, v in attributes), constant if op == VARIABLE else None)
     known = _interned.get(identity)
     if known is not None:
@@ -205,10 +205,10 @@ def intern_term(
 
 
 def variable(name: str, shape: int | Shape, *, constant: bool = False, condition: bool = False, position: int = 0) -> Term:
-    """A variable; a rank instead of a shape gives symbolic extents `name.shape[axis]`.
+    """Return a variable; a rank instead of a shape gives symbolic extents `name.shape[axis]`.
 
-    One that is a `condition` holds 0 and 1 alone, and a model keeps it as booleans; one that is a `position` holds positions of
-    an axis, and a model keeps it as integers of so many bits.
+    A `condition` holds only 0 and 1, and a model stores it as booleans. A variable with `position` holds positions of an axis,
+    and a model stores it as integers of that many bits.
     """
     if isinstance(shape, int):
         shape = _symbolic(name, shape)
@@ -226,8 +226,10 @@ def _symbolic(name: str, rank: int) -> Shape:
 
 
 def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) -> list[Term]:
-    """Every distinct term under `roots`, arguments before users, in a deterministic order; without `constants`, of those alone
-    that are none. The terms of `stop` are left out, and so is what stands only under them.
+    """Return every distinct term under `roots`, arguments before users, in a deterministic order.
+
+    Without `constants`, constant terms are left out. The terms of `stop` are left out, and so are terms that occur only under
+    them.
     """
     order: dict[Term, None] = {}
     met: set[Term] = set(stop)
@@ -243,17 +245,17 @@ def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) ->
 
 
 def operators(*roots: Term) -> int:
-    """How many distinct operator applications the terms hold, shared ones counted once."""
+    """Return the number of distinct operator applications in the terms, with shared applications counted once."""
     return sum(not t.is_variable for t in subterms(*roots))
 
 
 def variables(*roots: Term) -> list[Term]:
-    """The distinct variables, in order of first use."""
+    """Return the distinct variables, in order of first use."""
     return [t for t in subterms(*roots) if t.is_variable]
 
 
 def attribute_atoms(*roots: Term) -> set[Atom]:
-    """Atoms that occur in attributes of the terms (variables' own shapes not counted)."""
+    """Return the atoms that occur in attributes of the terms (without the variables' own shapes)."""
     found: set[Atom] = set()
     for term in subterms(*roots):
         if not term.is_variable:
@@ -265,14 +267,14 @@ def attribute_atoms(*roots: Term) -> set[Atom]:
 
 
 def substitute_attribute(value: Attribute, atom_value: Callable[[Atom], Extent | None]) -> Attribute:
-    """An attribute with its atoms replaced."""
+    """Return an attribute with its atoms replaced."""
     if isinstance(value, tuple):
         return tuple(substitute(v, atom_value) for v in value)
     return substitute(value, atom_value) if isinstance(value, Size) else value
 
 
 def atom_values(dims: Mapping[Dim, Extent], symbols: Mapping[str, Extent]) -> Callable[[Atom], Extent | None]:
-    """A lookup for `substitute` from known extents and known attribute variables."""
+    """Return a lookup for `substitute` from known extents and known attribute variables."""
 
     def value(atom: Atom) -> Extent | None:
         if isinstance(atom, Dim):

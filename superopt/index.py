@@ -1,8 +1,8 @@
 """Index notation: the language in which specs/ defines operators, and the interface of its interpretations.
 
-A definition is a Python function over `Tensor`s. It states the result's shape and, for one position of the result, the value
-there. What an index, a size and a value *are* is the business of the interpretation in force: numbers and arrays when the
-definition is evaluated, symbols when it is proved, nothing at all when only shapes are wanted.
+A definition is a Python function over `Tensor`s. It states the result's shape and the value at one position of the result. The
+active interpretation decides what indices, sizes and values are: numbers and arrays when the definition is evaluated, symbols
+when it is proved, and nothing when only shapes are needed.
 
 Indices understand `+ - * // %`, the comparisons `< <= > >=`, `same(i, j)` for equality, and `&` between conditions.
 Values understand `+ - *`.
@@ -74,7 +74,7 @@ class Tensor:
 
 
 class Interpretation(Protocol):
-    """What the words of index notation mean."""
+    """The meaning of the words of index notation."""
 
     def tensor(self, shape: Extents, at: Callable[..., Value]) -> Tensor: ...
 
@@ -141,7 +141,7 @@ _current: ContextVar[Interpretation] = ContextVar("interpretation")
 
 @contextmanager
 def interpreted(interpretation: Interpretation) -> Iterator[None]:
-    """Within the block, index notation means what `interpretation` says."""
+    """Let index notation mean what `interpretation` says, inside the context."""
     token = _current.set(interpretation)
     try:
         yield
@@ -150,66 +150,66 @@ def interpreted(interpretation: Interpretation) -> Iterator[None]:
 
 
 def tensor(shape: Extents, at: Callable[..., Value]) -> Tensor:
-    """The tensor of this shape whose value at position (i, j, ...) is at(i, j, ...)."""
+    """Return the tensor of this shape whose value at position (i, j, ...) is at(i, j, ...)."""
     return _current.get().tensor(shape, at)
 
 
 def require(condition: Cond, message: str) -> None:
-    """States that the operator is defined only where `condition` holds."""
+    """State that the operator is defined only where `condition` holds."""
     _current.get().require(condition, message)
 
 
 def total(extent: Extent, body: Callable[[Index], Value]) -> Value:
-    """The sum of body(k) for 0 <= k < extent."""
+    """Return the sum of body(k) for 0 <= k < extent."""
     return _current.get().total(extent, body)
 
 
 def maximum(extent: Extent, body: Callable[[Index], Value]) -> Value:
-    """The largest of body(k) for 0 <= k < extent."""
+    """Return the largest body(k) for 0 <= k < extent."""
     return _current.get().maximum(extent, body)
 
 
 def select(condition: Condition, then: Value, other: Value) -> Value:
-    """`then` where the condition on indices holds, `other` elsewhere (which may read out of bounds where it is not chosen)."""
+    """Return `then` where the condition on indices holds, and `other` elsewhere; the other branch may read out of bounds."""
     return _current.get().select(condition, then, other)
 
 
 def picked(value: Value, extent: Extent, body: Callable[[Index], Value]) -> Value:
-    """body(k) for the position k that a value holds: rounded down, and modulo the extent, so that -1 is the last position."""
+    """Return body(k) for the position k that a value holds, rounded down and modulo the extent: -1 is the last position."""
     return _current.get().picked(value, extent, body)
 
 
 def call(function: str, *arguments: Value) -> Value:
-    """A nonlinear function of values, by its name in `evaluate.FUNCTIONS`."""
+    """Return a nonlinear function of values, by its name in `evaluate.FUNCTIONS`."""
     return _current.get().call(function, *arguments)
 
 
 def larger(a: Value, b: Value) -> Value:
-    """The larger of two values."""
+    """Return the larger of two values."""
     return call("larger", a, b)
 
 
 def smaller(a: Value, b: Value) -> Value:
-    """The smaller of two values."""
+    """Return the smaller of two values."""
     zero = number(0)
     return zero - larger(zero - a, zero - b)
 
 
 def number(value: Real | Index) -> Value:
-    """The value that is this number everywhere, or that an index is at its position."""
+    """Return the value that is this number everywhere, or the value of an index at its position."""
     return _current.get().number(value)
 
 
 def entry(matrix: Callable[[], Matrix], row: Index, column: Index) -> Value:
-    """The exact number that stands there in a matrix of constants, which is asked for where values are."""
+    """Return the exact number at a row and a column of a constant matrix, which is built only when values are needed."""
     return _current.get().entry(matrix, row, column)
 
 
 def lowest() -> Value:
-    """Minus infinity: what a maximum ignores."""
+    """Return minus infinity, which a maximum ignores."""
     return _current.get().lowest()
 
 
 def inside(index: Index, extent: Extent) -> Condition:
-    """0 <= index < extent."""
+    """Return the condition 0 <= index < extent."""
     return (index >= 0) & (index < extent)

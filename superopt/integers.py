@@ -9,7 +9,7 @@ The API, for code and for tests that confirm each verdict with another solver:
 - `prove(condition, least)` is True only if the condition holds at all sizes.
 - `normal(extent, least)` is an equal expression in normal form; one that is constant at all sizes becomes a number.
 - `minimum`, `maximum`, `choose`, `absolute`, `floor_quotient`, `truncated_quotient`, `remainder`, `truncated_remainder` build
-  expressions, and `truth` brings a condition to a `bool` where it is decided.
+  expressions, and `truth` turns a decided condition into a `bool`.
 - `evaluate(extent, values)` and `holds_at(condition, values)` compute with numbers for the atoms.
 
 All sizes means: every `Dim` is an integer of at least `least` (0 or 1), except data-dependent sizes (names that begin with
@@ -53,75 +53,75 @@ from superopt.extent import (
 from superopt.substitution import negation
 
 UNKNOWN = "?"
-"""How the name of a data-dependent size begins."""
+"""The prefix of a data-dependent size's name."""
 CACHED = 1 << 16
 MAX_TERMS, MAX_ATOMS = 400, 300
-"""Terms of an expression, and atoms in it at any depth; a longer one is of no use."""
+"""The most terms of an expression, and the most atoms in it at any depth; a longer expression is of no use."""
 MAX_ROWS = 240
-"""Inequalities of one elimination; beyond, nothing is proved."""
+"""The most inequalities of one elimination; beyond this number, nothing is proved."""
 MAX_SPLITS = 400
-"""Eliminations of one question."""
+"""The most eliminations for one question."""
 MAX_RESIDUES = 128
-"""Residue classes that one question is split into."""
+"""The most residue classes into which one question is split."""
 SAMPLES = 48
 Row = tuple[dict[Monomial, int], int]
-"""A linear form over monomials, with its constant: at least 0."""
+"""A linear form over monomials with its constant, stating that the sum is at least 0."""
 
 
 # ---------------------------------------------------------------- constructors
 
 
 def unknown_size(number: int) -> Size:
-    """A data-dependent size: an integer of at least 0 of which nothing else is known."""
+    """Return a data-dependent size: an integer of at least 0 about which nothing else is known."""
     return size(Dim(f"{UNKNOWN}{number}", 0))
 
 
 def unknown_integer(number: int) -> Size:
-    """An integer of which nothing is known."""
+    """Return an integer about which nothing is known."""
     return size(Sym(f"{UNKNOWN}{number}"))
 
 
 def is_unknown(atom: Atom) -> bool:
-    """Whether the atom stands for an integer that depends on data."""
+    """Return whether the atom stands for an integer that depends on data."""
     return (isinstance(atom, Dim) and atom.tensor.startswith(UNKNOWN)) or (
         isinstance(atom, Sym) and atom.name.startswith(UNKNOWN)
     )
 
 
 def truth(condition: Cond, least: int = 0) -> Cond:
-    """The condition, as a bool where it is decided."""
+    """Return the condition, as a bool if it is decided."""
     found = decide(condition, least)
     return condition if found is None else found
 
 
 def indicator(condition: Cond, least: int = 0) -> Extent:
-    """1 where the condition holds, 0 elsewhere."""
+    """Return 1 where the condition holds, 0 elsewhere."""
     held = truth(condition, least)
     return int(held) if isinstance(held, bool) else size(Indicator(held))
 
 
 def choose(condition: Cond, then: Extent, other: Extent, least: int = 0) -> Extent:
-    """`then` where the condition holds, `other` elsewhere."""
+    """Return `then` where the condition holds, `other` elsewhere."""
     return normal(other + indicator(condition, least) * (then - other), least) if then != other else then
 
 
 def minimum(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """The smaller of the two."""
+    """Return the smaller of the two."""
     return choose(at_least(b, a), a, b, least)
 
 
 def maximum(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """The larger of the two."""
+    """Return the larger of the two."""
     return choose(at_least(a, b), a, b, least)
 
 
 def absolute(a: Extent, least: int = 0) -> Extent:
-    """|a|."""
+    """Return |a|."""
     return choose(at_least(a, 0), a, -a, least)
 
 
 def floor_quotient(a: Extent, b: Extent) -> Extent:
-    """a // b, rounding down, for b other than 0, with exact multiples and whole constants taken out of the quotient."""
+    """Return a // b, rounded down, for nonzero b, with exact multiples and whole constants taken out of the quotient."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if isinstance(b, int) and b < 0:
@@ -143,7 +143,7 @@ def floor_quotient(a: Extent, b: Extent) -> Extent:
 
 
 def _nested_quotient(rest: Extent, b: int) -> Extent | None:
-    """(u // d + k) // b as (u + k * d) // (b * d); None where the numerator is not of this form."""
+    """Return (u // d + k) // b as (u + k * d) // (b * d); None if the numerator is not of this form."""
     varying = [(m, c) for m, c in terms_of(rest) if m]
     if len(varying) != 1 or varying[0][1] != 1 or len(varying[0][0]) != 1:
         return None
@@ -155,7 +155,7 @@ def _nested_quotient(rest: Extent, b: int) -> Extent | None:
 
 
 def truncated_quotient(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """a / b rounded towards zero, as ONNX divides integers, for b other than 0."""
+    """Return a / b rounded towards zero, as ONNX divides integers, for nonzero b."""
     if prove(at_least(b, 1), least):
         return _truncated(a, b, least)
     if prove(at_least(-1, b), least):
@@ -164,17 +164,17 @@ def truncated_quotient(a: Extent, b: Extent, least: int = 0) -> Extent:
 
 
 def _truncated(a: Extent, b: Extent, least: int) -> Extent:
-    """The same for positive b."""
+    """Return the truncated quotient for positive b."""
     return choose(at_least(a, 0), floor_quotient(a, b), -floor_quotient(-a, b), least)
 
 
 def remainder(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """The remainder that has the sign of b (ONNX Mod with fmod=0)."""
+    """Return the remainder that has the sign of b (ONNX Mod with fmod=0)."""
     return normal(a - b * floor_quotient(a, b), least)
 
 
 def truncated_remainder(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """The remainder that has the sign of a (ONNX Mod with fmod=1)."""
+    """Return the remainder that has the sign of a (ONNX Mod with fmod=1)."""
     return normal(a - b * truncated_quotient(a, b, least), least)
 
 
@@ -182,11 +182,11 @@ def truncated_remainder(a: Extent, b: Extent, least: int = 0) -> Extent:
 
 
 def evaluate(extent: Extent, values: Mapping[Atom, int]) -> int | Fraction:
-    """The expression with numbers for its dimensions and unknown integers.
+    """Return the expression's value, given numbers for its dimensions and unknown integers.
 
     Raises:
-        KeyError: an atom has no number.
-        ZeroDivisionError: a quotient is by 0.
+        KeyError: An atom has no number.
+        ZeroDivisionError: A quotient is by 0.
     """
     if not isinstance(extent, Size):
         return extent  # type: ignore[return-value]
@@ -208,7 +208,7 @@ def evaluate(extent: Extent, values: Mapping[Atom, int]) -> int | Fraction:
 
 
 def holds_at(condition: Cond, values: Mapping[Atom, int]) -> bool:
-    """Whether the condition holds with numbers for its dimensions and unknown integers."""
+    """Return whether the condition holds, given numbers for its dimensions and unknown integers."""
     match condition:
         case bool():
             return condition
@@ -222,12 +222,12 @@ def holds_at(condition: Cond, values: Mapping[Atom, int]) -> bool:
 
 
 def base_atoms(*extents: Extent) -> list[Atom]:
-    """The dimensions and unknown integers in the expressions, in order of first occurrence."""
+    """Return the dimensions and unknown integers in the expressions, in order of first occurrence."""
     return list(dict.fromkeys(a for e in extents for a in atoms(e) if not isinstance(a, Floor | Indicator)))
 
 
 def _is_integral(extents: Iterable[Extent]) -> bool:
-    """Whether the expressions are made of integers, dimensions, unknown integers, quotients and indicators alone."""
+    """Return whether the expressions consist of integers, dimensions, unknown integers, quotients and indicators alone."""
     for extent in extents:
         if any(not isinstance(c, int) for _, c in terms_of(extent)):
             return False
@@ -253,7 +253,7 @@ def _lower_bound(atom: Atom, least: int) -> int | None:
 
 
 def _constants(extents: Iterable[Extent]) -> set[int]:
-    """The numbers in the expressions: near them a piecewise expression changes."""
+    """Return the numbers in the expressions, near which a piecewise expression changes."""
     found: set[int] = set()
     for extent in extents:
         for part in (extent, *(e for a in atoms(extent) for e in _parts(a))):
@@ -273,7 +273,7 @@ def _parts(atom: Atom) -> Iterator[Extent]:
 
 
 def points(extents: Sequence[Extent], least: int) -> list[dict[Atom, int]]:
-    """Numbers for the atoms at which the expressions may differ: small, large, and around the constants that they hold."""
+    """Return numbers for the atoms at which the expressions may differ: small, large, and near the constants in them."""
     base = base_atoms(*extents)
     if not base:
         return [{}]
@@ -295,18 +295,18 @@ def points(extents: Sequence[Extent], least: int) -> list[dict[Atom, int]]:
 
 
 def prove(condition: Cond, least: int = 1) -> bool:
-    """Whether the condition is proved to hold at all sizes."""
+    """Return whether the condition is proved to hold at all sizes."""
     return decide(condition, least) is True
 
 
 def prove_equal(a: Extent, b: Extent, least: int = 1) -> bool:
-    """Whether the two are proved equal at all sizes."""
+    """Return whether the two are proved equal at all sizes."""
     return a == b or prove(same(a, b), least)
 
 
 @functools.lru_cache(maxsize=CACHED)
 def decide(condition: Cond, least: int = 1) -> bool | None:
-    """True if the condition holds at all sizes, False if it holds at none, None if neither is proved."""
+    """Return True if the condition holds at all sizes, False if it holds at none, None if neither is proved."""
     if isinstance(condition, bool):
         return condition
     parts = list(sides(condition))
@@ -328,7 +328,7 @@ Condition.decide = staticmethod(decide)
 
 
 def _refuted(condition: Cond, least: int) -> bool:
-    """Whether the condition is proved to hold at no sizes."""
+    """Return whether the condition is proved to hold at no sizes."""
     parts = (a for s in sides(condition) for a in base_atoms(s))
     start = {a: size(a) + low for a in parts if (low := _lower_bound(a, least))}
     shifted = _substituted(condition, start.get) if start else condition
@@ -336,13 +336,13 @@ def _refuted(condition: Cond, least: int) -> bool:
 
 
 class _Refutation:
-    """One question, with what is left of its budget. Every `Dim` is at least 0."""
+    """The refutation of one question, with the rest of its budget. Every `Dim` is at least 0."""
 
     def __init__(self) -> None:
         self.left = MAX_SPLITS
 
     def refute(self, given: tuple[Cond, ...], *, residues: bool) -> bool:
-        """Whether no integers satisfy all of the conditions."""
+        """Return whether it is proved that no integers satisfy all of the conditions."""
         self.left -= 1
         if self.left < 0:
             return False
@@ -382,7 +382,7 @@ class _Refutation:
         return True
 
     def _by_residues(self, facts: tuple[Compare, ...]) -> bool:
-        """The question in each residue class of the dimensions modulo what they are divided by."""
+        """Refute the facts in each residue class of the dimensions, modulo their divisors."""
         moduli: dict[Atom, int] = {}
         for fact in facts:
             _moduli(fact.left, 1, moduli)
@@ -402,12 +402,12 @@ def _sides_of_zero(condition: Cond) -> tuple[Cond, ...]:
 
 
 def _is_plain(bracket: Indicator) -> bool:
-    """Whether the condition holds no other indicator, so that it can be assumed as it is."""
+    """Return whether the condition holds no other indicator, so that it can be assumed as it is."""
     return not any(isinstance(a, Indicator) for s in sides(bracket.condition) for a in s.atoms())
 
 
 def _moduli(extent: Extent, factor: int, found: dict[Atom, int]) -> None:
-    """Adds for each atom the least common multiple of the numbers that it is divided by, one quotient inside another."""
+    """Add for each atom the least common multiple of its divisors, through nested quotients."""
     for monomial, _ in terms_of(extent):
         for atom in monomial:
             if isinstance(atom, Floor):
@@ -418,7 +418,7 @@ def _moduli(extent: Extent, factor: int, found: dict[Atom, int]) -> None:
 
 
 def _substituted(condition: Cond, value: Callable[[Atom], Extent | None]) -> Cond:
-    """The condition with values for atoms, its quotients in normal form."""
+    """Return the condition with values for atoms, its quotients in normal form."""
     match condition:
         case bool():
             return condition
@@ -434,7 +434,7 @@ def _substituted(condition: Cond, value: Callable[[Atom], Extent | None]) -> Con
 
 
 def replace_atoms(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent:
-    """The expression with values for atoms, its quotients in normal form."""
+    """Return the expression with values for atoms, its quotients in normal form."""
     if not isinstance(extent, Size):
         return extent
     total: Extent = 0
@@ -462,7 +462,7 @@ def replace_atoms(extent: Extent, value: Callable[[Atom], Extent | None]) -> Ext
 
 @functools.lru_cache(maxsize=CACHED)
 def _contradictory(facts: tuple[Compare, ...]) -> bool:
-    """Whether linear arithmetic over monomials shows that the facts do not hold together; there are no indicators in them."""
+    """Return whether linear arithmetic over monomials shows that the facts contradict each other; they have no indicators."""
     rows: list[Row] = []
     equations: list[Row] = []
     quotients: dict[Floor, None] = {}
@@ -488,7 +488,7 @@ def _row(extent: Extent) -> Row:
 
 
 def _bound(rows: list[Row], equations: list[Row]) -> None:
-    """Adds the inequalities that hold of each monomial: that it is not negative, and no less than its parts times bounds."""
+    """Add the inequalities that hold for each monomial: it is not negative, and no less than its parts times their bounds."""
     pending = list(dict.fromkeys(m for row, _ in (*rows, *equations) for m in row))
     seen = set(pending)
     while pending:
@@ -507,7 +507,7 @@ def _bound(rows: list[Row], equations: list[Row]) -> None:
                 if others not in seen:
                     seen.add(others)
                     pending.append(others)
-        if len(monomial) == 2 and monomial[0] == monomial[1]:  # k * k >= k of integers
+        if len(monomial) == 2 and monomial[0] == monomial[1]:  # k * k >= k holds for integers
             rows += [({monomial: 1, monomial[:1]: -1}, 0), ({monomial: 1, monomial[:1]: 1}, 0)]
 
 
@@ -531,7 +531,7 @@ def _is_atom_positive(atom: Atom) -> bool:
 
 
 def _solved(rows: list[Row], equations: list[Row]) -> bool:
-    """Whether the equations and inequalities have no solution: equations are substituted, then variables eliminated."""
+    """Return whether the rows have no solution: equations are substituted, then variables are eliminated."""
     equations = [*equations]
     while equations:
         form, constant = equations.pop()
@@ -570,7 +570,7 @@ def _inserted(row: Row, pivot: Monomial, value: Row) -> Row:
 
 
 def _eliminated(rows: list[Row]) -> bool:
-    """Fourier-Motzkin elimination with integer tightening: whether the inequalities have no integer solution."""
+    """Return whether the inequalities have no integer solution, by Fourier-Motzkin elimination with integer tightening."""
     current: dict[tuple[tuple[Monomial, int], ...], tuple[dict[Monomial, int], int]] = {}
     pending = rows
     while True:
@@ -624,7 +624,7 @@ def _combined(one: Row, other: Row, variable: Monomial) -> Row:
 
 
 def is_long(*extents: Extent) -> bool:
-    """Whether expressions are, together, too long to be of use."""
+    """Return whether the expressions together are too long to be of use."""
     found = [extent for extent in extents if isinstance(extent, Size)]
     inside = itertools.chain.from_iterable(extent.atoms() for extent in found)
     return sum(len(extent.terms) for extent in found) > MAX_TERMS or any(
@@ -634,10 +634,10 @@ def is_long(*extents: Extent) -> bool:
 
 @functools.lru_cache(maxsize=CACHED)
 def normal(extent: Extent, least: int = 0) -> Extent:
-    """An equal expression in normal form.
+    """Return an equal expression in normal form.
 
-    Indicators that are decided become numbers, and an expression that is an affine function of its atoms at all sizes becomes
-    that function; in particular, one that is constant becomes a number. What is too long to be of use stays as it is.
+    Decided indicators become numbers. An expression that is an affine function of its atoms at all sizes becomes that function;
+    in particular, a constant expression becomes a number. An expression that is too long to be of use stays as it is.
     """
     if not isinstance(extent, Size) or not any(isinstance(a, Floor | Indicator) for m, _ in extent.terms for a in m):
         return extent
@@ -656,9 +656,9 @@ def normal(extent: Extent, least: int = 0) -> Extent:
 
 
 def _affine(extent: Size, least: int) -> Extent | None:
-    """The affine function of the atoms that the expression may be, to be proved."""
+    """Return the affine function of the atoms that the expression may equal, which remains to be proved."""
     base = base_atoms(extent)
-    start = 27_720 + 2_003  # far from the bends at small sizes, of no special residue
+    start = 27_720 + 2_003  # far from the bends at small sizes, without a special residue
     try:
         origin = evaluate(extent, dict.fromkeys(base, start))
         fitted: Extent = 0
@@ -675,7 +675,7 @@ def _affine(extent: Size, least: int) -> Extent | None:
 
 
 def normal_condition(condition: Cond, least: int = 0) -> Cond:
-    """An equal condition: a bool where it is decided, its sides in normal form elsewhere."""
+    """Return an equal condition: a bool if it is decided, otherwise with its sides in normal form."""
     found = decide(condition, least)
     if found is not None or not isinstance(condition, Compare):
         return condition if found is None else found

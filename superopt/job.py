@@ -1,4 +1,4 @@
-"""The job of exploring many universes: which task waits for which, under which key it is kept, what all make together."""
+"""The job of exploring many universes: dependencies between tasks, the keys of their results, and the combined results."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from superopt.prove.flags import Flagged, flags_of
 from superopt.rule import Rule
 
 APART = frozenset({"cli", "generate", "model", "optimize", "report", "rewrite"})
-"""Parts of the package on which no task rests."""
+"""Parts of the package that no task depends on."""
 
 
 def explore_all(
     universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[Counts], None]
 ) -> dict[str, tuple[Findings, ...]]:
-    """What each universe suggests, by its name: the findings of its first task, then of each slice of its larger candidates.
+    """Return what each universe suggests, by name: the findings of its first task, then of each slice of larger candidates.
 
-    A universe starts when those it builds on have done their first tasks, whose findings it is told. Slices wait for the first
-    tasks of all universes and are told of all; those after a universe's first slice wait for that, and are told of it too.
+    A universe starts when the universes that it builds on have finished their first tasks; it receives their findings. Slices
+    wait for the first tasks of all universes and receive all their findings. The slices after a universe's first slice wait for
+    the first slice, and receive its findings too.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
@@ -78,14 +79,14 @@ def explore_all(
 
 
 def define_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
-    """The definitions of composite operators and the algorithms as rules, in alphabetical order."""
+    """Return the definitions of composite operators and the algorithms as rules, in alphabetical order."""
     for stated in (*definitions(), *algorithms()):
         tasks.start(stated, digest_of(code_version(), seed, stated), defined, stated, seed)
     return tuple(findings for _, findings in sorted(tasks.results()))
 
 
 def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[Flagged]:
-    """The floating-point flags of each rule, with their witnesses, in the rules' order."""
+    """Return the floating-point flags of each rule, with their witnesses, in the rules' order."""
     for number, rule in enumerate(rules):
         tasks.start(str(number), digest_of(code_version(), seed, "flags", rule.text), flags_of, rule, seed)
     found = {int(number): flagged for number, flagged in tasks.results()}
@@ -93,7 +94,7 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[Flagged]:
 
 
 def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
-    """The equalities of all universes, the small ones first, without those that earlier ones say."""
+    """Return the equalities of all universes, small candidates first, without those that earlier equalities imply."""
     kept = Kept()
     for rule in definitions().values():
         kept.add(rule)
@@ -111,7 +112,7 @@ def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
 
 
 def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[Counts]:
-    """What became of each universe in the end: an equality that another says too is redundant."""
+    """Return the final counts of each universe; an equality that another universe states too is redundant."""
     counts: list[Counts] = []
     for name, parts in found.items():
         total = together([findings.counts for findings in parts])
@@ -124,7 +125,7 @@ def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equali
 
 
 def together(parts: Sequence[Counts]) -> Counts:
-    """The counts of one universe's tasks, summed; of their peaks of memory, the highest."""
+    """Return the sums of the counts of one universe's tasks, with the highest memory peak."""
     first = parts[0]
     total = Counts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
     for name in (f.name for f in fields(first) if f.name not in ("family", "universe", "peak_bytes")):
@@ -136,7 +137,7 @@ def together(parts: Sequence[Counts]) -> Counts:
 
 
 def content(value: object) -> str:
-    """A universe, or a part of one, as text that says all that is in it."""
+    """Return a universe, or a part of one, as text that contains all of its content."""
     match value:
         case Term():
             return value.key
@@ -152,7 +153,7 @@ def content(value: object) -> str:
 
 @functools.cache
 def code_version() -> str:
-    """The hash of what findings rest on besides the universes: specs, this package's code but for files of universes, Z3."""
+    """Return the hash of what findings rest on besides the universes: specs, this package's code without universes, and Z3."""
     package = Path(__file__).resolve().parent
     stating = {
         Path(str(module.__file__)).resolve()

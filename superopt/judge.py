@@ -1,4 +1,4 @@
-"""Whether what was made of a model is right, and faster: checked and measured, or predicted for a device that is elsewhere."""
+"""The decision whether a candidate model is right and faster: checked and measured, or predicted for another device."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from superopt.model.stored import Loadable
 from superopt.search import SHORTEST
 
 COMPARING, GLANCING = 7.0, 1.0
-"""Seconds that a comparison takes, and a first one of what is likely to make no difference."""
+"""Seconds of a comparison, and of a quick first comparison of a candidate that is unlikely to make a difference."""
 ALIKE = 0.005
-"""Relative differences of sums over nodes that are none."""
+"""The relative difference between sums over nodes below which the sums count as equal."""
 PATIENCE = 18.0
-"""Seconds of comparing after which nothing is looked at once more."""
+"""Seconds of comparing after which no comparison is repeated."""
 
 
 @dataclass
 class Judge:
-    """Checks candidates against one original on one device, and compares them with it, at the `sizings` that matter; the check
-    is at other sizes too, its `tolerance`, and whether values are `adversarial`, as in `check`. With a `forecaster`, times are
-    predicted by it.
+    """Checks candidates against one original on one device, and compares their speed, at the `sizings`.
 
-    `checking` and `comparing` are the seconds that these took so far, glances aside. What was found before of models of the
-    same bytes is taken from the `cache`, and counts as if it were found now: nothing that time decides is then decided
-    otherwise. Checks and comparisons are each a `phase` of their name; `told` is given the share of a comparison that
-    is done.
+    The check runs at other sizes too; `tolerance` and `adversarial` are arguments of `check`. With a `forecaster`, times are
+    predicted. Earlier results for models of the same bytes are read from the `cache` and count as if they were found now, so
+    that decisions that depend on time stay the same. Checks and comparisons are each a `phase` of their name; `told` receives
+    the finished share of a comparison.
+
+    `checking` and `comparing` are the seconds spent so far, without quick comparisons.
     """
 
     original: Loadable
@@ -56,16 +56,18 @@ class Judge:
 
     @property
     def seconds(self) -> float:
-        """What checking and comparing took so far."""
+        """The seconds of checking and comparing so far."""
         return self.checking + self.comparing
 
     def judged(self, candidate: Loadable, seconds: float, *, doubtful: bool) -> tuple[Compared | Forecasts, Check | None]:
-        """How the two compare and, where the candidate is faster, what the check says. What is `doubtful` is checked before
-        it is compared, and everything else after that: most of what is refused is not faster.
+        """Compare the candidate and, if it is faster, check it.
+
+        A `doubtful` candidate is checked before it is compared. Any other candidate is checked afterwards, because most
+        rejected candidates are not faster.
 
         Raises:
-            CheckFailedError: see `check`; or the candidate cannot be run.
-            ProviderError: see `compare`.
+            CheckFailedError: See `check`; or the candidate cannot be run.
+            ProviderError: See `compare`.
         """
         checked = self.check(candidate) if doubtful else None
         try:
@@ -75,10 +77,10 @@ class Judge:
         return compared, checked or (self.check(candidate) if compared.faster else None)
 
     def check(self, candidate: Loadable) -> Check:
-        """What the check says.
+        """Return the result of the check.
 
         Raises:
-            CheckFailedError, InvalidModelError: see `check`.
+            CheckFailedError, InvalidModelError: See `check`.
         """
         how: dict[str, Any] = {"cache": self.cache, "factor": self.tolerance, "seed": self.seed}
         how["adversarial"] = self.adversarial
@@ -90,10 +92,10 @@ class Judge:
         return checked
 
     def compare(self, candidate: Loadable, seconds: float = COMPARING) -> Compared | Forecasts:
-        """How the two compare within about so many seconds; or in as many more, where a second look may show what noise hides.
+        """Compare the models within about `seconds`, or in twice the time if a second comparison may resolve the noise.
 
         Raises:
-            InvalidModelError, ProviderError: see `compare_settings`.
+            InvalidModelError, ProviderError: See `compare_settings`.
         """
         with self.phase("measure" if self.forecaster is None else "predict"):
             if self.forecaster is not None:
@@ -106,13 +108,15 @@ class Judge:
             return found
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
-        """Whether the candidate is faster, or would be but for the noise, or by half of what a result has to be, at a second
-        glance; and at a first one may be, which is left out where sums over nodes say so, or nodes are short. Of as many nodes
-        that take the same it is not. Of what takes long, a glance says little, and sums over nodes say whether it is. Of
-        several sizes, glances are at the first.
+        """Return whether a quick benchmark suggests the candidate is worth a full comparison.
+
+        The candidate must be faster, or faster but for the noise, or faster by half the required margin, in the second of two
+        quick comparisons. The first comparison is skipped if sums over nodes already show a gain, or if nodes are short. A
+        candidate with as many nodes and the same sum is rejected. For models that take long, a quick comparison says little,
+        and the sums over nodes decide. Of several sizes, the first is compared.
 
         Raises:
-            InvalidModelError, ProviderError: see `compare_settings`.
+            InvalidModelError, ProviderError: See `compare_settings`.
         """
         more, ratio, seconds = self._by_nodes(candidate, clock)
         if not more and abs(ratio - 1) < ALIKE:
@@ -127,8 +131,9 @@ class Judge:
         return second.faster or second.promising or second.least.ratio >= 1 + MARGIN / 2
 
     def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float, float]:
-        """How many nodes more ONNX Runtime makes of the candidate, how many times as fast it is by sums over them, and the
-        original's seconds; all 0 where that is not known, or sizes are open.
+        """Return the growth in ONNX Runtime's nodes, the speedup by sums over nodes, and the original's seconds.
+
+        All are 0 if a sum is unknown or sizes are dynamic.
         """
 
         def found() -> list[tuple[int, float]]:

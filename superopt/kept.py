@@ -1,4 +1,4 @@
-"""Models that a whole search leaves as they are: what it said of them is stored beside the times, and not found out again."""
+"""Models that a whole search leaves unchanged: their reports are stored in the time cache, so that no search is repeated."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from superopt.report.optimization import AppliedRule, Arithmetic, Environment, R
 
 @dataclass(frozen=True)
 class Kept:
-    """A model of which it may be known that it is kept; `about` is all that this depends on but for it and for the code."""
+    """The record of a model that may be known to stay unchanged; `about` are the other settings that the result depends on."""
 
     cache: Path
     about: Sequence[Json]
     model: Loadable
 
     def before(self) -> Report | None:
-        """What was reported when the same code kept the same model, if it did."""
+        """Return the earlier report, if the same code left the same model unchanged."""
         with closing(Cache(self.cache)) as known:
             record = known.get(self._key)
         return None if record is None else _report(record)
 
     def remember(self, report: Report) -> None:
-        """From now on, it is known what to say of the model."""
+        """Store the report of a model that stays unchanged."""
         with closing(Cache(self.cache)) as known:
             known.put(self._key, asdict(report))
 
@@ -43,7 +43,7 @@ class Kept:
 
 
 def _report(record: Mapping[str, Any]) -> Report:
-    """The report that the record is of; it has neither a prediction nor tuned sessions."""
+    """Return the report that a record holds, which has neither a prediction nor tuning."""
     return Report(
         **{
             **record,
@@ -60,5 +60,5 @@ def _report(record: Mapping[str, Any]) -> Report:
 
 
 def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON's lists as the tuples that they were."""
+    """Return the record with JSON's lists turned back into tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}

@@ -1,7 +1,7 @@
-"""In which operands a term is linear, read off its definition: here a value is the degrees of its monomials.
+"""The operands in which a term is linear, read off its definition by an interpretation in which values are degrees.
 
-A matrix product has the one monomial (1, 1), so it is linear in each operand while the other is held; a sum has (1, 0) and
-(0, 1), so it is linear in both together; what relu returns has no degree in what it was given.
+A matrix product has the one monomial (1, 1), so it is linear in each operand while the other is fixed. A sum has (1, 0) and
+(0, 1), so it is linear in both together. The result of relu has no degree in its operand.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -24,7 +24,7 @@ NONE = math.inf
 
 @dataclass(frozen=True)
 class Monomials:
-    """The degrees, one per operand, of each monomial in a value; `NONE` for an operand that it is no polynomial in."""
+    """The degrees, one per operand, of each monomial in a value; `NONE` for an operand in which it is not a polynomial."""
 
     degrees: frozenset[tuple[float, ...]]
 
@@ -38,12 +38,12 @@ class Monomials:
         return Monomials(frozenset(tuple(i + j for i, j in zip(a, b, strict=True)) for a, b in pairs))
 
     def through_function(self) -> Monomials:
-        """What a nonlinear function makes of the value: no degree in any operand that occurs."""
+        """Return the monomials of a nonlinear function of the value: no degree in any operand that occurs."""
         return Monomials(frozenset(tuple(NONE if d else 0 for d in degrees) for degrees in self.degrees))
 
 
 class _Degrees:
-    """The interpretation of index notation: indices are 0, conditions are ignored, values are monomials."""
+    """The interpretation of index notation in which indices are 0, conditions are ignored, and values are monomials."""
 
     def __init__(self, operands: int) -> None:
         self.constant = Monomials(frozenset({(0,) * operands}))
@@ -84,7 +84,7 @@ class _Degrees:
 
 @functools.lru_cache(maxsize=1024)
 def degrees(term: Term) -> frozenset[tuple[float, ...]]:
-    """The degrees of the term's monomials in its operands; none at all for zeros."""
+    """Return the degrees of the term's monomials in its operands; empty for zeros."""
     interpretation = _Degrees(len(term.args))
     operands = [index.Tensor(arg.shape, _alone(position, len(term.args))) for position, arg in enumerate(term.args)]
     with index.interpreted(interpretation):
@@ -99,19 +99,19 @@ def _alone(position: int, operands: int) -> Callable[..., Monomials]:
 
 
 def is_product(term: Term) -> bool:
-    """Whether the term is linear in each of its operands while the others are held."""
+    """Return whether the term is linear in each of its operands while the others are fixed."""
     return all(set(monomial) == {1} for monomial in degrees(term))
 
 
 def linear_in(term: Term, operands: Collection[int]) -> bool:
-    """Whether the term is linear in these operands together, while the others are held."""
+    """Return whether the term is linear in these operands together, while the others are fixed."""
     return all(sum(monomial[position] for position in operands) == 1 for monomial in degrees(term))
 
 
 def degree(root: Term, variable: Term) -> float:
-    """d where scaling the variable by a scales the term by a ** d, as a polynomial does; `NONE` where none shows.
+    """Return the d for which scaling the variable by a scales the term by a ** d; `NONE` if the definition shows none.
 
-    A term of degree 0 does not depend on the variable, one of degree 1 is linear in it.
+    A term of degree 0 does not depend on the variable; a term of degree 1 is linear in the variable.
     """
     known: dict[Term, float] = {}
     for term in subterms(root):

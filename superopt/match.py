@@ -1,9 +1,9 @@
-"""Matching: where the left side of an equation stands in a graph of terms, and what the right side is there.
+"""Matching: the places where the left side of an equation occurs in a graph of terms, and the right side at each place.
 
-Patterns are the typed terms of an `Equation`; the extents of graphs are numbers, or polynomials in the open dimensions of a
+Patterns are the typed terms of an `Equation`; the extents of graphs are numbers, or polynomials in the dynamic dimensions of a
 model. Sums and products match modulo associativity and commutativity: at the root a pattern may cover some of the operands,
 below the root a variable takes what the rest of the pattern leaves. A match is accepted only if the left side, instantiated,
-*is* the matched term, and if all that the rule and its right side ask holds whatever the open dimensions are.
+*is* the matched term, and if everything that the rule and its right side require holds for all dynamic dimensions.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Pending = tuple[tuple[Size, Extent], ...]
 
 @dataclass(frozen=True)
 class Binding:
-    """What a pattern's variables stand for: tensors, attribute variables, and attribute equations not solved yet."""
+    """The values of a pattern's variables: tensors, attribute variables, and attribute equations that are not solved yet."""
 
     tensors: Mapping[str, Term]
     symbols: Mapping[str, Extent]
     pending: Pending = ()
 
     def value(self, atom: Atom) -> Extent | None:
-        """The extent an atom of the pattern stands for, where it is known."""
+        """Return the extent of an atom of the pattern, or None if it is unknown."""
         if isinstance(atom, Dim):
             tensor = self.tensors.get(atom.tensor)
             return tensor.shape[atom.axis] if tensor is not None else None
@@ -60,9 +60,9 @@ EMPTY = Binding({}, {})
 
 @dataclass(frozen=True)
 class Match:
-    """The pattern's outputs stand at `roots`; each root may be replaced by its term in `replacements`.
+    """A match: the pattern's outputs are at `roots`, and each root may be replaced by its term in `replacements`.
 
-    Of a root that is commutative, `rests` are the operands that the pattern leaves alone.
+    For a commutative root, `rests` are the operands that the pattern does not cover.
     """
 
     roots: tuple[Term, ...]
@@ -72,14 +72,14 @@ class Match:
 
     @property
     def covered(self) -> Counter[Term]:
-        """The operands of the first root that the pattern stands on."""
+        """The operands of the first root that the pattern covers."""
         return Counter(self.roots[0].args) - Counter(self.rests[0])
 
     def at(self, root: Term) -> Term | None:
-        """What another term is replaced by that has the covered operands of the only root; None where they are not there.
+        """Return the replacement of another term with the covered operands of the only root; None if it lacks these operands.
 
         Raises:
-            ShapeError: it is not well typed.
+            ShapeError: The replacement is not well typed.
         """
         (first,), (new,), (rest,) = self.roots, self.replacements, self.rests
         left = Counter(root.args) - self.covered
@@ -91,7 +91,7 @@ class Match:
 
 
 def match_term(pattern: Term, term: Term, binding: Binding = EMPTY) -> Iterator[Binding]:
-    """Every way in which `pattern` as a whole matches `term`; attribute equations that are not solved stay pending."""
+    """Yield every way in which `pattern` as a whole matches `term`; unsolved attribute equations stay pending."""
     if pattern.is_variable:
         yield from _match_variable(pattern, term, binding)
     elif pattern.op == term.op:
@@ -123,7 +123,7 @@ def _match_args(patterns: Sequence[Term], terms: Sequence[Term], binding: Bindin
 
 
 def match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
-    """The binding under which the attributes agree; equations that are not of one bare variable are left pending."""
+    """Return the binding under which the attributes agree; equations other than for a bare variable are left pending."""
     symbols, pending = binding.symbols, binding.pending
     for (_, wanted), (_, found) in zip(pattern.attributes, term.attributes, strict=True):
         if isinstance(wanted, tuple):
@@ -149,7 +149,7 @@ def match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | N
 
 
 def _bare_symbol(extent: Size) -> str | None:
-    """The attribute variable that the extent is, if it is just one."""
+    """Return the attribute variable that the extent consists of, or None for any other extent."""
     (monomial, coefficient), *more = extent.terms
     if more or coefficient != 1 or len(monomial) != 1 or not isinstance(monomial[0], Sym):
         return None
@@ -157,9 +157,9 @@ def _bare_symbol(extent: Size) -> str | None:
 
 
 def _match_operands(pattern: Term, term: Term, binding: Binding, *, absorb: bool) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Ways to assign operands of a sum or product to the pattern's; with what is left over.
+    """Yield assignments of a sum's or product's operands to the pattern's operands, with the remaining operands.
 
-    With `absorb`, the last variable that is still free takes everything that is left.
+    With `absorb`, the last free variable takes all remaining operands.
     """
     wanted = sorted(pattern.args, key=lambda p: (p.is_variable, p.is_variable and p.name not in binding.tensors))
     if len(wanted) > len(term.args):
@@ -190,7 +190,7 @@ def _assign(
 
 
 def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """As `match_term`, but a sum or product may have operands that the pattern does not cover."""
+    """Match as `match_term` does, but a sum or product may have operands that the pattern does not cover."""
     if not pattern.is_variable and pattern.op == term.op and operator(pattern.op).commutative:
         yield from _match_operands(pattern, term, binding, absorb=False)
     else:
@@ -199,7 +199,7 @@ def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[B
 
 
 def solve(binding: Binding) -> Binding | None:
-    """The binding with every pending attribute equation solved, or None if one contradicts or cannot be solved.
+    """Return the binding with every pending attribute equation solved, or None if an equation is false or cannot be solved.
 
     An equation is solved for an attribute variable that is its only unknown, occurs linearly and has an exact solution.
     """
@@ -246,16 +246,16 @@ def _solution(extent: Size, value: Extent) -> tuple[str, Extent] | None:
 
 
 def instantiate(term: Term, binding: Binding, cache: dict[Term, Term] | None = None) -> Term:
-    """The pattern term with its variables replaced by what they stand for.
+    """Return the pattern term with its variables replaced by their values.
 
     Raises:
-        ShapeError: it is not well typed there.
+        ShapeError: The result is not well typed.
     """
     return _built(subterms(term), binding, {} if cache is None else cache)
 
 
 def _built(parts: Sequence[Term], binding: Binding, done: dict[Term, Term]) -> Term:
-    """`instantiate` of the last of these terms, whose subterms they are, arguments before users; `done` are instances known."""
+    """Instantiate the last of `parts`, which are its subterms, arguments before users; `done` holds known instances."""
     for part in parts:
         if part in done:
             continue
@@ -268,7 +268,7 @@ def _built(parts: Sequence[Term], binding: Binding, done: dict[Term, Term]) -> T
 
 
 class Pattern:
-    """An equation prepared for matching from left to right; usable when the left side determines all the right side needs."""
+    """An equation prepared for matching from left to right; usable if the left side determines all the right side needs."""
 
     def __init__(self, left: tuple[Term, ...], right: tuple[Term, ...], where: Cond) -> None:
         self.left, self.right, self.where = left, right, where
@@ -281,11 +281,11 @@ class Pattern:
 
     @staticmethod
     def of(equation: Equation) -> Pattern:
-        """The equation from left to right."""
+        """Return the pattern of the equation from left to right."""
         return Pattern(equation.left, equation.right, equation.where)
 
     def matches(self, root: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[Match]:
-        """Every match whose first output stands at `root`; `candidates(op)` lists terms where the other outputs may stand."""
+        """Yield every match whose first output is `root`; `candidates(op)` lists terms for the other outputs."""
         for binding, rest in _match_root(self.left[0], root, EMPTY):
             for found, roots, rests in self._others(1, binding, (root,), (rest,), candidates):
                 match = self._accepted(found, roots, rests)
@@ -330,7 +330,7 @@ class Pattern:
 
 
 def _sound(results: Sequence[Term], roots: Sequence[Term], binding: Binding) -> bool:
-    """Whether what the new terms require, extents included, is certain, or required by the old ones too."""
+    """Return whether everything that the new terms require, extents included, is certain or required by the old terms."""
     extents = itertools.chain(binding.symbols.values(), *(t.shape for t in binding.tensors.values()))
     if not any(isinstance(n, Size) for n in extents):
         return True
@@ -345,7 +345,7 @@ def _with_rest(op: str, term: Term, rest: tuple[Term, ...]) -> Term:
 
 
 def _plausible(pattern: Term, term: Term, binding: Binding) -> bool:
-    """Cheap refusal: an argument that is a bound variable must be the very term it stands for."""
+    """Refuse cheaply: an argument that is a bound variable must be the term of that variable."""
     if operator(pattern.op).commutative:
         return True
     return all(not p.is_variable or binding.tensors.get(p.name, a) is a for p, a in zip(pattern.args, term.args, strict=True))

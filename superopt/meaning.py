@@ -1,8 +1,8 @@
-"""Digests of what operators mean: of the parsed code that a definition and its axioms consist of, wherever that code stands.
+"""Digests of the operators' meaning: of the parsed code of their definitions and axioms, wherever that code is.
 
 The digest of an operator covers the definition and the axioms in its spec file, the code that these reach in the modules that
 specs share (`index`, `elementwise`, `composite` ...), and the definitions of the operators that it is composed of. Comments,
-docstrings and layout are no part of it, and neither is the code that lifts and lowers ONNX nodes: a proof does not rest on it.
+docstrings and layout are not covered. Neither is the code that lifts and lowers ONNX nodes: a proof does not rest on it.
 The term language itself (`TERM_LANGUAGE`), which reads and types definitions, belongs to the provers and is not covered.
 """
 
@@ -23,10 +23,10 @@ from pathlib import Path
 from superopt.errors import SpecError
 
 DEFINITION = ("COMMUTATIVE", "COMPOSITE", "DOMAIN", "EXACT", "RECURRENCE", "body", "unrolled")
-"""The names of a spec file that, beside the operator's own name, say what the operator computes."""
+"""The names in a spec file that, besides the operator's own name, define what the operator computes."""
 AXIOMS = "AXIOMS"
 TERM_LANGUAGE = frozenset({"certain", "errors", "extent", "graph", "op", "ranges", "show", "substitution", "text"})
-"""The modules of superopt at which the search for code that a definition reaches ends."""
+"""The modules of superopt at which the search for the code of a definition ends."""
 INFIX = {"@": "matmul", "+": "add", "-": "sub", "*": "mul"}
 """The operators that notation text writes between their operands."""
 DIGITS = 16
@@ -36,12 +36,12 @@ IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment"})
 
 
 def digests(specs: Path, package: Path) -> Mapping[str, str]:
-    """The digest of each operator that the folder of specs defines, given the folder of the package that they import from.
+    """Return the digest of each operator in the folder of specs, given the folder of the package that the specs import.
 
-    As Python keeps compiled modules, the digests are kept in `__pycache__` under a hash of all the files they may depend on.
+    The digests are cached in `__pycache__` under a hash of all files that they may depend on.
 
     Raises:
-        SpecError: a file that an operator's meaning depends on cannot be read or parsed.
+        SpecError: A file that an operator's meaning depends on cannot be read or parsed.
     """
     files = {SPECS: sorted(specs.glob("*.py")), PACKAGE: sorted(package.glob("*.py"))}
     try:
@@ -63,17 +63,17 @@ def digests(specs: Path, package: Path) -> Mapping[str, str]:
 
 
 def digests_of(contents: Mapping[str, bytes]) -> Mapping[str, str]:
-    """The digest of each operator, given the content of every file by its module's name ("specs.relu", "superopt.index").
+    """Return the digest of each operator, given every file's content by module name ("specs.relu", "superopt.index").
 
     Raises:
-        SpecError: a file that an operator's meaning depends on cannot be parsed.
+        SpecError: A file that an operator's meaning depends on cannot be parsed.
     """
     code = _Code(contents)
     return {name: code.digest(name) for name in sorted(code.operators)}
 
 
 def _keep(path: Path, text: str) -> None:
-    """Writes the text to the file, and removes the files that older sources had; does nothing where the folder is read-only."""
+    """Write the text to the file, and remove the files of older sources; do nothing if the folder is read-only."""
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True)
         for old in path.parent.glob(CACHE.format("*")):
@@ -91,7 +91,7 @@ class _Statement:
 
     @functools.cached_property
     def code(self) -> str:
-        """A hash of the statement's code."""
+        """The hash of the statement's code."""
         return hashlib.sha256(_written(self.node).encode()).hexdigest()[:DIGITS]
 
     @functools.cached_property
@@ -108,7 +108,7 @@ class _Statement:
 
 @dataclass(frozen=True)
 class _Module:
-    """The top-level statements of a file: those that bind each name, imports apart, and those that bind none."""
+    """The top-level statements of a file: those that bind each name, without imports, and those that bind no name."""
 
     bindings: Mapping[str, tuple[_Statement, ...]]
     imports: Mapping[str, tuple[str, str]]
@@ -116,7 +116,7 @@ class _Module:
 
 
 _Place = tuple[str, str]
-"""A module, such as "superopt.index", and a name that it binds; "" stands for the statements that bind none."""
+"""A module, such as "superopt.index", and a name that it binds; "" stands for the statements that bind no name."""
 
 
 class _Code:
@@ -130,7 +130,7 @@ class _Code:
         self.reached: dict[tuple[_Place, bool], tuple[str, tuple[_Place, ...]]] = {}
 
     def digest(self, operator: str) -> str:
-        """The digest of the operator: of its definition, those of the operators in it, and its axioms' statements."""
+        """Return the digest of the operator: its definition, those of the operators in it, and its axioms' statements."""
         found = self._closure(self._definition(operator), composed=True)
         found |= self._closure([(f"{SPECS}.{operator}", AXIOMS)], composed=False)
         lines = sorted(f"{module}.{name}={code}" for (module, name), code in found.items() if code)
@@ -140,7 +140,7 @@ class _Code:
         return [(f"{SPECS}.{operator}", name) for name in (operator, *DEFINITION)]
 
     def _closure(self, waiting: list[_Place], *, composed: bool) -> dict[_Place, str]:
-        """The code at these places and at all that they reach; where they are `composed` of operators, these too."""
+        """Return the code at these places and at all places that they reach; if `composed`, also the operators in the code."""
         found: dict[_Place, str] = {}
         while waiting:
             place = waiting.pop()
@@ -152,7 +152,7 @@ class _Code:
         return found
 
     def _read(self, module: str, name: str, *, composed: bool) -> tuple[str, tuple[_Place, ...]]:
-        """The code that binds the name there, hashed, and the places that it reaches."""
+        """Return the hash of the code that binds the name, and the places that it reaches."""
         here = self._module(module)
         statements = here.bindings.get(name, ()) if name else here.loose
         places: dict[_Place, None] = {(module, ""): None} if name else {}
@@ -169,7 +169,7 @@ class _Code:
         return "+".join(code), tuple(places)
 
     def _imported(self, source: str, name: str) -> Iterator[_Place]:
-        """Where a name that is imported from a module is bound, if definitions are followed there."""
+        """Yield the places that bind an imported name, if definitions are followed into its module."""
         if source == PACKAGE:  # a whole module is imported: any of its names may be used
             source, name = f"{PACKAGE}.{name}", ""
         package, _, stem = source.partition(".")
@@ -177,7 +177,7 @@ class _Code:
             yield from ((source, one) for one in ([name] if name else self._module(source).bindings))
 
     def _mentioned(self, texts: Iterable[str]) -> Iterator[str]:
-        """The operators that string constants name, or apply in notation."""
+        """Yield the operators that string constants name, or apply in notation."""
         for text in texts:
             if text in self.operators:
                 yield text
@@ -212,7 +212,7 @@ class _Code:
 
 
 def _bound(node: ast.stmt) -> list[str]:
-    """The names that a definition or an assignment to names binds; none for any other statement."""
+    """Return the names that a definition or an assignment to names binds; none for any other statement."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -223,12 +223,12 @@ def _bound(node: ast.stmt) -> list[str]:
 
 
 def _is_docstring(node: object) -> bool:
-    """Whether the node is a statement that is nothing but a string."""
+    """Return whether the node is a statement that consists of a string."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _written(node: object) -> str:
-    """The syntax tree as text, the same in every version of Python; docstrings are left out."""
+    """Return the syntax tree as text, the same in every version of Python, without docstrings."""
     if isinstance(node, ast.AST):
         fields = ((name, getattr(node, name, None)) for name in node._fields if name not in IGNORED_FIELDS)
         inside = ",".join(f"{name}={_written(value)}" for name, value in fields if value is not None and value != [])

@@ -1,4 +1,4 @@
-"""The minimal core: no equality in it follows from the rest of it, and from what composites are, by equality saturation."""
+"""The minimal core: by equality saturation, no equality in it follows from the rest and from the definitions of composites."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from superopt.prove.derive_egglog import Outcome
 from superopt.rule import Rule, digest
 
 BATCH, BATCHES = 32, 16
-"""Laws of one task at most, and tasks at least, as far as there are laws: some take long."""
+"""The most laws of one task, and the fewest tasks, as far as there are laws: some searches take long."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a law follows from others: by which of them, if so; if not, what egglog says of that where it was asked."""
+    """Whether a law follows from others: the names of these if it does; otherwise egglog's answer, if egglog was asked."""
 
     support: frozenset[str] | None
     outcome: Outcome | None = None
 
 
 Owners: TypeAlias = "list[tuple[int | None, Rule]]"
-"""Laws, each with the place of the equality that it says."""
+"""Laws, each with the position of the equality that it states."""
 Reading: TypeAlias = "Callable[[Sequence[Equality], Sequence[int]], Owners]"
 Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Verdict, ...], float]]"
 
 
 def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
-    """The equalities, those of the core that the rest derives demoted to the search; and the processor seconds of the tasks.
+    """Return the equalities, with core equalities that the rest derives demoted, and the tasks' processor seconds.
 
-    Only what is stored, as a rule in one direction at least, may derive anything. The fewer laws there are, the further a
-    search comes within its limits, so what is left is gone through again until nothing leaves it: first with narrow limits,
-    then, of that which egglog derives at numbers, with wide ones, and where these do not suffice with other few laws, or all.
-    A search that would meet the laws that it met before is not made again. `version` says what results rest on.
+    Only stored equalities, as a rule in at least one direction, may derive others. With fewer laws, a search gets further
+    within its limits, so the core is searched again until no equality leaves it. The limits are narrow first, and then wide
+    for equalities that egglog derives at numbers. If these do not suffice, other small sets of laws are tried, or all laws. A
+    search that would meet the same laws again is skipped. `version` identifies the code that results depend on.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     seconds = 0.0
@@ -67,7 +67,7 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
     while fewer != core:
         core = fewer
         fewer = left(core, with_definitions, derived, lambda _: True)
-        if fewer == core:  # what saturates apart does so by fewer laws, too
+        if fewer == core:  # laws that saturate apart do so with fewer laws, too
             fewer = left(core, as_stored, derived_widely, lambda i: said.get(i) is not Outcome.APART)
         if fewer == core:
             fewer = left(core, as_stored, derived_stubbornly, lambda i: said.get(i) is Outcome.JOINED)
@@ -76,19 +76,19 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
 
 
 def with_definitions(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
-    """What composites are, and the equalities of the core."""
+    """Return the definitions of composites and the equalities of the core."""
     return [*((None, rule) for rule in definitions().values()), *((i, equalities[i].rule) for i in core)]
 
 
 def as_stored(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
-    """The rules of the core as they are stored, family by family, every equality once."""
+    """Return the rules of the core as they are stored, family by family, every equality once."""
     stored = ((found, i) for i in core for found in equalities[i].rules)
     owner = {found.rule: i for found, i in sorted(stored, key=lambda one: one[0].family)}
     return [(owner[rule], rule) for rule in once(owner)]
 
 
 def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]) -> tuple[tuple[Verdict, ...], float]:
-    """Whether the law at each position follows from others, none of them at `without`; and processor seconds."""
+    """Return whether the law at each position follows from others, none of them at `without`; and the processor seconds."""
 
     def search(every: Laws, at: int) -> Verdict:
         return Verdict(_names(derivable(laws[at], every, without={at, *without})))
@@ -99,14 +99,14 @@ def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[
 def derived_widely(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Verdict, ...], float]:
-    """As `derived`, with wide limits, of what egglog derives at several instances."""
+    """Search as `derived` does, but with wide limits, for laws that egglog derives at several instances."""
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without, orders=1)))
 
 
 def derived_stubbornly(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Verdict, ...], float]:
-    """As `derived_widely`, with other few laws, and at last with all, where those that come first do not suffice."""
+    """Search as `derived_widely` does; if the first laws do not suffice, try other small sets, and finally all laws."""
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without)))
 
 
@@ -129,10 +129,9 @@ def _searched(
 def superfluous(
     laws: Sequence[Rule], asked: Sequence[int], tasks: Tasks, version: str, search: Search
 ) -> tuple[list[int], dict[int, Verdict], float]:
-    """Of the positions asked for, those of laws that the rest derives, the latest first, each left out for those before it;
-    what was found for each; and seconds of tasks.
+    """Return which of the positions `asked` hold laws that the rest derives, the result for each, and the tasks' seconds.
 
-    Names are unique.
+    Positions are tried from the last to the first; a law found superfluous is not used for earlier positions. Names are unique.
     """
     key = digest_of(version, search.__name__, *map(digest, laws))
     size = max(1, min(BATCH, len(asked) // BATCHES))

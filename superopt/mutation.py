@@ -1,11 +1,11 @@
-"""Mutants in the search: operators of an island exchanged for cheaper programs that are right nearly everywhere, corrected.
+"""The search for mutants: replace operators by cheaper programs that are right nearly everywhere, and correct them.
 
-Each operator application that is a polynomial in its operands is a program, looked at once however often it occurs, and once
-on a device. The stored partial rules are matched first; mutants are enumerated where none of these helps. What a mutant costs
-does not depend on its weights' values, so mutants are timed with variables in their place: first what calculates in them, at a
-glance, then all of them. Weights are solved for where that is cheaper than the best so far; what is not proved is judged,
-corrected, and measured again with the correction. What is left is tried in the program's place. Program and mutants are priced
-with what algorithms make of their operators: a mutant may pay only as what an algorithm takes.
+A program is an operator application that is a polynomial in its operands. A program is examined once per device, however often
+it occurs. The stored partial rules are matched first; mutants are enumerated if no rule helps. A mutant's cost does not depend
+on the values of its weights, so mutants are timed with variables as weights: first only the nodes that calculate, with a quick
+measurement, then all nodes. Weights are solved for if the mutant is cheaper than the best so far. A mutant that is not proved
+is judged, corrected, and measured again with the correction. The remaining mutants are tried in the program's place. The costs
+of program and mutants include algorithms for their operators: a mutant may pay off only because an algorithm applies to it.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from superopt.rewrite.schedule import weight_elements
 from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
 
 SHARE = 0.01
-"""The part of an island's estimated time below which an operator is not looked at."""
+"""The share of an island's estimated time below which an operator is not examined."""
 MOST_MUTANTS = 24
-"""Mutants of one operator that are measured, those of the lowest estimate first."""
+"""The most mutants of one operator that are measured, lowest estimates first."""
 MOST_DEARER = 3.0
-"""How many times what the operator costs by estimate a mutant may, for it to be measured."""
+"""The most that a mutant to be measured may cost by estimate, as a multiple of the operator's estimate."""
 MOST_CORRECTIONS = 3
 ROUGH = 0.05
-"""The relative error of a glance."""
+"""The relative error of a quick measurement."""
 WORTH = 0.03
-"""The part of a program's time that a mutant must save for its weights to be solved for, by a glance and by measurement."""
+"""The share of a program's time that a mutant must save, by both measurements, for its weights to be solved for."""
 ENUMERATING = 2 / 3
-"""The share of the time after which no mutants are enumerated: what rules make of programs is surer to gain."""
+"""The share of the time after which no mutants are enumerated: applying rules to programs is more likely to gain."""
 SURE = 1.25
-"""How many times as fast as the program a mutant has to be for that to be believed of times that were not taken in turns."""
+"""The speedup over the program from which a mutant is believed although the two were not timed in turns."""
 MOST_REPAIRS = 8
-"""Corrected mutants of one operator that are tried in its place, those first that take the least time by themselves."""
+"""The most corrected mutants of one operator that are tried in its place, those fastest by themselves first."""
 
 
 @dataclass
 class Tally:
-    """What a search for mutants did: how many of what, and processor seconds by stage.
+    """Counts of what a search for mutants did, and processor seconds by stage.
 
-    Judgements of mutants compared `positions` of the `total` positions of programs. `remembered` counts programs of which
-    everything was known, `recalled` what stored rules made of the others.
+    Judgements of mutants compared `positions` of the `total` positions of programs. `remembered` counts programs with complete
+    results in memory, `recalled` counts drafts that stored rules made of the other programs.
     """
 
     programs: int = 0
@@ -76,7 +76,7 @@ class Tally:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Adds the time taken inside to that of the stage."""
+        """Add the processor time spent inside the context to the stage."""
         start = time.process_time()
         try:
             yield
@@ -85,11 +85,11 @@ class Tally:
 
 
 Faster: TypeAlias = "Callable[[State, State], float]"
-"""How many times as fast as the first state the second is."""
+"""A function that returns how many times as fast as the first state the second state is."""
 
 
 class Draft(Protocol):
-    """What may become a mutant: `term` is for its cost."""
+    """A draft of a mutant; `term` is used for its cost."""
 
     @property
     def term(self) -> Program: ...
@@ -98,7 +98,7 @@ class Draft(Protocol):
 
 
 class _OutOfTimeError(Exception):
-    """The deadline is reached while mutants are being looked at."""
+    """The deadline passed while mutants were examined."""
 
 
 def search_mutants(
@@ -114,15 +114,25 @@ def search_mutants(
     tally: Tally | None = None,
     partial: Sequence[Partial] = (),
 ) -> Found:
-    """The state with each program exchanged for the cheapest corrected mutant met, where that is cheaper; `start` if none is.
+    """Return the state with each program replaced by the cheapest corrected mutant, where cheaper; `start` if none is cheaper.
 
-    All programs are looked up before mutants of any are enumerated: of one for which the `memory` or one of the `partial` rules
-    has a repair, none are. By rules, programs come first that take long. By enumeration, those do that take the most times what
-    arithmetic and traffic alone would take: where a kernel is near that, no other form gains much; each may take a share of
-    what is left of two thirds of the time, half of it by that ratio, half equally. `rules` are left to other passes, but for
-    their algorithms. Weights grow by no more than the limits allow. `glance` measures roughly, and faster; `faster` times two
-    states in turns, a program and a mutant that is not much faster. All that there is to find of a program is kept in `memory`,
-    which has nothing of other devices in it, and taken from there. `tally` counts.
+    All programs are looked up first. Mutants are enumerated only for programs without a repair from `memory` or from a
+    `partial` rule. Programs with matching rules are examined by their time, longest first. Programs to enumerate are examined
+    by the ratio of their time to the estimate from arithmetic and traffic, largest first, because no other form gains much if
+    a kernel is near the estimate. Each of them may take a share of the time left until two thirds of the total: half by that
+    ratio, half equally.
+
+    Args:
+        start: The state to improve.
+        rules: Rules for later passes, of which only the algorithms are used here.
+        estimate: The estimated seconds of a state.
+        measure: The measured seconds of a state.
+        limits: The deadline, and how much the weights may grow.
+        glance: A quicker and rougher `measure`.
+        faster: Times two states in turns: a program, and a mutant that is not much faster.
+        memory: The memory of this device for complete results of programs, read and written.
+        tally: The counts to add to.
+        partial: The stored partial rules.
     """
     within, began = limits or Limits(), active_time()
     deadline, most = within.deadline, weight_elements(start) + within.growth
@@ -161,13 +171,13 @@ def search_mutants(
 
 
 def _is_believed(program: Term, repair: Repair, measure: Cost, faster: Faster | None) -> bool:
-    """Whether the repair is much faster than the program, or is faster when they are timed in turns."""
+    """Return whether the repair is much faster than the program, or is faster when both are timed in turns."""
     own, other = (program,), (repair.term,)
     return faster is None or measure(own) >= SURE * measure(other) or faster(own, other) > 1 + NOISE
 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
-    """The distinct programs of the state that take some of its time, and how many times as long they take as by estimate."""
+    """Return the distinct programs that take a relevant share of the state's time, with their ratios of time to estimate."""
     places = Counter(program for term in computed(state) if (program := program_of(term)) is not None)
     least = SHARE * estimate(state)
     ratios = {p: measure((p,)) / estimate((p,)) for p, count in places.items() if estimate((p,)) * count >= least}
@@ -175,9 +185,9 @@ def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
 
 
 class _Bench:
-    """Where programs get their mutants: each is sketched, measured, solved for, judged, corrected, and measured again.
+    """The examination of programs: mutants are sketched, measured, solved for, judged, corrected, and measured again.
 
-    `cut_short` says whether a deadline ended that for any of them.
+    `cut_short` says whether a deadline ended an examination.
     """
 
     def __init__(
@@ -195,7 +205,7 @@ class _Bench:
         self.cut_short = False
 
     def remembered(self, program: Term) -> list[Repair] | None:
-        """All that there is to find of the program, as `enumerated` has it, where the memory has that."""
+        """Return all repairs of the program, as `enumerated` does, if the memory has them."""
         self.tally.programs += 1
         key = self._key(program)
         record = self.memory.get(key) if self.memory is not None and key is not None else None
@@ -203,8 +213,9 @@ class _Bench:
         return None if record is None else restored(record)
 
     def recalled(self, program: Term, deadline: float) -> dict[Recalled, float]:
-        """What the partial rules make of the program, of the lowest estimates first, with these; without what is too dear, or
-        has the program in it. Nothing once the deadline is reached.
+        """Return what the partial rules make of the program, lowest estimates first, with the estimates.
+
+        Results that are too expensive or contain the program are left out. Empty once the deadline is reached.
         """
         with self.tally.stage("recall"), suppress(_OutOfTimeError):
             made = recalled(program, self.partial)
@@ -216,7 +227,7 @@ class _Bench:
         return {}
 
     def by_rules(self, program: Term, drafts: Mapping[Recalled, float], deadline: float) -> list[Repair]:
-        """What comes of these drafts, as `enumerated` has it; once one helps, what is estimated dearer is not looked at."""
+        """Return the repairs from these drafts, as `enumerated` does; after a repair, skip drafts with higher estimates."""
         found: list[Repair] = []
 
         def cheapest() -> Iterator[Draft]:
@@ -232,8 +243,9 @@ class _Bench:
         return found
 
     def enumerated(self, program: Term, deadline: float) -> list[Repair]:
-        """Corrected mutants that are cheaper than the program by themselves, the cheapest first, each cheaper than any of those
-        that were met before it.
+        """Return corrected mutants that are cheaper than the program by themselves, cheapest first.
+
+        Each was cheaper than those found before it.
         """
         found: list[Repair] = []
         try:
@@ -246,7 +258,7 @@ class _Bench:
         return found
 
     def _looked(self, program: Term, drafts: Iterable[Draft], deadline: float, found: list[Repair]) -> bool:
-        """Adds what comes of the drafts, in the end the cheapest first; whether there was time for all of them."""
+        """Add the repairs of the drafts to `found`, sorted by cost; return whether there was time for all drafts."""
         try:
             bound = self._seconds(program, deadline).after * (1 - WORTH)
             for repair in self._repairs(program, drafts, bound, deadline):
@@ -264,7 +276,7 @@ class _Bench:
             self.memory.put(key, recorded(found))
 
     def _key(self, program: Term) -> list[Json] | None:
-        """What a program is kept under, beside what algorithms and partial rules there are; None where an extent is open."""
+        """Return the memory key of a program, which includes the available rules; None if an extent is dynamic."""
         try:
             rules = [[*self.rules.algorithms.names], [p.certificate.key for p in self.partial]]
             return ["mutants", nodes_of((program,))[0], *rules]
@@ -272,7 +284,7 @@ class _Bench:
             return None
 
     def _repairs(self, program: Term, drafts: Iterable[Draft], bound: float, deadline: float) -> Iterator[Repair]:
-        """What comes of the drafts that takes less time than the bound, and than what came before."""
+        """Yield the repairs that take less time than the bound and than earlier repairs."""
         done: set[Program] = set()
         for draft in drafts:
             if expired(deadline):
@@ -293,10 +305,10 @@ class _Bench:
                     yield Repair(form.outputs[0], name, form.after, term, form.steps)
 
     def _price(self, term: Program, deadline: float) -> float:
-        """The estimate, with algorithms in the places for which it prefers them.
+        """Return the estimate, with algorithms where the estimate prefers them.
 
         Raises:
-            _OutOfTimeError: the deadline is reached.
+            _OutOfTimeError: The deadline is reached.
         """
         if expired(deadline):
             raise _OutOfTimeError
@@ -304,11 +316,12 @@ class _Bench:
         return self.estimate(state) - sum(place.gain for place in places(state, self.rules, self.estimate))
 
     def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
-        """The distinct sketches of the lowest estimates, with algorithms in the places for which the estimate prefers them;
-        none of a program that cannot be sketched.
+        """Return the distinct sketches with the lowest estimates, with algorithms where the estimate prefers them.
+
+        Returns an empty list for a program that cannot be sketched.
 
         Raises:
-            _OutOfTimeError: the deadline is reached.
+            _OutOfTimeError: The deadline is reached.
         """
         price = functools.partial(self._price, deadline=deadline)
         with self.tally.stage("enumerate"):
@@ -321,7 +334,7 @@ class _Bench:
             return list(islice((s for s in found if s.cost <= most), MOST_MUTANTS))
 
     def _promises(self, program: Term, sketch: Program, deadline: float) -> bool:
-        """Whether the sketch takes less time than the program at a glance: what calculates in it first, then all of it."""
+        """Return whether the sketch is faster than the program in quick measurements: its programs first, then all of it."""
 
         def glanced(state: State) -> float:
             return self._with_algorithms(state, self.glance, deadline).after
@@ -341,7 +354,7 @@ class _Bench:
             return self._with_algorithms(_state(term), self.measure, deadline)
 
     def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> Found:
-        """The state with its operators computed by the algorithms that measure faster in their places."""
+        """Return the state with its operators computed by the algorithms that measure faster in their places."""
         cost = measure(state)
         plain = Found(state, (), cost, cost, 0, "")
         return with_algorithms(plain, self.rules, estimate=self.estimate, measure=measure, limits=Limits(deadline=deadline))
@@ -356,7 +369,7 @@ class _Bench:
         return mutant
 
     def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
-        """The cheapest corrections by estimate, and what kind they are of."""
+        """Return the corrections with the lowest estimates, and their kinds."""
         try:
             with self.tally.stage("judge"):
                 judgement = judge(program, mutant)

@@ -1,4 +1,4 @@
-"""Operators: what specs/ defines, found by reading the folder. Adding a file there is all it takes to add an operator."""
+"""Operators: the registry of the definitions in specs/, which is read from the folder. A new file there adds an operator."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ KINDS = {"Axis": "axis", "Axes": "axes", "Extent": "extent", "Extents": "extents
 class Node(Protocol):
     """An ONNX node as a spec's `lift` sees it: floating-point inputs as terms, attributes and constant inputs as plain values.
 
-    A method raises `ShapeError` where the node has not what it is asked for: then the node is outside the binding, as it is
-    where `lift` returns None.
+    A method raises `ShapeError` if the node lacks the requested item. The node is then outside the binding, as it is if `lift`
+    returns None.
     """
 
     @property
@@ -41,90 +41,93 @@ class Node(Protocol):
 
     @property
     def inputs(self) -> Sequence[Term | None]:
-        """One term per input; None for one that is left out or is no tensor of floating-point numbers of known shape."""
+        """One term per input; None for an omitted input, and for any input but a floating-point tensor of known shape."""
 
     @property
     def outputs(self) -> int:
-        """How many outputs the node has."""
+        """The number of outputs of the node."""
 
     def absent(self, position: int) -> bool:
-        """Whether the node leaves out this optional input."""
+        """Return whether the node omits this optional input."""
 
     def operand(self, position: int) -> Term:
-        """The input at this position."""
+        """Return the input at this position."""
 
     def wanted(self, position: int) -> bool:
-        """Whether the node has the output at this position."""
+        """Return whether the node has the output at this position."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """The attribute as int, float, str or a tuple of those; or the constant input of that name, where the opset has one."""
+        """Return the attribute as int, float, str or a tuple of those, or the constant input that replaces it in the opset."""
 
     def boolean(self, position: int) -> bool:
-        """Whether the input is of booleans, and not of numbers."""
+        """Return whether the input is a tensor of booleans rather than numbers."""
 
     def scalar(self, position: int) -> float | None:
-        """The number that a constant input of one element holds; None for any other input."""
+        """Return the number in a constant input of one element; None for any other input."""
 
     def uniform(self, position: int) -> float | None:
-        """The number that a constant input holds everywhere; None for any other input."""
+        """Return the number that fills a constant input; None for any other input."""
 
     def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The numbers that a constant input of integers holds, in row-major order, and its shape."""
+        """Return the numbers in a constant input of integers, in row-major order, and the input's shape."""
 
     def constant(self, position: int) -> Term:
-        """A constant input of integers as an operand. What `Emit.integers` makes of it is that input again."""
+        """Return a constant input of integers as an operand, from which `Emit.integers` makes the same input again."""
 
     def broadcast(self) -> list[Term]:
-        """The inputs, each expanded (ONNX broadcasting made explicit) to their common shape."""
+        """Return the inputs, each expanded to their common shape (ONNX broadcasting made explicit)."""
 
     def expanded(self, x: Term, shape: tuple[int, ...]) -> Term:
-        """`x` broadcast to `shape` as ONNX does: the last axes aligned, unit axes repeated."""
+        """Return `x` broadcast to `shape` as ONNX does: the last axes aligned, unit axes repeated."""
 
     def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
-        """strides, dilations and pads of a window that slides over input 0, with auto_pad and ceil_mode worked out."""
+        """Return strides, dilations and pads of a window that slides over input 0, with auto_pad and ceil_mode resolved."""
 
     def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
-        """The term that notation text denotes, given its tensors and its attribute and axis variables."""
+        """Return the term that notation text denotes, given its tensors and its attribute and axis variables."""
 
 
 class Emit(Protocol):
-    """What a spec's `lower` writes with: emit("Relu", x) adds one ONNX node and returns its output's name."""
+    """The writer that a spec's `lower` uses: emit("Relu", x) adds one ONNX node and returns the name of its output."""
 
     @property
     def opset(self) -> int: ...
 
     def __call__(self, op_type: str, *inputs: Any, **attributes: Any) -> str:
-        """Inputs are terms, names of earlier outputs, numbers or numpy arrays (stored as initializers), or None (left out).
+        """Add a node and return its output's name.
 
-        What the opset takes as an input (Slice's `starts`, say) is given as an attribute nevertheless.
+        Inputs are terms, names of earlier outputs, numbers or numpy arrays (stored as initializers), or None (omitted). Inputs
+        that other opsets have as attributes (`starts` of Slice, say) are always given as attributes.
         """
 
     def several(self, op_type: str, *inputs: Any, outputs: int, **attributes: Any) -> tuple[str, ...]:
-        """The names of the first outputs of one ONNX node, which is the same node where the same is asked for again."""
+        """Return the names of the first outputs of one ONNX node; the same request returns the same node."""
 
     def aligned(self, term: Term) -> Term:
-        """What stands under an `expand`, reshaped to its rank with an extent of 1 along the new axes."""
+        """Return the operand of an `expand`, reshaped to the rank of the result with an extent of 1 along the new axes."""
 
     def alone(self, term: Term) -> bool:
-        """Whether nodes compute the term, and one other term and no output needs it: so one node may compute both."""
+        """Return whether nodes compute the term, and one other term and no output needs it: so one node may compute both."""
 
     def inputs(self, term: Term) -> list[Term]:
-        """The operands without any `expand` that ONNX broadcasting makes superfluous."""
+        """Return the operands without any `expand` that ONNX broadcasting makes superfluous."""
 
     def integers(self, term: Term, extent: int) -> str:
-        """A term that holds positions of an axis of this extent, as int64.
+        """Return a term that holds positions of an axis of this extent, as int64.
 
         Raises:
-            ShapeError: it is a constant that holds something else.
+            ShapeError: The term is a constant that holds something else.
         """
 
     def nested(self, term: Term) -> list[Term]:
-        """The operands of a term that nests in terms of the same operator and attributes, from left to right."""
+        """Return the operands of a term that nests in terms of the same operator and attributes, from left to right."""
 
     def chain(self, op_type: str, term: Term, inverse: tuple[str, Callable[[Term], Term | None]] | None = None) -> str:
-        """A term as a chain of binary nodes (one node if the ONNX operator takes any number of inputs): parts of it that are
-        wanted anyway first, then the other operands from left to right, without any `expand` that ONNX broadcasting makes
-        superfluous. `inverse` is the ONNX operator that undoes this one, and what an operand is the inverse of, if anything.
+        """Write a term as a chain of binary nodes, or as one node if the ONNX operator takes any number of inputs.
+
+        Parts that are needed elsewhere come first, then the other operands from left to right, without any `expand` that ONNX
+        broadcasting makes superfluous. `inverse` is the ONNX operator that undoes `op_type`, and a function that returns the
+        term of which an operand is the inverse, or None.
         """
 
 
@@ -139,15 +142,19 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Operator:
-    """One file of specs/. `definition` is index notation. `unrolled`, of a recurrence, is the term of its steps one by one.
+    """One file of specs/.
 
-    `composite` is notation text. Beside a definition it is what that is composed of, and gives the operator's one axiom. Alone
-    it says what an ONNX operator lifts to, and the algebra knows no such operator. One that adds a bias to a host (a
-    convolution, say) may have the functions `bias_axis`, the axis of a host along which it takes a bias or None, and
-    `lower_biased`, which writes host and bias as one ONNX node. `domain` says which inputs show what the operator does: real
-    ones, or positive ones where it is not a number for others. `rounding`, of an algorithm, says of its attributes by how much
-    the error of rounding exceeds that of what it computes, typically. `digest` is that of the operator's meaning
-    (`superopt.meaning`).
+    Attributes:
+        definition: The operator in index notation.
+        unrolled: For a recurrence, a function that writes its steps out as a term.
+        composite: Notation text. With a definition, the term that the operator is composed of, which gives the operator's one
+            axiom. Without a definition, the term to which an ONNX operator lifts; the algebra then has no such operator. A
+            composite that adds a bias to a host (a convolution, say) may have two functions. `bias_axis` returns the axis along
+            which a host takes a bias, or None. `lower_biased` writes host and bias as one ONNX node.
+        domain: The inputs that show what the operator does: real inputs, or positive inputs if others give NaN.
+        rounding: For an algorithm, a function of its attributes that returns the typical ratio of its rounding error to that of
+            the operator that it computes.
+        digest: The digest of the operator's meaning (`superopt.meaning`).
     """
 
     name: str
@@ -169,17 +176,17 @@ class Operator:
 
     @property
     def arity(self) -> int:
-        """How many operands it takes."""
+        """The number of operands."""
         return len(self.operands)
 
     @property
     def told_shape(self) -> bool:
-        """Whether attributes say what shape a result has, so that it follows from no operand's shape alone."""
+        """Whether attributes determine the shape of the result, so that no operand's shape alone does."""
         return not self.operands or any(p.name == "shape" for p in self.parameters)
 
 
 def specs_folder() -> Path:
-    """specs/, inside the installed package or beside it in a checkout."""
+    """Return specs/, inside the installed package or beside it in a checkout."""
     return _data_folder("specs")
 
 
@@ -190,13 +197,13 @@ def _data_folder(name: str) -> Path:
 
 
 def substitutions_folder() -> Path:
-    """substitutions/, inside the installed package or beside it in a checkout."""
+    """Return substitutions/, inside the installed package or beside it in a checkout."""
     return _data_folder("substitutions")
 
 
 @functools.cache
 def registry() -> Mapping[str, Operator]:
-    """Every operator of specs/ by name, in alphabetical order."""
+    """Return every operator of specs/ by name, in alphabetical order."""
     folder = specs_folder()
     if not folder.is_dir():
         raise SpecError(f"no operator definitions at {folder}")
@@ -206,10 +213,10 @@ def registry() -> Mapping[str, Operator]:
 
 
 def operator(name: str) -> Operator:
-    """The operator of this name.
+    """Return the operator of this name.
 
     Raises:
-        SpecError: no file of specs/ defines it.
+        SpecError: No file of specs/ defines the operator.
     """
     try:
         return registry()[name]
@@ -251,7 +258,7 @@ def _load(path: Path, digest: str) -> Operator:
 
 
 def _definition(name: str, signature: Sequence[inspect.Parameter], composite: str) -> str:
-    """The axiom that a composite with a signature is what its text says."""
+    """Return the axiom that equates a composite with its text; empty without a signature."""
     if not signature or not composite:
         return ""
     written = ", ".join(p.name if p.kind is p.POSITIONAL_OR_KEYWORD else f"{p.name}={p.name}" for p in signature)
@@ -267,10 +274,10 @@ def _parameter(path: Path, parameter: inspect.Parameter) -> Parameter:
 
 
 def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
-    """The operator applied to terms; commutative operators are flattened and sorted, axes counted from the end.
+    """Apply an operator to terms. Commutative operators are flattened and sorted, and axes are counted from the end.
 
     Raises:
-        ShapeError: the operator is not defined for these shapes or attributes.
+        ShapeError: The operator is not defined for these shapes or attributes.
     """
     call = name, args, tuple((k, _types(v), v) for k, v in attributes.items())
     if call not in _applied:
@@ -283,13 +290,13 @@ _typings: dict[tuple[object, ...], tuple[tuple[tuple[str, Attribute], ...], Shap
 
 
 def forget() -> None:
-    """Lets go of what `apply` remembers, so that terms that nothing else holds are freed."""
+    """Clear the caches of `apply`, so that terms that nothing else holds are freed."""
     _applied.clear()
     _typings.clear()
 
 
 def _types(value: Attribute) -> object:
-    """Tells apart values that Python calls equal (1, 1.0, True)."""
+    """Return the types of a value, which distinguish values that Python calls equal (1, 1.0, True)."""
     return tuple(map(type, value)) if isinstance(value, tuple) else type(value)
 
 
@@ -330,7 +337,7 @@ def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attrib
 
 
 def _canonical(value: Attribute) -> Attribute:
-    """One form for equal numbers: an int or a Fraction, also for a float that is a short binary fraction."""
+    """Return one form for equal numbers: an int or a Fraction, also for a float that is a short binary fraction."""
     if isinstance(value, tuple):
         return tuple(integral(v) if isinstance(v, Fraction) else v for v in value)
     if isinstance(value, float) and math.isfinite(value) and max(map(abs, value.as_integer_ratio())) <= SHORT:
@@ -339,7 +346,7 @@ def _canonical(value: Attribute) -> Attribute:
 
 
 def fraction_of(number: float) -> Attribute:
-    """The number, or the fraction of small terms (1/6, 1/100) that float32 rounds to it: an attribute says that one exactly."""
+    """Return the simple fraction (1/6, say) that float32 rounds to the number, as an exact attribute; otherwise the number."""
     near = Fraction(number).limit_denominator(SMALLEST_PART) if math.isfinite(number) else Fraction(0)
     return integral(near) if math.isfinite(number) and _float32(float(near)) == _float32(number) else number
 
@@ -370,7 +377,7 @@ def _shape(
 
 
 def defined(spec: Operator, operands: Sequence[index.Tensor], attributes: Mapping[str, Attribute]) -> index.Tensor:
-    """What the operator makes of its operands under the interpretation in force."""
+    """Return the operator's result for these operands, under the active interpretation."""
     if spec.definition is None:
         raise SpecError(f"{spec.name} is a composite: write it out")
     if not spec.commutative:
@@ -382,13 +389,13 @@ def defined(spec: Operator, operands: Sequence[index.Tensor], attributes: Mappin
 
 
 MAX_LINEAR_OPERANDS = 32
-"""Operands of a sum or product that are combined from left to right; more are combined in pairs first, so that the expression
-of one element nests no deeper than the logarithm of their number.
+"""The number of operands of a sum or product that are combined from left to right. More operands are combined in pairs first,
+so that the expression of one element nests no deeper than the logarithm of their number.
 """
 
 
 def interpret(term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """What the term's root makes of its operands under the interpretation in force."""
+    """Return the result of the term's root for these operands, under the active interpretation."""
     return defined(operator(term.op), operands, dict(term.attributes))
 
 
@@ -397,12 +404,12 @@ def _no_value(*_: object) -> None:
 
 
 def requirements(*roots: Term) -> tuple[Cond, ...]:
-    """The conditions under which the terms are well typed."""
+    """Return the conditions under which the terms are well typed."""
     return tuple(dict.fromkeys(c for t in subterms(*roots) for c in t.requires))
 
 
 def rebuild(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term] | None = None) -> Term:
-    """`root` with terms replaced wherever they occur; everything above is built again."""
+    """Return `root` with terms replaced wherever they occur; everything above a replaced term is built again."""
     done: dict[Term, Term] = {} if cache is None else cache
     done.update(replacement)
     for term in subterms(root):

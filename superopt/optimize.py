@@ -1,4 +1,4 @@
-"""FLOW 2, a faster model: load -> islands -> lift -> search -> lower -> splice -> measure -> check."""
+"""Optimization of a model: load, lift islands, search, lower, splice, measure and check."""
 
 from __future__ import annotations
 
@@ -73,26 +73,28 @@ from superopt.selection import (
 from superopt.store import load_rules
 
 MOVES = ("rules", "mutants")
-"""What a search may do: rewrite by rules, exchange operators for corrected mutants."""
+"""What a search may do: rewrite by rules, and replace operators by corrected mutants."""
 LEEWAY = 4.0
-"""How much further than the tolerance the error of an algorithm, one operator of many, may grow for it to be tried."""
+"""An algorithm is tried if its rounding error is at most this many times the tolerance: it is one operator of many."""
 FORGONE = 0.1
-"""The share of that time that is left for what fusions would gain that are not allowed."""
+"""The share of the budget that estimates how much disallowed fusions would gain."""
 SMALLEST = 0.01
-"""The share of a run that what is found has to save by the cost model to be checked and compared: half of what is accepted."""
+"""The share of the run time that gains must save by the cost model to be checked and compared: half of what is accepted."""
 OPENING = 4.0
-"""Seconds until a session has run once (a GPU's libraries choose its kernels), from which no more are made than must be."""
+"""Seconds to open a session and run it once (a GPU's libraries choose kernels) from which only necessary sessions are made."""
 WHOLE, STOPPED = "every segment was searched", "it was asked to stop"
-"""What a report says of a search that no budget ended, and of one that somebody ended."""
+"""What a report says of a search that no budget ended, and of a search that was stopped."""
 HURRIED = 3.0
-"""Seconds that a comparison takes after that."""
+"""Seconds that a comparison takes after a stop was requested."""
 OUT_OF_MEMORY = "the memory allowed is used up"
 MEMORY_FACTOR, MEMORY_BYTES = 3.0, 3 * 2**28
-"""How many times the model's bytes, and how many bytes besides, a search may take before it ends. Comparing and checking what
-it found come on top: together, four times the model's bytes and 1 GiB are allowed.
+"""The memory that a search may take before it ends: this factor times the model's bytes, plus this many bytes. Comparing and
+checking take memory on top. In total, four times the model's bytes and 1 GiB are allowed.
 """
 RETRIES, RETRYING, FAILING = 3, 10.0, 18.0
-"""How many smaller choices are tried where one is not faster; seconds of judging after which none is, and where one failed."""
+"""The number of smaller choices tried if a choice is not faster, and the seconds of judging after which no more are tried:
+without a failure, and after a failed check.
+"""
 
 
 @overload
@@ -126,43 +128,54 @@ def optimize(
     stop: threading.Event | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
-    """A model that computes the same and measures faster in ONNX Runtime, or the given one where none was found.
+    """Return an equivalent model that measures faster in ONNX Runtime, or the given model if none was found.
 
-    The result is an `onnx.ModelProto` for an `onnx.ModelProto`, an `onnx_ir.Model` for a path or an `onnx_ir.Model`; what is
-    given is left unchanged. `provider` is "cpu", "cuda" or "tensorrt", `threads` the CPU threads of its sessions, `cuda_graph`
-    whether their runs are replayed as a CUDA graph, `budget` the seconds that the search may take (checking and comparing come
-    on top; by default 10, and up to 30 for a model of several hundred nodes, one that runs for long, or a slow machine), `seed`
-    that of every random choice. `cache` is the file of known times, in the user's cache folder by default; a model that stays
-    as it is after a whole search is known there, and not searched again. With `tune`, sessions are first measured with other
-    settings than the defaults (`model.tuning`), and the model is optimized for the best; with `ort_config` too, what of these
-    ONNX Runtime can read there is in the result's metadata (`model.embedded`), also where the model itself stays as it is.
-    `tolerance` is how many times the original's error of rounding, against a float64 run, the result's may be; with a larger
-    one, algorithms are tried too that are less accurate. `growth` is the share of what they are by which the weights may become
-    larger (by default 3, but no more than 256 MiB, or 0.5 if that is more). `moves` are what the search may do, of `MOVES`;
-    with none of them the model stays as it is. `fp` is the floating-point mode, "precise", "relaxed" or "fast"
-    (docs/floating-point.md). `device_profile` is the file in which `superopt profile` described a device that
-    is not here: the model is optimized for it by predicted times, nothing is measured, and what is given back gains more than
-    the predictions may err by. With `allow_contrib`, the result may have operators that ONNX Runtime alone knows
-    (docs/contrib.md); with an `opset`, it has that one's, and what they offer: it is newer than the model's, and what stays as
-    it is keeps its own. Once `stop` is set, by another thread or a signal's handler, the search ends; the best so far is
-    checked and compared in short, and returned if it passes, the original otherwise. `progress` is told where the work stands.
+    The result is an `onnx.ModelProto` for an `onnx.ModelProto`, and an `onnx_ir.Model` for a path or an `onnx_ir.Model`. The
+    given model is left unchanged.
 
-    Where inputs have open dimensions, they stay open: the result computes the same at every size, and is measured at each of
-    the `shapes`, which give numbers for them by name; what they leave out is 1 where it comes first in an input, 224 as the
-    side of an image, and 128 elsewhere.
+    Dynamic dimensions of inputs stay dynamic. The result computes the same at every size, and is measured at each of the
+    `shapes`. A model that cannot be run on random inputs (a model with a sequence input, say) is returned unchanged, and so is
+    a model without a candidate that passes the check. The report says why.
 
-    A model that cannot be run on random inputs (one of them is a sequence, say), and one of which nothing that was found passes
-    the check, is returned as it is; the report says why.
+    Args:
+        model: A path, an `onnx_ir.Model` or an `onnx.ModelProto`.
+        provider: "cpu", "cuda" or "tensorrt".
+        budget: Seconds that the search may take; checking and comparing come on top. By default 10, and up to 30 for a model of
+            several hundred nodes, a model that runs for long, or a slow machine.
+        seed: The seed of every random choice.
+        threads: The CPU threads of a session.
+        cuda_graph: Replay runs as a CUDA graph.
+        shapes: Sizes of the dynamic dimensions by name. A missing dimension is 1 as the first dimension of an input, 224 as the
+            side of an image, and 128 elsewhere.
+        cache: The time cache; by default a file in the user's cache folder. A model that a whole search leaves unchanged is
+            recorded there, and not searched again.
+        tune: Measure sessions with other settings than the defaults first (`model.tuning`), and optimize for the best settings.
+        ort_config: With `tune`, embed those of the settings that ONNX Runtime can read from a model in the result's metadata
+            (`model.embedded`), also if the model itself is unchanged.
+        tolerance: The result's rounding error, against a float64 run, may be this many times the original's. Larger tolerances
+            admit less accurate algorithms.
+        growth: How much the weights may grow, as a share of their size. By default 3, but no more than 256 MiB, or 0.5 if that
+            is more.
+        moves: What the search may do, of `MOVES`. Without moves the model stays as it is.
+        fp: The floating-point mode: "precise", "relaxed" or "fast" (docs/floating-point.md).
+        device_profile: A file in which `superopt profile` described another device. The model is optimized for that device by
+            predicted times, without measurements. The result gains more than the predictions may err by.
+        allow_contrib: Allow operators that only ONNX Runtime knows (docs/contrib.md).
+        opset: The opset of the result, which must be newer than the model's; its operators may be used. A model that stays as
+            it is keeps its own opset.
+        stop: Once another thread or a signal handler sets the event, the search ends. The best candidate so far is checked and
+            compared briefly, and returned if it passes; otherwise the original is returned.
+        progress: Receives progress reports.
 
     Raises:
-        ModelNotFoundError, InvalidModelError: the model cannot be loaded, see `model.load` and `model.session`.
-        ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
-        ProfileError: the device profile is none, or is of another provider.
-        OpsetError: the model cannot be brought to the opset.
-        StoreError: the stored rules are not proved as they stand.
-        CheckFailedError: what was found cannot be put into the model, for it would have a cycle.
-        ValueError: a number is too small or NaN, there is no such move or mode, sessions are to be tuned for a device that is
-            not here, or `ort_config` is given alone.
+        ModelNotFoundError, InvalidModelError: The model cannot be loaded, see `model.load` and `model.session`.
+        ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
+        ProfileError: The file is not a device profile, or is a profile of another provider.
+        OpsetError: The model cannot be converted to the opset.
+        StoreError: A stored rule lacks a valid proof.
+        CheckFailedError: The rewritten nodes cannot be put into the model, because the model would have a cycle.
+        ValueError: A number is too small or NaN, a move or mode is unknown, `tune` is given with a device profile, or
+            `ort_config` is given without `tune`.
     """
     _require_numbers(seed=(seed, 0), threads=(threads, 1), tolerance=(tolerance, 1), budget=(budget, 0), growth=(growth, 0))
     if unknown := set(moves) - {*MOVES}:
@@ -212,17 +225,17 @@ def optimize(
 
 
 def _require_numbers(**given: tuple[float | None, int]) -> None:
-    """Refuse numbers below the least that each may be, and what is no number."""
+    """Refuse numbers that are NaN, infinite or below their minimum."""
     for name, (number, least) in given.items():
         if number is not None and not least <= number < math.inf:
             raise ValueError(f"{name} must be a number of at least {least}, not {number!r}")
 
 
 def mode_of(name: str) -> FpMode:
-    """The floating-point mode of this name.
+    """Return the floating-point mode of this name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: No mode has this name.
     """
     if name not in {*FpMode}:
         raise ValueError(f"unknown floating-point mode {name!r}: expected one of {', '.join(FpMode)}")
@@ -231,7 +244,7 @@ def mode_of(name: str) -> FpMode:
 
 @dataclass
 class _Run:
-    """One optimization under way: its settings, and what the report will say."""
+    """An optimization in progress: its settings, and the state that the report is built from."""
 
     device: Device
     budget: float
@@ -271,7 +284,7 @@ class _Run:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Tells the listener of a phase and keeps its time."""
+        """Report the start of a phase to the listener and add up its time."""
         self.listener(Progress(name))
         start = time.monotonic()
         try:
@@ -280,7 +293,7 @@ class _Run:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
     def about(self, budget: float | None, opset: int | None) -> list[Any]:
-        """All that what is found depends on, but for the model and the code; where nothing is tuned, and the device is here."""
+        """Return the settings that a result depends on, besides the model and the code, without tuning or a device profile."""
         settings = [
             self.device.identity,
             budget,
@@ -295,8 +308,10 @@ class _Run:
         return [*settings, *(sizing.numbers for sizing in self.sizings)]
 
     def open(self, loaded: Loaded, original: Loadable, budget: float | None, prices: Prices | None, scratch: Scratch) -> Model:
-        """The model `inlined`. The original has run once, if it can: that sets the budget if none is given. Where there are
-        prices, they predict.
+        """Return the model `inlined`, after one run of the original.
+
+        The run sets the budget if none is given. A model that cannot run is marked as refused. With `prices`, times are
+        predicted from them.
         """
         self.first = first_once(original, loaded, self.device, self.sizings, self.cache, chosen=self.chosen)
         self.sizings = [DimBinding(numbers) for numbers in self.first.sizes] or self.sizings
@@ -313,7 +328,7 @@ class _Run:
         return plain
 
     def judge(self, original: Loadable) -> Judge:
-        """Return what checks candidates against the original and compares them with it."""
+        """Return the judge that checks candidates against the original and compares their speed."""
 
         def told(done: float) -> None:
             self.listener(Progress("measure", round(100 * done), 100))
@@ -323,9 +338,10 @@ class _Run:
         return Judge(original, self.device, self.sizings, self.cache, **how)
 
     def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, scratch: Scratch) -> tuple[Gain, ...]:
-        """All islands in the nodes that lowering writes, where these alone measure faster, or would but for the noise: an
-        exporter's nodes may be such that ONNX Runtime's fusions find less. Models too large to be there twice are left as they
-        are, for their weights may have to be laid out anew, and so are those of which each session takes long to make.
+        """Return all islands re-emitted through lowering, if that alone measures faster, or would but for the noise.
+
+        An exporter may write nodes in which ONNX Runtime's fusions find less. Models too large to be in memory twice are
+        skipped, because their weights may have to be laid out anew. Models whose sessions take long to open are skipped too.
         """
         small = 2 * weight_bytes(model) <= RESIDENT and self.first.opening < OPENING
         if not (small and self.moves and self.forecaster is None):
@@ -340,9 +356,9 @@ class _Run:
     def rewritten(self, model: Model, rules: list[Rule], judge: Judge, scratch: Scratch) -> Model:
         """Return the `accepted` candidate of a search.
 
-        If the candidates fail the check and have algorithms less accurate than the tolerance, a second search does without
-        these. If those left fail it and have steps that spread NaN and infinities of inputs, a strict search does without both.
-        Each takes a third of the time. `failed` says why nothing passes.
+        If the candidates fail the check and have algorithms less accurate than the tolerance, a second search omits these
+        algorithms. If its candidates fail the check and have steps that spread an input's NaN and infinities, a strict search
+        omits both. Each further search takes a third of the time. `failed` says why nothing passes.
         """
         tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
         doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
@@ -359,7 +375,7 @@ class _Run:
         return candidate
 
     def spreads(self, rules: list[Rule]) -> bool:
-        """Whether the relaxed mode took steps that may let NaN or infinities of an input reach more elements than before."""
+        """Return whether relaxed mode took steps that may let NaN or infinities of an input reach more elements than before."""
         names = {step.rule for found in (self.passes, *self.others) for taken in found for g in taken for step in g.found.steps}
         partly = any(name.startswith(PARTLY) for name in names)
         exposing = any(absorption(rule).exposed for rule in rules if rule.name in names and rule.flags & SPECIAL)
@@ -368,9 +384,9 @@ class _Run:
     def improved(
         self, model: Model, rules: list[Rule], budget: float, judge: Judge, scratch: Scratch, *, strict: bool = False
     ) -> Model:
-        """The model with every segment in the cheapest form that the search finds within the budget, in seconds.
+        """Return the model with every segment in the cheapest form that the search finds within the budget, in seconds.
 
-        A `strict` search takes no value for finite because inputs are ordinary.
+        A `strict` search does not rely on ordinary inputs to conclude that a value is finite.
         """
         times, weights = Cache(self.cache), weight_bytes(model)
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.first.short)
@@ -412,9 +428,11 @@ class _Run:
     def accepted(
         self, model: Model, candidate: Model, judge: Judge, scratch: Scratch, doubtful: AbstractSet[str] = frozenset()
     ) -> tuple[Model, CheckFailedError | None]:
-        """The first of the candidate, which takes all gains, and of models that take fewer, that measures faster and passes the
-        check; the last one tried where none does. And why the first that failed the check did. None is tried where all gains
-        together are too small, and none after one that fails where there are steps of `doubtful` rules, which others have too.
+        """Return the first choice of gains that measures faster and passes the check, and the first failure of a check.
+
+        Tries the candidate, which takes all gains, then models that take fewer. Returns the last model tried if none is
+        accepted. Tries none if all gains together are too small. Stops after a failure if there are steps of `doubtful` rules,
+        because other choices have such steps too.
         """
         failed: CheckFailedError | None = None
         has_doubtful = has_steps_of(doubtful, self.passes, *self.others)
@@ -440,13 +458,13 @@ class _Run:
 
     @property
     def small(self) -> float:
-        """The share of a run that what was found saves by the cost model, where that is too little to compare; 0 elsewhere."""
+        """The share of the run time that the gains save by the cost model, if that is too little to compare; 0 otherwise."""
         saved = sum(gain.seconds for taken in self.passes for gain in taken)
         hopeless = not (self.forms or self.first.short or self.forecaster) and 0 < saved < SMALLEST * self.first.seconds
         return saved / self.first.seconds if hopeless else 0.0
 
     def choices(self) -> Iterator[Passes]:
-        """What to take until something is accepted; while nothing passes the check, ever fewer steps of what gains most."""
+        """Yield choices of gains to try. While nothing passes the check, take ever fewer steps of the largest gain."""
         every = selections(self.passes, self.forms or (), self.others)
         passes: Passes = ()
         for passes in islice((c for c in every if sum(gain.bytes for taken in c for gain in taken) <= self.room), 1 + RETRIES):
@@ -456,13 +474,13 @@ class _Run:
             yield ((best,),)
 
     def tune(self, original: Loadable) -> None:
-        """From here on, sessions are made as is best for the original, at the first of the sizes that matter."""
+        """Switch later sessions to the settings that are best for the original at the first sizing."""
         high = index_bounds(parsed(original, external=False))
         self.tuned = tune(original, self.device, seconds=COMPARING, seed=self.seed, sizes=self.sizings[0].numbers, high=high)
         self.device = chosen(self.device, self.tuned.choices)
 
     def evidence(self, original: Model, rules: list[Rule], report: Report, opset: int | None) -> Evidence:
-        """What a certificate is made of."""
+        """Return the evidence that a certificate is made of."""
         sizes = [sizing.numbers for sizing in self.sizings if sizing.numbers]
         taken = self.taken if report.accepted else ()
         return Evidence(
@@ -470,7 +488,7 @@ class _Run:
         )
 
     def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
-        """What there is to say when all is done."""
+        """Return the final report."""
         accepted = self.compared is not None and self.compared.faster
         measured = self.compared if isinstance(self.compared, Compared) else None
         found, taken = (sum(map(len, passes)) for passes in (self.passes, self.taken))

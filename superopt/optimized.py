@@ -1,4 +1,4 @@
-"""What `superopt.optimize` returns: a model, the report on it, and how it is saved."""
+"""The result of `superopt.optimize`: a model, its report and its certificate, and saving the model."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ M = TypeVar("M", Model, ModelProto)
 
 @dataclass(frozen=True, eq=False)
 class Optimized(Generic[M]):
-    """A model and the report on it.
+    """An optimized model and its report.
 
-    `session_entries`, `session_options` and `provider_options` are what ONNX Runtime's sessions of it should be made with,
-    where that was asked for: it was measured in such sessions. `source` is the file that already holds exactly this model, if
-    one does; `external` whether the model that was given kept tensors in other files. `evidence` is what its certificate is
-    made of.
+    Attributes:
+        model: The model.
+        report: The report of the optimization.
+        evidence: The evidence that the certificate is made of.
+        source: A file that already holds exactly this model, if there is one.
+        external: Whether the given model kept tensors in other files.
+
+    `session_entries`, `session_options` and `provider_options` are the settings for ONNX Runtime sessions of the model, if
+    tuning was requested: the model was measured in such sessions.
     """
 
     model: M
@@ -36,33 +41,34 @@ class Optimized(Generic[M]):
 
     @property
     def session_entries(self) -> dict[str, str]:
-        """For `onnxruntime.SessionOptions.add_session_config_entry`; empty where nothing beats the defaults."""
+        """Entries for `onnxruntime.SessionOptions.add_session_config_entry`; empty if nothing beats the defaults."""
         return dict(_told(self.report).entries)
 
     @property
     def session_options(self) -> dict[str, int]:
-        """By attribute of `onnxruntime.SessionOptions`, levels by their numbers; empty where the defaults are best."""
+        """Attributes of `onnxruntime.SessionOptions`, levels as numbers; empty if the defaults are best."""
         return dict(_told(self.report).options)
 
     @property
     def provider_options(self) -> dict[str, str]:
-        """For the CUDA provider; empty where the defaults are best."""
+        """Options of the CUDA provider; empty if the defaults are best."""
         return dict(_told(self.report).provider_options)
 
     @functools.cached_property
     def certificate(self) -> str:
-        """What was done, step by step, as a JSON object with which `superopt verify` checks the model; it is of the model as it
-        is when this is first asked for.
+        """The steps of the optimization as a JSON object, with which `superopt verify` checks the model.
+
+        The certificate describes the model at the time of the first access.
         """
         return self.evidence.certificate(as_model(self.model))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to `path`; tensors that are too large for it, or were external, go into `<stem>-<digest>.data`.
+        """Write the model to `path`; tensors that were external or are too large for `path` go into `<stem>-<digest>.data`.
 
-        To a reader, both files change in one step (docs/files.md).
+        For a reader, both files change in one step (docs/files.md).
 
         Raises:
-            TargetError: it cannot be written; files that were there are as they were.
+            TargetError: The model cannot be written; existing files are unchanged.
         """
         if self.source is not None:
             copy(self.source, path)
@@ -73,12 +79,12 @@ class Optimized(Generic[M]):
 def result(
     given: object, loaded: Loaded, candidate: Model, report: Report, evidence: Evidence, *, embed: bool
 ) -> Optimized[Model] | Optimized[ModelProto]:
-    """The candidate where the report accepts it, and else what was given; a message for a message.
+    """Return the candidate if the report accepts it, and otherwise the given model; a ModelProto for a ModelProto.
 
-    With `embed`, what sessions should be made with is in its metadata.
+    With `embed`, the metadata holds the settings for sessions.
 
     Raises:
-        InvalidModelError: the model's own settings of sessions are not what ONNX Runtime reads.
+        InvalidModelError: ONNX Runtime cannot read the session settings in the model's metadata.
     """
     kept = candidate if report.accepted else loaded.model
     settled = with_settings(kept, _told(report), report.environment.threads) if embed else kept
@@ -90,6 +96,6 @@ def result(
 
 
 def _told(report: Report) -> Settings:
-    """What tuning found that sessions should be told."""
+    """Return the session settings that tuning found."""
     found = report.tuning
     return Settings() if found is None else Settings(found.entries, found.options, found.provider_options)

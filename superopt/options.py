@@ -1,4 +1,4 @@
-"""The options of `superopt.optimize`, which are those of the command line."""
+"""The options of `superopt.optimize`, which are also the options of the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from superopt.report.progress import Listener
 
 
 class Options(TypedDict, total=False):
-    """The arguments of `optimize` but for the model, each as it says."""
+    """The arguments of `optimize`, except the model; see `optimize`."""
 
     provider: str
     budget: float | None

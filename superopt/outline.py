@@ -1,7 +1,7 @@
-"""What a statement's text shows before it is read at any choice of ranks: its operators, and the outline of its sides.
+"""The outline of a statement: its operators and the nesting of its sides, without ranks or attributes.
 
-Reading a statement at all its ranks takes milliseconds and its outline microseconds, so outlines decide which statements are
-worth reading: where the outline does not fit, no match is.
+Reading a statement at all its ranks takes milliseconds, its outline takes microseconds. Outlines therefore decide which
+statements to read: a rule whose outline does not fit does not match.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from superopt.text import INFIX, Statement, expression
 
 @dataclass(frozen=True)
 class Outline:
-    """A term without its attributes: an operator's name and operands, or a variable, whose `op` is empty."""
+    """A term without attributes: an operator's name and operands, or a variable, whose `op` is empty."""
 
     op: str
     args: tuple[Outline, ...] = ()
 
     @functools.cached_property
     def operators(self) -> frozenset[str]:
-        """Names of the operators in it."""
+        """The names of the operators in the outline."""
         here = frozenset({self.op}) if self.op else frozenset[str]()
         return here.union(*(a.operators for a in self.args))
 
@@ -35,10 +35,10 @@ ANY = Outline("")
 
 @functools.lru_cache(maxsize=1 << 16)
 def outlines(text: str) -> tuple[Outline, ...]:
-    """The outlines of the terms that notation text denotes, sums and products flattened.
+    """Return the outlines of the terms that notation text denotes, with sums and products flattened.
 
     Raises:
-        NotationError: the text is not of the notation.
+        NotationError: The text is not valid notation.
     """
     tree = expression(text)
     named = {n.target.id: n.value for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)} if ":=" in text else {}
@@ -47,10 +47,10 @@ def outlines(text: str) -> tuple[Outline, ...]:
 
 
 def operators_of(statement: Statement) -> tuple[str, ...]:
-    """Names of the operators in the statement's terms, sorted.
+    """Return the names of the operators in the statement's terms, sorted.
 
     Raises:
-        NotationError: it is not of the notation.
+        NotationError: The statement is not valid notation.
     """
     return tuple(sorted(frozenset().union(*(o.operators for o in (*outlines(statement.left), *outlines(statement.right))))))
 

@@ -1,8 +1,8 @@
-"""Passes: how a whole model is searched, one pass on what came of the one before, and in which orders.
+"""Passes: the order in which a whole model is searched, each pass starting from the result of the previous pass.
 
-Whole islands are swept, then windows searched, and then those that lie between: a seam of the others is inside. Operators are
-exchanged for corrected mutants before all that, for rules may find more in them, and, apart from that, after it, for rules may
-find less in them than in what the model has.
+Whole islands are swept, then windows are searched, then windows that cover the seams between those. Mutants replace operators
+before these passes, because rules may find more in mutants, and in a separate attempt after them, because rules may find less
+in mutants than in the model's own operators.
 """
 
 from __future__ import annotations
@@ -27,21 +27,28 @@ MUTANTS = "mutants"
 RULES = {"sweeps": 0.6, "windows": 0.25, "windows between": 0.15}
 FIRST = {MUTANTS: 0.4, **RULES}
 LAST = {**RULES, MUTANTS: 0.15}
-"""The passes of each order, and how the time is shared: what one does not take is for those after it."""
+"""The passes of each order with their shares of the time. Time that a pass does not use goes to the passes after it."""
 LITTLE = 0.01
-"""The share of what a model takes that mutants have to save for rules to be searched after them as well as before them."""
+"""The share of a model's time that mutants must save for rules to be searched after mutants as well as before."""
 LEAST, MOST = 10.0, 30.0
-"""Seconds that a search takes at least and at most where that is left to the model."""
+"""The least and the most seconds that a search takes if no budget is given."""
 LOADING = 20 / 2**30
-"""Seconds that all the sessions of an optimization take longer to make for each byte of weights."""
+"""Additional seconds for opening all the sessions of an optimization, per byte of weights."""
 
 
 def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
-    """The seconds to search a model of so many nodes and bytes of weights in, which runs for so many seconds, once at each of
-    the sizes, where a search takes `pace` times as long as on the machine that these figures are of.
+    """Return the search budget in seconds for a model.
 
-    They grow with its seconds, and faster than its nodes, which all rules are tried at again after a step. Beyond the least,
-    they are the fewer the longer it takes to load and to run, for checks and comparisons come on top.
+    The budget grows with the model's run time, and faster than its number of nodes, because a step tries all rules at every
+    node again. Above the minimum, the budget shrinks with the time to load and to run the model, because checks and comparisons
+    take time besides.
+
+    Args:
+        nodes: The number of nodes.
+        seconds: The seconds of one run.
+        sizes: The number of sizes at which the model runs.
+        weights: The bytes of the weights.
+        pace: How many times as long a search takes as on the machine of these figures.
     """
     wanted = max(pace * max(LEAST, 0.01 * math.pow(nodes, 1.5)), 200 * seconds)
     return max(LEAST, min(wanted, MOST - 20 * seconds - 3 * (sizes - 1) - LOADING * weights))
@@ -49,9 +56,10 @@ def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float 
 
 @dataclass(frozen=True)
 class Improved:
-    """A model, the gains that each pass took to get there, and all that were found.
+    """A model with the gains that each pass took, and all gains that were found.
 
-    Of these, `too_large` were left for the growth of the weights. `cut_short` says whether a deadline ended any search.
+    `too_large` counts the gains left out because the weights would grow too much. `cut_short` says whether a deadline ended any
+    search.
     """
 
     model: Model
@@ -62,7 +70,7 @@ class Improved:
 
     @property
     def seconds(self) -> float:
-        """What the passes save in a run, by the cost model."""
+        """The seconds that the passes save in a run, by the cost model."""
         return sum(gain.seconds for taken in self.passes for gain in taken)
 
 
@@ -77,10 +85,10 @@ def improvements(
     runs: Runs,
     listener: Listener,
 ) -> list[Improved]:
-    """What the search makes of the model within the budget, in seconds, that which saves most first.
+    """Return what the search makes of the model within the budget, in seconds, sorted by the time saved, most first.
 
-    `moves` are "rules", "mutants", or both: then with mutants first, where these gain more than little, and with mutants last.
-    Weights become larger by no more than `room`, in bytes.
+    `moves` are "rules", "mutants", or both. With both, one result has mutants last; another has mutants first if they save more
+    than `LITTLE`. Weights grow by no more than `room`, in bytes.
     """
     under_way = _UnderWay(search, charts, room, runs, listener)
     end = active_time() + budget
@@ -101,7 +109,7 @@ def improvements(
 
 @dataclass
 class _UnderWay:
-    """A search that tells the listener of its passes, numbered."""
+    """A search that numbers its passes and reports them to the listener."""
 
     search: Search
     charts: Charts
@@ -111,7 +119,7 @@ class _UnderWay:
     number: int = 0
 
     def through(self, kinds: Mapping[str, float], start: Improved, end: float) -> Improved:
-        """What passes of these kinds lead to, each within its share of what is left of the time until `end`."""
+        """Return the result of passes of these kinds, each within its share of the time left until `end`."""
         here = start
         for place, kind in enumerate(kinds):
             now = active_time()
@@ -138,7 +146,7 @@ class _UnderWay:
         )
 
     def _told(self, gains: Iterable[Gain], parts: Sequence[Segment]) -> Iterator[Gain]:
-        """The gains, with the listener told of each."""
+        """Yield the gains and report each to the listener."""
         phase, total = f"search, pass {self.number}", len({part.state for part in parts})
         self.listener(Progress(phase, 0, total))
         for done, gain in enumerate(gains, 1):

@@ -1,4 +1,4 @@
-"""FLOW 4, what a device can do: calibrate -> time the nodes of models -> say what is known, and what is predicted from it."""
+"""Device profiles: calibrate a device, time the nodes of models, and report the measurements and predictions from them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from superopt.report.profiling import Errors, ModelTime, NodeTime, Profiling, Ra
 from superopt.report.progress import Listener, Progress, silent
 
 LONGEST = 10
-"""How many of the known nodes a report shows."""
+"""The most known nodes that a report shows."""
 FEWEST = 3
-"""Known nodes below which nothing is said of how well they are predicted."""
+"""The number of known nodes below which the accuracy of predictions is not reported."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What is known of a device, and the report on it."""
+    """The profile of a device, and the report on it."""
 
     device: DeviceProfile
     report: Profiling
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """The file at `path` holds the device profile.
+        """Write the device profile to `path`.
 
         Raises:
-            TargetError: it cannot be written; a file that was there is as it was.
+            TargetError: The file cannot be written; an existing file is unchanged.
         """
         self.device.save(path)
 
@@ -59,17 +59,21 @@ def profile(
     merged: Sequence[str | os.PathLike[str]] = (),
     progress: Listener | None = None,
 ) -> Profile:
-    """All that is known of the speed of a device that is here, its roofline measured if it was not yet.
+    """Return all measurements of a local device, after measuring its roofline unless it is known.
 
-    The nodes of the `models`, as ONNX Runtime runs them, are timed first: open dimensions have the sizes that `shapes` give, as
-    in `superopt.optimize`. What is measured is kept in the file `cache`, in the user's cache folder by default; so are the
-    times of the profiles in the files `merged`, which count where they are of this device. `progress` is told where the work
-    stands.
+    Args:
+        models: Models whose nodes, as ONNX Runtime runs them, are timed first.
+        provider: "cpu", "cuda" or "tensorrt".
+        threads: The CPU threads of a session.
+        shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.
+        cache: The time cache for all measurements; by default a file in the user's cache folder.
+        merged: Profiles whose times are added to the cache; times of the same device count here.
+        progress: Receives progress reports.
 
     Raises:
-        ModelNotFoundError, InvalidModelError, DimensionError: a model cannot be loaded.
-        ProviderError, RuntimeMissingError: the provider, or ONNX Runtime, is not there.
-        ProfileError: a file to merge is no profile.
+        ModelNotFoundError, InvalidModelError, DimensionError: A model cannot be loaded.
+        ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
+        ProfileError: A file to merge is not a profile.
     """
     told = progress or silent
     device = Device(provider, threads)
@@ -94,7 +98,7 @@ def profile(
 
 @dataclass(frozen=True)
 class _Timed:
-    """A model's nodes, and whether its weights are in no cache; why it has none, where it has none."""
+    """A model's nodes, and whether its weights exceed every cache; without nodes, the reason why there are none."""
 
     model: str
     kernels: tuple[Kernel, ...]
@@ -105,7 +109,7 @@ class _Timed:
 def _timed(
     path: str | os.PathLike[str], device: Device, times: Cache, shapes: Sequence[Mapping[str, int]], told: Listener
 ) -> _Timed:
-    """The nodes of a model, each of which the cache knows afterwards."""
+    """Return the nodes of a model, after adding their times to the cache."""
     loaded = load(path)
     clock = Clock(device, times, resident=weight_bytes(loaded.model))
     kernels: list[Kernel] = []
@@ -166,7 +170,7 @@ def _rates(prices: Prices) -> Iterator[Rate]:
 
 
 def _shape(curve: Curve) -> tuple[float, float]:
-    """The highest rate of a curve, and the least amount at which it is half of that."""
+    """Return the highest rate of a curve, and the least amount at which the rate is half of that."""
     highest = max(speed for _, speed in curve)
     return highest, next(amount for amount, speed in curve if speed >= highest / 2)
 

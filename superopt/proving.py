@@ -1,4 +1,4 @@
-"""Proofs of partial rules: what mutants found and tests at some sizes judged, shown for all sizes."""
+"""Proofs for all sizes of partial rules, which mutants suggested and tests at some sizes judged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORIGIN = "mutants"
 
 
 def proved(partial: Partial) -> Partial:
-    """The rule with a proof for all sizes, where there is one; without any, else."""
+    """Return the rule with a proof for all sizes, or without a proof if none is found."""
     rule = exact(partial.rule)
     verdict = established(rule, seed=partial.certificate.seed)
     if not isinstance(verdict, Proved) or verdict.bounded:
@@ -27,7 +27,7 @@ def proved(partial: Partial) -> Partial:
 
 
 def objection(partial: Partial) -> str | None:
-    """Why its certificate, judged again, or its stored proof, checked again, does not hold; None if they do."""
+    """Return why the certificate, judged again, or the stored proof, checked again, does not hold; None if both hold."""
     why = library.objection(partial)
     if why is not None or partial.proof is None:
         return why

@@ -1,4 +1,4 @@
-"""Numbers with units, names and choices, as options of commands give them."""
+"""Parsers of command-line options: numbers with units, names and choices."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 LONGEST = 366 * 86400.0
-"""Seconds of the longest span of time that is believed."""
+"""The longest accepted span of time, in seconds."""
 LARGEST, MOST_THREADS = 2**63 - 1, 1024
-"""The largest whole number that sizes and seeds may be, and threads: more than any machine has that models run on."""
+"""The largest accepted size or seed, and the largest number of threads: more than any machine has that runs models."""
 
 
 def seconds(text: str) -> float:
-    """A span of time in seconds: a number with an optional unit (ms, s, m, min, h)."""
+    """Return a span of time in seconds from a number with an optional unit (ms, s, m, min, h)."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90, 60s or 2m")
@@ -26,17 +26,17 @@ def seconds(text: str) -> float:
 
 
 def positive(text: str) -> int:
-    """A whole number, at least 1."""
+    """Return a whole number of at least 1."""
     return _whole(text, 1, LARGEST)
 
 
 def seed(text: str) -> int:
-    """A seed of random choices: a whole number, at least 0."""
+    """Return a seed of random choices: a whole number of at least 0."""
     return _whole(text, 0, LARGEST)
 
 
 def threads(text: str) -> int:
-    """A number of threads or processes: a whole number, at least 1."""
+    """Return a number of threads or processes: a whole number of at least 1."""
     return _whole(text, 1, MOST_THREADS)
 
 
@@ -49,17 +49,17 @@ def _whole(text: str, least: int, most: int) -> int:
 
 
 def shortened(text: str) -> str:
-    """The text in quotation marks, cut where it is long."""
+    """Return the text in quotation marks, cut if it is long."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 def factor(text: str) -> float:
-    """A number, at least 1."""
+    """Return a number of at least 1."""
     return _from(1, text)
 
 
 def share(text: str) -> float:
-    """A number, at least 0."""
+    """Return a number of at least 0."""
     return _from(0, text)
 
 
@@ -70,7 +70,7 @@ def _from(least: int, text: str) -> float:
 
 
 def extents(text: str) -> tuple[str, tuple[int, ...]]:
-    """The name of a dimension and the sizes that it has, as `batch=1,8`."""
+    """Return the name of a dimension and its sizes, from `batch=1,8`."""
     name, equals, listed = text.partition("=")
     if not (name.strip() and equals and listed):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=N,N, such as batch=1,8")
@@ -78,7 +78,7 @@ def extents(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def choices(*words: str) -> Callable[[str], tuple[str, ...]]:
-    """What reads some of these words, separated by commas, in the order in which the words are given here."""
+    """Return a parser of some of these words, separated by commas; it returns the words in the given order."""
 
     def chosen(text: str) -> tuple[str, ...]:
         listed = {word.strip() for word in text.split(",")}

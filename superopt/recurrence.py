@@ -1,4 +1,4 @@
-"""Recurrences: a step in notation, applied once for every element of a sequence; what operators such as LSTM are defined by."""
+"""Recurrences: a step in notation, applied once for every element of a sequence, which defines operators such as LSTM."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from superopt.text import parse
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """How the states after a step follow from those before it, from an element `x` of the sequence and from weights.
+    """The states after a step as a function of the states before it, an element `x` of the sequence, and weights.
 
-    `step` is notation text with one output for each of the `states`. `weights` says, for each operand that is a matrix, by what
-    names the step knows its equal parts, which lie side by side along its last axis; `biases`, for each that is a vector, which
-    is added to every row, so the step sees its parts expanded to the shape of a state. `every` is the operator whose result has
-    the first state after every step; `last` are those whose results are the other states after the last one. All take the
-    sequence, the weights, the biases and the states before the first step, in this order. `equals` are other texts of the step,
-    which is in models too: equal by rules.
+    The operators take the sequence, the weights, the biases and the states before the first step, in this order.
+
+    Attributes:
+        step: Notation text with one output for each of the `states`.
+        weights: For each operand that is a matrix, the step's names of its equal parts, side by side along its last axis.
+        biases: For each operand that is a vector, the step's names of its parts. A bias is added to every row, so the step gets
+            its parts expanded to the shape of a state.
+        every: The operator whose result has the first state after every step.
+        last: The operators whose results are the other states after the last step.
+        equals: Other texts of the step that occur in models; they are equal by rules.
     """
 
     step: str
@@ -34,17 +38,17 @@ class Recurrence:
 
     @property
     def parts(self) -> dict[str, tuple[str, ...]]:
-        """The parts of weights, then those of biases."""
+        """The parts of weights, then the parts of biases."""
         return {**self.weights, **self.biases}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By what names the step knows the parts of weights and biases."""
+        """The step's names of the parts of weights and biases."""
         return tuple(name for names in self.parts.values() for name in names)
 
     @property
     def name(self) -> str:
-        """By what name a rewrite by this definition is told."""
+        """The name of a rewrite by this definition in reports."""
         return f"{self.every}.definition"
 
     @property
@@ -54,13 +58,14 @@ class Recurrence:
         return f"{self.every}({operands}): ({', '.join(self.states)}) => {' '.join(self.step.split())}"
 
     def after(self, operands: Mapping[str, Term], text: str = "") -> tuple[Term, ...]:
-        """The states after one step, given `x`, the states before it and the parts of the weights, each by its name; in the
-        words of another `text` of the step where there is one.
+        """Return the states after one step, given `x`, the states before it and the parts of the weights, by name.
+
+        Another `text` of the step may be given.
         """
         return parse(" ".join((text or self.step).split()), operands)
 
     def unrolled(self, x: Term, *operands: Term) -> list[tuple[Term, ...]]:
-        """The states after every step over x[t, n, i], given weights, biases and the first states [n, k]."""
+        """Return the states after every step over x[t, n, i], given weights, biases and the first states [n, k]."""
         weights, states = operands[: len(self.parts)], operands[len(self.parts) :]
         shape = states[0].sizes
         known: dict[str, Term] = {}
@@ -78,12 +83,12 @@ class Recurrence:
 
 @functools.cache
 def recurrences() -> tuple[Recurrence, ...]:
-    """Every recurrence that specs/ defines operators by, in alphabetical order of these."""
+    """Return every recurrence that defines operators in specs/, in alphabetical order of the operators."""
     return tuple(spec.module.RECURRENCE for spec in registry().values() if hasattr(spec.module, "RECURRENCE"))
 
 
 def stacked(elements: Sequence[Term]) -> Term:
-    """The elements, each of shape [n, k], as one sequence [t, n, k]."""
+    """Return the elements, each of shape [n, k], as one sequence [t, n, k]."""
     rows = [apply("reshape", e, shape=(1, *e.shape)) for e in elements]
     result = rows.pop()
     while rows:
@@ -95,7 +100,7 @@ DIRECTIONS = {"forward": 1, "reverse": -1}
 
 
 def is_plain(node: Node, activations: Sequence[str]) -> bool:
-    """Whether an ONNX node is a recurrence over whole sequences in one direction, with these activations and weights known."""
+    """Return whether a node is a recurrence over whole sequences in one direction, with these activations and known weights."""
     options = any(node.attribute(name, 0) for name in ("clip", "input_forget", "layout"))
     given = [a.lower() for a in node.attribute("activations", ())] or [*activations]
     shape = node.operand(0).rank == 3 and all(node.operand(p).constant and node.operand(p).sizes[0] == 1 for p in (1, 2))
@@ -104,7 +109,7 @@ def is_plain(node: Node, activations: Sequence[str]) -> bool:
 
 
 def operands_of(node: Node) -> tuple[Term, Term, Term]:
-    """The sequence in the order in which the node reads it, and the weights [i, g k] and [k, g k] of its g gates."""
+    """Return the sequence in the order in which the node reads it, and the weights [i, g k] and [k, g k] of its g gates."""
     x, w, r = (node.operand(position) for position in range(3))
     x = x if _is_forward(node) else apply("reverse", x, axis=0)
     w, r = (apply("transpose", apply("reshape", a, shape=a.shape[1:]), perm=(1, 0)) for a in (w, r))
@@ -112,7 +117,7 @@ def operands_of(node: Node) -> tuple[Term, Term, Term]:
 
 
 def biases_of(node: Node) -> tuple[Term, Term]:
-    """The biases [g k] that the node adds to the part of the element, and to that of the state."""
+    """Return the biases [g k] that the node adds to the input's part and to the state's part."""
     size = node.operand(2).sizes[1]
     if node.absent(3):
         return apply("zeros", shape=(size,)), apply("zeros", shape=(size,))
@@ -121,13 +126,13 @@ def biases_of(node: Node) -> tuple[Term, Term]:
 
 
 def first_state(node: Node, position: int) -> Term:
-    """The state [n, k] before the first step that the node has as this input; zeros where it has none."""
+    """Return the state [n, k] before the first step, from this input of the node; zeros if the input is omitted."""
     shape = (node.operand(0).sizes[1], node.operand(2).sizes[2])
     return apply("zeros", shape=shape) if node.absent(position) else apply("reshape", node.operand(position), shape=shape)
 
 
 def outputs_of(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
-    """The terms of the node's outputs, given the first state after every step and the other states after the last one."""
+    """Return the terms of the node's outputs, given the first state after every step and the other states after the last."""
     t, n, k = every.sizes
     final = apply("slice", every, axis=0, start=t - 1, stop=t) if t > 1 else every
     ordered = every if _is_forward(node) else apply("reverse", every, axis=0)
@@ -140,7 +145,7 @@ def _is_forward(node: Node) -> bool:
 
 
 def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attributes: int) -> tuple[str, ...]:
-    """The names of the outputs of the ONNX node for a recurrence with biases of input and of state, Y [t, 1, n, k] first."""
+    """Write the ONNX node of a recurrence with biases of input and state, and return its outputs, Y [t, 1, n, k] first."""
     x, w, r, _, *states = term.args
     turned = [apply("transpose", weight, perm=(1, 0)) for weight in (w, r)]
     parts = [*turned, apply("concat", *biases, axis=0)]
@@ -153,7 +158,7 @@ def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attr
 def shape_of(
     gates: int, biases: int, x: Tensor, w: Tensor, r: Tensor, b: Tensor, *states: Tensor
 ) -> tuple[Extent, Extent, Extent]:
-    """[t, n, k], where the operands of a recurrence of so many gates and biases fit together."""
+    """Return [t, n, k], and require that the operands of a recurrence with this many gates and biases fit together."""
     ranks = [t.rank for t in (x, w, r, b, *states)]
     require(ranks == [3, 2, 2, 1] + [2] * len(states), "a recurrence: x[3], w[2], r[2], b[1] and states[2]")
     n, k = states[0].shape

@@ -1,4 +1,4 @@
-"""What reductions over whole axes have in common: their definitions, and how ONNX writes them at every opset."""
+"""Shared code of reductions over whole axes: their definitions, and their ONNX nodes at every opset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reduced(
     element: Callable[[Value], Value] = lambda value: value,
     result: Callable[[Value], Value] = lambda value: value,
 ) -> Tensor:
-    """`result` of the reduction of `element` of every element of x over these axes, which disappear."""
+    """Return `result` of the reduction of `element` of every element of x over these axes, which disappear."""
     require(len(axes) > 0 and all(a < b for a, b in pairwise(axes)), "a reduction's axes are in order, and at least one")
     kept = [a for a in range(-x.rank, 0) if a not in axes]
 
@@ -32,9 +32,9 @@ def reduced(
 
 
 def lifted(node: Node, name: str) -> Term:
-    """The operator `name` over the node's axes: all of them where it gives none. `keepdims=1` is a reshape.
+    """Return the operator `name` over the node's axes, or over all axes if it gives none. `keepdims=1` is a reshape.
 
-    A node that is to do nothing, for it gives no axes and says so, is its operand.
+    A node without axes and with `noop_with_empty_axes` is its operand.
     """
     x = node.operand(0)
     axes = node.attribute("axes", ())
@@ -44,9 +44,9 @@ def lifted(node: Node, name: str) -> Term:
 
 
 def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
-    """The operator `name` over these axes of x, counted from either end, all of them if there are none.
+    """Return the operator `name` over these axes of x, counted from either end; over all axes if there are none.
 
-    Where they are to be kept they have extent 1.
+    With `keep`, the axes have extent 1 in the result.
     """
     chosen = sorted({a % x.rank for a in axes}) if axes else list(range(x.rank))
     found = apply(name, x, axes=tuple(chosen)) if chosen else x
@@ -54,7 +54,7 @@ def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
 
 
 def lowered(term: Term, emit: Emit, *, keep: bool = False) -> str:
-    """The reduction as the first ONNX operator of its spec."""
+    """Write the reduction as the first ONNX operator of its spec."""
     x = term.args[0]
     axes = tuple(a + x.rank for a in term.integers("axes"))
     return emit(operator(term.op).onnx[0], x, axes=axes, keepdims=int(keep))

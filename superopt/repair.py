@@ -1,4 +1,4 @@
-"""What a program is, what takes its place: a mutant that was corrected, and how that is kept between runs."""
+"""Programs, the corrected mutants that replace them, and how these are stored between runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json: TypeAlias = "Any"
 
 
 class Memory(Protocol):
-    """Where JSON values are kept under keys."""
+    """A store of JSON values under keys."""
 
     def get(self, key: Sequence[Json]) -> Json | None: ...
 
@@ -28,9 +28,9 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class Repair:
-    """A term that equals a program, what it was made of, and the seconds that it takes by itself.
+    """A term that equals a program, with its origin, and the seconds that it takes by itself.
 
-    It is the `mutant`, corrected, with operators computed by algorithms as the `steps` say, which may be none.
+    The term is the `mutant`, corrected, with operators computed by algorithms as the `steps` say (possibly none).
     """
 
     term: Term
@@ -41,7 +41,7 @@ class Repair:
 
 
 def recorded(repairs: Sequence[Repair]) -> Json:
-    """The repairs as JSON, of which `restored` makes them again."""
+    """Return the repairs as JSON, from which `restored` makes the repairs again."""
     nodes, place = nodes_of([term for r in repairs for term in (r.term, r.mutant)])
     return {
         "nodes": nodes,
@@ -50,7 +50,7 @@ def recorded(repairs: Sequence[Repair]) -> Json:
 
 
 def restored(record: Json) -> list[Repair]:
-    """The repairs of which `recorded` made this."""
+    """Return the repairs from which `recorded` made the record."""
     terms = terms_of(record["nodes"])
     return [
         Repair(terms[term], name, seconds, terms[mutant], steps_restored(steps))
@@ -59,8 +59,10 @@ def restored(record: Json) -> list[Repair]:
 
 
 def program_of(term: Term) -> Term | None:
-    """The term's operator on variables; None where it is no polynomial in them, adds up too little to be worth a look, is of
-    open extents, or is a number: it has no layout.
+    """Return the term's operator applied to variables, or None if it is not a program.
+
+    It is not a program if it is not a polynomial in its operands, adds up too little to be worthwhile, has dynamic extents, or
+    is a number, which has no layout.
     """
     if not term.rank or not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
         return None
@@ -73,8 +75,9 @@ def program_of(term: Term) -> Term | None:
 
 
 def exchanged(state: State, program: Term, repair: Repair, gate: Gate | None = None) -> tuple[State, list[Step]]:
-    """The state with the repair in the program's places that the gate admits, and the steps that lead there, those of each
-    place together.
+    """Return the state with the repair at the program's places that the gate admits, and the steps that lead there.
+
+    The steps of each place are consecutive.
     """
     done: dict[Term, Term] = {}
     steps: list[Step] = []
@@ -94,5 +97,5 @@ def exchanged(state: State, program: Term, repair: Repair, gate: Gate | None = N
 
 
 def _is_admitted(gate: Gate | None, operands: Sequence[Term]) -> bool:
-    """Whether a mutant may stand in the place of a program of these operands."""
+    """Return whether a mutant may replace a program with these operands."""
     return gate is None or gate.permits_polynomial(operands)

@@ -1,4 +1,4 @@
-"""Rows looked up at positions of any shape: one Gather, where the algebra flattens the positions and shapes the result."""
+"""Lookups of rows at positions of any shape, as one Gather; the algebra flattens the positions and reshapes the result."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from superopt.op import apply
 
 
 def unflattened(term: Term, alone: Callable[[Term], bool]) -> Term | None:
-    """Rows looked up at flattened positions and then put in the positions' own shape, as one lookup; None for another term, and
-    for a single position, of which the algebra makes a vector.
+    """Return a lookup at flattened positions, reshaped to the positions' shape, as one lookup.
 
-    `alone` says of the flat rows whether nothing else needs them.
+    Returns None for any other term, and for a single position, which the algebra turns into a vector. `alone` returns whether
+    nothing else needs the flat rows.
     """
     found = term.args[0] if term.op == "reshape" else term
     if found.op != "lookup" or found.args[0].rank != 2 or found.args[1].op != "reshape" or not alone(found):

@@ -1,4 +1,4 @@
-"""Rules and axioms: statements of the notation, read at every choice of ranks they hold for, with the hash that names them."""
+"""Rules and axioms: statements of the notation, read at every choice of ranks at which they hold, with their digests."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from superopt.text import Equation, Statement, parse_statement
 REGROUP = "regroup"
 RANKS = (1, 2, 3, 4)
 NEUTRAL = 3
-"""Equalities that only rearrange so many operators or more are no rules: no search gains by one of them."""
+"""Equalities that only rearrange this many operators or more are not rules: no search gains by them."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rewrite `left => right` (or an axiom `left == right`): one line of mathematics, typed at each of its rank choices.
+    """A rewrite `left => right` (or an axiom `left == right`): one statement, typed at each of its rank choices.
 
-    It is read when its equations are first asked for, unless they are `given`. `flags` are the floating-point flags that the
-    rule needs; all of them where the ledger does not say.
+    The statement is read when its equations are first requested, unless they are `given`. `flags` are the floating-point flags
+    that the rule needs; all flags if the ledger does not say.
     """
 
     name: str
@@ -41,32 +41,32 @@ class Rule:
         """The rule at every choice of ranks at which it is well typed.
 
         Raises:
-            NotationError: it cannot be read, or is well typed at none.
+            NotationError: The rule cannot be read, or is well typed at no choice.
         """
         return tuple(equations(self.statement)) if self.given is None else self.given
 
     @functools.cached_property
     def text(self) -> str:
-        """The canonical text without the name; what the ledger's hash is taken of."""
+        """The canonical text without the name, from which the ledger's hash is computed."""
         return str(self.statement)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The choices of ranks, axes and lengths at which it is well typed, as text: "x[2] k[-1]"."""
+        """The choices of ranks, axes and lengths at which the rule is well typed, as text: "x[2] k[-1]"."""
         return tuple(" ".join(f"{name}[{rank}]" for name, rank in e.ranks) for e in self.equations)
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Both sides at the first choice of ranks."""
+        """The terms of both sides at the first choice of ranks."""
         first = self.equations[0]
         return first.left + first.right
 
     @functools.cached_property
     def operators(self) -> tuple[str, ...]:
-        """Names of the operators in the rule, sorted.
+        """The names of the operators in the rule, sorted.
 
         Raises:
-            NotationError: it cannot be read.
+            NotationError: The rule cannot be read.
         """
         if self.given is None:
             return operators_of(self.statement)
@@ -77,29 +77,29 @@ class Rule:
 
 
 def parse_rule(line: str) -> Rule:
-    """The rule a line states.
+    """Return the rule that a line states.
 
     Raises:
-        NotationError: the line cannot be read, has no name, or is well typed at no choice of ranks.
+        NotationError: The line cannot be read, has no name, or is well typed at no choice of ranks.
     """
     rule = _stated(line)
     return replace(rule, given=rule.equations)
 
 
 def parse_rules(text: str) -> list[Rule]:
-    """The rules of a file: one each, wrapped over lines where long; `#` starts a comment line.
+    """Return the rules of a file: one rule per line, wrapped if it is long; `#` starts a comment line.
 
     Raises:
-        NotationError: a line cannot be read, or two rules share a name.
+        NotationError: A line cannot be read, or two rules share a name.
     """
     return [replace(rule, given=rule.equations) for rule in stated_rules(text)]
 
 
 def stated_rules(text: str) -> list[Rule]:
-    """As `parse_rules`, but each rule is read when its equations are first asked for.
+    """Return the rules of a file as `parse_rules` does, but read each rule only when its equations are first requested.
 
     Raises:
-        NotationError: a line is not of the form of a rule, or two rules share a name.
+        NotationError: A line is not of the form of a rule, or two rules share a name.
     """
     rules = [_stated(line) for line in _joined(text.splitlines())]
     for name, count in Counter(rule.name for rule in rules).items():
@@ -129,7 +129,7 @@ def _joined(lines: Iterable[str]) -> list[str]:
 
 @functools.cache
 def axioms() -> Mapping[str, Rule]:
-    """Every axiom of specs/ by its full name `operator.name`."""
+    """Return every axiom of specs/ by its full name `operator.name`."""
     return {
         f"{spec.name}.{rule.name}": replace(rule, name=f"{spec.name}.{rule.name}")
         for spec in registry().values()
@@ -139,20 +139,20 @@ def axioms() -> Mapping[str, Rule]:
 
 @functools.cache
 def laws() -> Mapping[str, Rule]:
-    """Everything a proof may rest on: the axioms, and for each commutative operator that operands may be regrouped."""
+    """Return everything a proof may rest on: the axioms, and for each commutative operator the regrouping of operands."""
     return {**axioms(), **{f"{name}.{REGROUP}": _regrouping(spec) for name, spec in registry().items() if spec.commutative}}
 
 
 @functools.cache
 def law_names() -> frozenset[str]:
-    """The names of all `laws`, which are not read for that."""
+    """Return the names of all `laws`, without reading them."""
     specs = registry().values()
     stated = {f"{spec.name}.{line.partition(':')[0].strip()}" for spec in specs for line in _joined(spec.axioms.splitlines())}
     return frozenset(stated | {f"{spec.name}.{REGROUP}" for spec in specs if spec.commutative})
 
 
 def _regrouping(spec: Operator) -> Rule:
-    """Commutativity and associativity of the operator's binary definition, on terms that are not flattened or sorted."""
+    """State commutativity and associativity of the operator's binary definition, on terms that are not flattened or sorted."""
     stated = Statement(f"{spec.name}.{REGROUP}", "(x, y, z) grouped one way", "==", "the other way", (("x", RANKS),), ())
     found: list[Equation] = []
     for rank in RANKS:
@@ -171,6 +171,6 @@ def _regrouping(spec: Operator) -> Rule:
 
 
 def digest(rule: Rule) -> str:
-    """The hash a proof of the rule is filed under: of its canonical text and of what its operators mean."""
+    """Return the hash under which a proof of the rule is filed: of its canonical text and its operators' meaning."""
     parts = [rule.text, *(f"{name}={registry()[name].digest}" for name in rule.operators)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The search over a model's segments: each distinct one once, what it finds believed after a second look, and remembered."""
+"""The search over a model's segments: search each distinct segment once, confirm its gain and cache the result."""
 
 from __future__ import annotations
 
@@ -38,33 +38,32 @@ from superopt.rule import Rule
 from superopt.segments import LEFT, Gain, Segment, gate_of, left
 
 LARGE = 100
-"""Terms beyond which steps are not measured one by one."""
+"""The number of terms beyond which steps are not measured individually."""
 SHORTEST = 1e-9
-"""Seconds that anything takes."""
+"""The least time in seconds that anything is taken to need."""
 CLEAR = 1.1
-"""How many times as fast what takes `LONG` has to be to be believed at once: all that is found is compared in the end. Where it
-is no faster than measurements differ by, a second look at it is not worth its time.
+"""The predicted speedup from which a gain on a segment that takes `LONG` is believed without a second measurement: the whole
+candidate is compared in the end. A gain within the noise is discarded, because a second measurement is not worth its time.
 """
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
-"""What is taken for a device of the provider that was not calibrated."""
+"""The machine assumed for an uncalibrated device of each provider."""
 
 
 @functools.cache
 def code_version() -> str:
-    """A digest of the code that searches, and of that which measures: what was found is only as good as they are."""
+    """Return a digest of the searching and measuring code; cached results are valid only for the same code."""
     here = Path(__file__).parent
     parts = (path for part in ("model", "partial", "rewrite") for path in here.glob(f"{part}/*.py"))
     return digest_of_files([here / "mutation.py", here / "search.py", here / "value_facts.py", *parts])
 
 
 class Search:
-    """The search over the segments of one model: rules, and costs on a device, added up over the `sizings` that matter.
+    """The search over the segments of one model: rules, and costs on a device, summed over the `sizings`.
 
-    The `partial` rules are what searches for mutants begin with. The result may have operators that the opset offers in the
-    place of what they are defined as and, with `contrib`, those of ONNX Runtime's own. `mode` is the floating-point mode, and
-    `strict` what its gates are.
-    What was found within the same `budget`, in seconds, by the same rules is in the clock's cache, and is not searched again.
-    `tally` says what searches for mutants did.
+    Searches for mutants begin with the `partial` rules. The result may have operators that the opset offers in place of their
+    definitions and, with `contrib`, ONNX Runtime's own operators. `mode` is the floating-point mode; `strict` makes the gates
+    strict. Results of an earlier search with the same `budget`, in seconds, and the same rules are read from the clock's cache.
+    `tally` counts what searches for mutants did.
     """
 
     def __init__(
@@ -98,11 +97,11 @@ class Search:
     def gains(
         self, parts: Sequence[Segment], deadline: float, *, find: Find = search, room: float = math.inf
     ) -> Iterator[Gain]:
-        """What is found for each distinct segment, in the order of the search; no steps where nothing is cheaper.
+        """Yield the gain of each distinct segment, in the order of the search; without steps if nothing is cheaper.
 
-        No search of one takes what makes the weights of all its copies larger by more than `room`, in bytes, nor algorithms by
-        which weights that fit in the last-level cache do so no longer: all others would take longer than is measured.
-        A segment that cannot be timed, lowered or sized is `left` as it is, and the others are searched.
+        A search takes no step that grows the weights of all copies of its segment by more than `room`, in bytes, and no
+        algorithm whose weights no longer fit in the last-level cache if they did before: all other nodes would then take longer
+        than measured. A segment that cannot be timed, lowered or sized is `left` as it is, and the others are searched.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -143,7 +142,7 @@ class Search:
                 yield Gain(tuple(copies[state]), found, tuple(saved), more * len(copies[state]) * island.dtype.itemsize)
 
     def _inadmissible(self, states: Iterable[State]) -> dict[State, str]:
-        """Why states cannot be searched, of those that cannot: they are not defined at one of the sizings, say."""
+        """Return the states that cannot be searched, with the reason: a state undefined at one of the sizings, say."""
         found: dict[State, str] = {}
         for state in states:
             try:
@@ -155,7 +154,7 @@ class Search:
         return found
 
     def _with_mutants(self, island: Island, measured: Measured) -> Find:
-        """`search_mutants` that glances at times with weights in the caches, and keeps what it finds beside the times."""
+        """Return `search_mutants` with quick measurements on warm caches, and with a memory kept beside the times."""
         glanced = Measured(self.clock.warm(), self.opset, dtype=island.dtype.numpy())
         memory = Part(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
 
@@ -177,8 +176,9 @@ class Search:
         return found
 
     def forgone(self, parts: Sequence[Segment], seconds: float) -> float:
-        """The seconds that ONNX Runtime's own operators would save in a run at the first of the sizings, as far as it is known
-        after so many seconds; kept beside the times.
+        """Return the seconds that ONNX Runtime's own operators would save in a run at the first of the sizings.
+
+        Counts only fusions examined within `seconds`. The result is kept beside the times.
         """
         rules, total, deadline = RuleSet(contributed()), 0.0, active_time() + seconds
         for part in parts:
@@ -192,7 +192,7 @@ class Search:
         return total
 
     def _forgone(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
-        """The seconds that the rules' fusions would save in the state, which has no open dimensions."""
+        """Return the seconds that the rules' fusions would save in the state, which has no dynamic dimensions."""
         if expired(deadline) or next(fused(state, rules), None) is None:
             return 0.0
         measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
@@ -204,7 +204,7 @@ class Search:
             return 0.0
 
     def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[DimBinding]) -> Find:
-        """What finds as `find` does, and then looks for fusions: to all that is offered, and to ONNX Runtime's own alone."""
+        """Extend `find` by a search for fusions: to all offered operators, and to ONNX Runtime's own operators alone."""
 
         @functools.wraps(find)
         def fusing(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
@@ -218,8 +218,10 @@ class Search:
     def _fusion_faster(
         self, measured: Measured, everywhere: Sequence[DimBinding], measure: Cost, deadline: float = math.inf
     ) -> Callable[[State, State], float]:
-        """`_faster` until the deadline, and 0 after it; of what takes `LONG`, by what is measured of each alone: there, kernels
-        outweigh what lies between them, and wholes take long to be timed.
+        """Return `_faster` with a deadline, after which the speedup is 0.
+
+        For states that take `LONG`, divide the cost of each state measured by itself: their kernels outweigh the overhead
+        between kernels, and timing whole states takes long.
         """
 
         def faster(before: State, after: State) -> float:
@@ -231,7 +233,7 @@ class Search:
         return faster
 
     def _faster(self, measured: Measured, everywhere: Sequence[DimBinding], before: State, after: State) -> float:
-        """How many times as fast the state after is, where that is least; 0 where it is none that can be run."""
+        """Return the least speedup of `after` over `before` at any sizing; 0 if it cannot be run."""
         try:
             if len(everywhere) > 1:
                 measured.require_expressible(after)
@@ -241,14 +243,14 @@ class Search:
             return 0.0
 
     def _saved(self, state: State, found: Found, measure: Cost) -> list[float]:
-        """The seconds that each step saves; of a large state, the shares by estimate of what all of them save."""
+        """Return the seconds that each step saves; for a large state, the measured total shared out by estimates."""
         if len(subterms(*state)) <= LARGE:
             return gains(state, found.steps, measure)
         shares = gains(state, found.steps, self._estimate)
         return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
 
     def _believed(self, find: Find, measured: Measured) -> Find:
-        """What finds as `find` does, and takes no steps where a second look does not show the gain."""
+        """Extend `find`: discard the steps if a second measurement does not confirm the gain."""
 
         @functools.wraps(find)
         def believed(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
@@ -260,8 +262,9 @@ class Search:
         return believed
 
     def _remembered(self, find: Find, kind: Find, island: Island) -> Find:
-        """What finds as `find` does, and what one of that kind found before without looking again, be it that there was no time
-        to look; in islands like this one, at the same sizes of open dimensions.
+        """Extend `find` by the cache: return what a search of this kind found before in such an island at the same sizings.
+
+        A result is cached even if the search had no time.
         """
         sizes = [[*map(str, sizings)] for sizings in (self.sizings, island.sizings)]
         about = ["found", getattr(kind, "__name__", ""), island.dtype.name, *sizes, *self.settings]
@@ -276,7 +279,7 @@ class Search:
         return found
 
     def _at(self, state: State, sizing: DimBinding | None = None) -> State:
-        """The state with numbers for the open dimensions."""
+        """Return the state with numbers for the dynamic dimensions."""
         return tuple(map((sizing or self.sizings[0]).at, state))
 
     def _weights(self, state: State) -> int:
@@ -286,20 +289,21 @@ class Search:
         return sum(roofline.seconds(self._at(state, s), self.machine) for s in self.sizings)
 
     def _stands(self, state: State, found: Found, measured: Measured) -> bool:
-        """Whether what was found is to be believed: the state before could be measured at all, and a second look agrees."""
+        """Return whether to believe a result: the state before could be measured, and a second measurement agrees."""
         known = math.isfinite(found.before)
         return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
 
     def _pays(self, before: State, after: State, measured: Measured) -> bool:
-        """Whether the state after is no slower than the one before at any of the sizings."""
+        """Return whether the state after is no slower than the state before at any of the sizings."""
         if len(self.sizings) == 1:
             return True
         pairs = ((self._at(before, s), self._at(after, s)) for s in self.sizings)
         return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
     def _holds(self, before: State, found: Found, measured: Measured) -> bool:
-        """Whether a second look leaves, at one of the sizings, a gain that was found by measuring each by itself, or none is
-        needed.
+        """Return whether a second measurement confirms the gain at one of the sizings, or none is needed.
+
+        The gain was found by measuring each state by itself.
         """
         if not computed(found.outputs):
             return True
@@ -309,7 +313,7 @@ class Search:
         return any(measured.stands(self._at(before, s), self._at(found.outputs, s), predicted, NOISE) for s in self.sizings)
 
     def _measure(self, measured: Measured, everywhere: Sequence[DimBinding], start: State) -> Cost:
-        """What measures equivalents of a state, beside it."""
+        """Return a cost function that measures equivalents of a state beside the state itself."""
 
         def seconds(state: State) -> float:
             try:
@@ -323,7 +327,7 @@ class Search:
 
 
 def behind(find: Find, gates: Mapping[State, Gate]) -> Find:
-    """The same search with the matches and the states that each segment's gate admits."""
+    """Restrict a search to the matches and states that each segment's gate admits."""
 
     @functools.wraps(find)
     def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
@@ -338,7 +342,7 @@ def behind(find: Find, gates: Mapping[State, Gate]) -> Find:
 
 
 def _tolerant(find: Find) -> Find:
-    """What finds as `find` does; a state in whose search something fails stays as it is, and the result says why."""
+    """Extend `find`: a state whose search fails stays as it is, and the result says why."""
 
     @functools.wraps(find)
     def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
@@ -352,7 +356,7 @@ def _tolerant(find: Find) -> Find:
 
 
 def machine(clock: Clock) -> roofline.Machine:
-    """The clock's device as estimates see it: its peaks, and what a run of one small node takes."""
+    """Return the clock's device as estimates see it: its peaks, and the time of a run of one small node."""
     measured = clock.roofline
     if measured is None:
         return MACHINES[clock.device.provider]

@@ -1,4 +1,4 @@
-"""Segments: the windows of a model's islands, each distinct one searched once, and what that gained for all its copies."""
+"""Segments: the windows of a model's islands, each distinct segment searched once, and the gain for all its copies."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from superopt.rule import Rule
 from superopt.value_facts import Facts, joined
 
 Runs: TypeAlias = "Mapping[Scope, float]"
-"""How often each body of a model runs when the model runs once; what is not listed does so once."""
+"""How often each body of a model runs in one run of the model; a body that is not listed runs once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A window of an island, and the form that it shares with every segment that differs from it in names alone.
+    """A window of an island, with the canonical form that it shares with every segment that differs only in names.
 
-    `runs` is how often it runs when the model runs once, which in the body of a loop may be more than once.
+    `runs` is how often the segment runs in one run of the model: more than once in the body of a loop, perhaps.
     """
 
     island: Island
@@ -40,7 +40,7 @@ class Segment:
 
     @property
     def state(self) -> State:
-        """What the segment computes, over numbered variables."""
+        """The terms that the segment computes, over numbered variables."""
         return self.form.outputs
 
     @property
@@ -50,14 +50,14 @@ class Segment:
 
 
 LEFT = "left as it is: "
-"""How the reason begins for which the search of a segment stopped that could not be searched, be it timed or lowered."""
+"""The prefix of the stop reason of a segment that could not be searched (could not be timed or lowered, say)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """What the search found for segments that are equal up to names.
+    """The search result for segments that are equal up to names.
 
-    `steps` are the seconds that each step saves, `bytes` how much larger the model's weights become (negative: smaller).
+    `steps` are the seconds that each step saves, `bytes` the growth of the model's weights (negative if they shrink).
     """
 
     copies: tuple[Segment, ...]
@@ -67,21 +67,21 @@ class Gain:
 
     @property
     def seconds(self) -> float:
-        """What all copies save in a run, by the cost model."""
+        """The seconds that all copies save in a run, by the cost model."""
         return (self.found.before - self.found.after) * self.runs
 
     @property
     def runs(self) -> float:
-        """How often the copies run, taken together, when the model runs once."""
+        """How often the copies run, in total, in one run of the model."""
         return sum(segment.runs for segment in self.copies)
 
     @property
     def left(self) -> str:
-        """Why the segments were left as they are, where they could not be searched; empty elsewhere."""
+        """The reason why the segments could not be searched; empty if they were."""
         return self.found.stopped.removeprefix(LEFT) if self.found.stopped.startswith(LEFT) else ""
 
     def halved(self) -> Gain | None:
-        """The first half of the steps, weights taken to grow as they do by all of them; None where there is only one."""
+        """Return the first half of the steps, or None for a single step; the growth of the weights is taken to be the same."""
         count = len(self.steps) // 2
         if not count:
             return None
@@ -91,7 +91,7 @@ class Gain:
         return replace(self, found=found, steps=self.steps[:count])
 
     def replacements(self) -> Iterator[Replacement]:
-        """What to compute the copies' outputs by."""
+        """Yield the terms that replace the copies' outputs."""
         for segment in self.copies:
             terms = segment.form.restored(self.found.outputs)
             island = segment.island
@@ -100,7 +100,7 @@ class Gain:
 
 
 def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment]:
-    """The windows of all islands that run; with `between`, those in which the seams of the others lie."""
+    """Return the windows of all islands that run; with `between`, the windows that cover the seams of the others."""
     return [
         _segment(chart.island(nodes), runs)
         for island in running(chart, runs)
@@ -109,18 +109,19 @@ def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment
 
 
 def whole(chart: Chart, runs: Runs) -> list[Segment]:
-    """Every island of several nodes that runs as one segment."""
+    """Return every island of several nodes that runs, as one segment each."""
     return [_segment(island, runs) for island in running(chart, runs) if len(island.nodes) > 1]
 
 
 def running(chart: Chart, runs: Runs) -> list[Island]:
-    """The islands but for those of bodies that never ran: what is done there would be neither measured nor checked."""
+    """Return the islands, except in bodies that never ran: changes there would be neither measured nor checked."""
     return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
 
 
 def written(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMode.FAST) -> tuple[Gain, ...]:
-    """What changes nothing but the nodes by which the segments are computed: those that lowering writes, without such as the
-    rules say compute what is there already.
+    """Re-emit each segment through lowering, without changing the algebra.
+
+    Nodes that the rules show to compute an existing value are left out.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
@@ -134,7 +135,7 @@ def written(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
 
 
 def left(copies: Iterable[Segment], why: str) -> Gain:
-    """Segments that stay as they are, for they could not be searched."""
+    """Return a gain without steps for segments that could not be searched."""
     parts = tuple(copies)
     return Gain(parts, Found(parts[0].state, (), 0.0, 0.0, 0, LEFT + why), ())
 
@@ -147,7 +148,7 @@ Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
 
 
 def gate_of(copies: Sequence[Segment], mode: FpMode, *, strict: bool = True) -> Gate:
-    """The gate for segments that are equal up to names: it admits what the facts of every one of them allow."""
+    """Return the gate for segments that are equal up to names: it admits what the facts of each of them allow."""
     first, *others = (segment.facts for segment in copies)
     facts = {name: joined(known, *(one[name] for one in others)) for name, known in first.items()}
     return Gate(mode, facts, absorption, strict=strict)

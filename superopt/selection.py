@@ -1,4 +1,4 @@
-"""Which of the gains that a search found a model takes, the model that has them, and what the report says of them."""
+"""Selection of the gains to take, the model with these gains, and their description in the report."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from superopt.segments import Gain, Passes, left
 from superopt.value_facts import ASSUMPTIONS
 
 GROWTH, GROWTH_OF_SMALL, SMALL = 0.5, 3.0, 2**28
-"""How much larger the weights may become, as a share of those of the original; as long as they grow by no more than the last
-figure, in bytes, the second share.
+"""How much the weights may grow, as a share of the original's weights. The second share applies as long as the growth is at
+most the last figure, in bytes.
 """
 REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
-"""The flags of a step that sums what it is made of in another order."""
+"""The flags of a step that sums in another order."""
 GROWTH_AT_LEAST = 2**20
-"""Bytes that the weights may grow by in any case."""
+"""The growth of the weights, in bytes, that is always allowed."""
 
 
 def room(weights: int, growth: float | None) -> float:
-    """Bytes by which weights may grow that are so many now: by that share of them, where one is given."""
+    """Return the bytes by which weights of this size may grow; `growth` is a share of the size, if it is given."""
     share = max(GROWTH * weights, min(GROWTH_OF_SMALL * weights, SMALL)) if growth is None else growth * weights
     return GROWTH_AT_LEAST + share
 
 
 def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
-    """The gains to take so that weights grow by `growth` bytes at most: those that shrink them, then the best by the byte."""
+    """Return the gains to take within `growth` bytes of weights: gains that shrink weights first, then the best per byte."""
     taken: list[Gain] = []
     left = growth
     useful = [g for g in found if g.found.steps and g.seconds > 0]
@@ -48,10 +48,10 @@ def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
 
 
 def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
-    """Which gains to take, should a larger choice not measure faster: all, then the `others`, then the `forms` alone if there
-    are any, then the first pass alone, then the half of that which promises most, the half of the half, and so on.
+    """Yield the choices of gains to try, in case a larger choice does not measure faster.
 
-    A pass rests on those before it; within one, gains are independent of each other.
+    The order is: all gains, the `others`, the `forms` alone if there are any, the first pass alone, the more promising half of
+    it, half of that half, and so on. A pass depends on the passes before it; gains within a pass are independent.
     """
     kept = [taken for taken in passes if taken]
     if not kept:
@@ -68,14 +68,14 @@ def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Pa
 
 
 def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
-    """Whether what was found has steps of these rules."""
+    """Return whether the passes have steps of these rules."""
     return any(step.rule in rules for passes in found for taken in passes for gain in taken for step in gain.found.steps)
 
 
 def fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
-    """The model with those of the gains taken that it can have together, these gains, and the others as they are `left`.
+    """Return the model with those of the gains that it can have together, these gains, and the others as they are `left`.
 
-    A gain that cannot be lowered over the model's dimensions, or would close a cycle, is found by halving what is tried.
+    Halving the gains finds a gain that cannot be lowered over the model's dimensions, or that would close a cycle.
     """
     try:
         return spliced(model, (tuple(taken),)), [*taken], []
@@ -90,7 +90,7 @@ def fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], lis
 
 
 def windows_left(searched: Iterable[Gain]) -> dict[str, int]:
-    """How many segments were left as they are because they could not be searched or lowered, by the reason."""
+    """Return the number of segments that could not be searched or lowered, by the reason."""
     found: Counter[str] = Counter()
     for gain in searched:
         if gain.left:
@@ -99,14 +99,14 @@ def windows_left(searched: Iterable[Gain]) -> dict[str, int]:
 
 
 def spliced(model: Model, passes: Passes) -> Model:
-    """The model with these gains taken, one pass after the other; itself where there are none."""
+    """Return the model with these gains taken, one pass after the other; the model itself if there are none."""
     for taken in filter(None, passes):
         model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
     return model
 
 
 def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
-    """The rules, definitions and corrected mutants of all steps taken, those that gain most first."""
+    """Return the rules, definitions and corrected mutants of all steps taken, largest gain first."""
     times: dict[str, int] = defaultdict(int)
     saved: dict[str, float] = defaultdict(float)
     for gain in taken:
@@ -122,7 +122,7 @@ def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[Applied
 
 
 def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
-    """The floating-point flags that the steps need, and what the mode assumed of values to admit them.
+    """Return the floating-point flags that the steps need, and the assumptions under which the mode admits them.
 
     A mutant may need every flag. A recurrence is computed by its own definition, summed in another order.
     """
@@ -135,7 +135,7 @@ def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmeti
 
 
 def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
-    """What the report says about each segment that was searched."""
+    """Return the report's rows about each segment that was searched."""
     return tuple(
         SegmentGain(
             outputs=tuple(gain.copies[0].island.outputs),

@@ -29,7 +29,7 @@ PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "matmul": 2}
 
 
 def show(*roots: Term) -> str:
-    """The notation for terms; subterms used more than once are named where they first stand."""
+    """Return the notation for terms; subterms used more than once are named at their first occurrence."""
     uses: dict[Term, int] = {}
     for term in subterms(*roots):
         for arg in term.args:
@@ -100,7 +100,7 @@ class _Printer:
 
 
 def show_condition(condition: Cond) -> str:
-    """The notation for a condition."""
+    """Return the notation for a condition."""
     match condition:
         case bool():
             return str(condition)

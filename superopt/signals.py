@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a command ends at once and writes nothing, or a search ends early with the best so far."""
+"""SIGINT and SIGTERM: a command ends at once and writes nothing, or a search ends early with its best result."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from types import FrameType
 from superopt import files
 
 GRACE = 10.0
-"""Seconds from a signal until a search has to have ended, and what it found has to have been checked and compared."""
+"""Seconds from a signal until the search must have ended, and its result must have been checked and compared."""
 STOPPING = b"superopt: stopping: the best so far is checked first (10 s at most); a second signal stops at once\n"
 
 
 class Interrupted(BaseException):
-    """A signal ends the command; as with KeyboardInterrupt, handlers of errors let it pass."""
+    """A signal ends the command; as with KeyboardInterrupt, error handlers do not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -25,10 +25,10 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """What the signals that ask a process to end do to the command that it runs.
+    """The effect of termination signals on the running command.
 
-    A signal raises `Interrupted`. While a search is deferring them, the first one sets `stop` instead, and `Interrupted` is
-    raised if the command is still not saving after `GRACE`. Once a result is being put in place, signals come too late.
+    A signal raises `Interrupted`. While a search defers signals, the first signal sets `stop` instead, and `Interrupted` is
+    raised if the command is still not saving after `GRACE`. Once a result is being put in place, signals are ignored.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class Signals:
         self.number = 0
         self._deferring = False
         self._published: int | None = None
-        """How many files the process had put in place when saving began."""
+        """The number of files that the process had put in place when saving began."""
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle signals until this ends, those apart that the process was started to ignore."""
+        """Handle signals inside the context, except signals that the process was started to ignore."""
         self.stop.clear()
         self.number, self._deferring, self._published = 0, False, None
         if threading.current_thread() is not threading.main_thread():
@@ -58,14 +58,14 @@ class Signals:
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def defer(self) -> None:
-        """From here on, the first signal asks a search to stop."""
+        """Let the first signal from now on ask a search to stop."""
         self._deferring = True
 
     def saving(self) -> None:
-        """The result is about to be saved: no time runs out any more.
+        """Cancel the time limit, because the result is about to be saved.
 
         Raises:
-            Interrupted: time ran out just now.
+            Interrupted: The time limit has just passed.
         """
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         self._published = files.published

@@ -1,8 +1,8 @@
-"""The rule store: substitutions/ as people read it (<family>.rules) and as machines check it (<family>.proofs.jsonl).
+"""The rule store: substitutions/<family>.rules for people and substitutions/<family>.proofs.jsonl for machines.
 
-A rule is loaded only if the ledger has a proof of exactly this rule for all sizes, made with exactly these definitions: the
+A rule is loaded only if the ledger has a proof of exactly this rule for all sizes, made with exactly these definitions. The
 proof is filed under the hash of the rule's text and of its operators' meaning (`superopt.meaning`), and names the digest of
-every operator that its axioms mention. Every line of a ledger ends with a seal, the hash of all that the line says, so a line
+every operator that its axioms mention. Every line of a ledger ends with a seal, the hash of the rest of the line, so a line
 that was edited by hand or damaged is refused. Times are never stored, so the same rules always make the same files.
 """
 
@@ -34,15 +34,22 @@ CORE, SEARCH = "core", "search"
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a ledger: what is known about a rule (or an axiom), and what that rests on.
+    """A line of a ledger: a rule (or an axiom) with its proof, and the definitions that the proof rests on.
 
-    `key` is the hash of the statement and its operators' meaning; `specs` has the digest of each operator that the statement or
-    an axiom of its proof mentions. `kind` is what was reasoned from, "axioms" or "index". `status` is "all sizes", or "bounded"
-    where `bounded` says for which values of what; a rule with a bounded proof is not loaded. `instances` are the ground
-    instances of `axioms` that replaying needs, `unasked` the digests of questions of arithmetic that it need not ask. `origin`
-    says how the rule was found, `samples` on how many random instantiations no difference was, `part` whether it belongs to the
-    minimal "core" or was derived from it for the "search". `flags` are the floating-point flags that the rule needs, None where
-    nobody has looked; `flags_basis` says what it rests on that it needs no others.
+    Attributes:
+        key: The hash of the statement and its operators' meaning.
+        kind: What the proof reasons from, "axioms" or "index".
+        status: "all sizes" or "bounded". A rule with a bounded proof is not loaded.
+        bounded: The values for which a bounded proof holds.
+        axioms: The axioms that the proof uses.
+        instances: The ground instances of `axioms` that a replay needs.
+        unasked: The digests of arithmetic questions that a replay need not ask.
+        specs: The digest of each operator that the statement or an axiom of its proof mentions.
+        origin: How the rule was found.
+        samples: The number of random instantiations without a difference.
+        part: "core" for the minimal core, or "search" for a rule derived from it.
+        flags: The floating-point flags that the rule needs; None if they were not determined.
+        flags_basis: The evidence that the rule needs no other flags.
     """
 
     key: str
@@ -65,12 +72,12 @@ class Entry:
 
     @property
     def fp_flags(self) -> frozenset[FpFlag]:
-        """The floating-point flags that the rule needs; all of them where nobody has looked."""
+        """The floating-point flags that the rule needs; all flags if they were not determined."""
         return ALL_FLAGS if self.flags is None else frozenset(map(FpFlag, self.flags))
 
     @property
     def proof(self) -> Proved:
-        """The proof as it was stored, which a clock had no part in."""
+        """The proof as it was stored, without its time."""
         return Proved(0.0, self.bounded, self.axioms, self.instances, self.kind, self.unasked)
 
 
@@ -84,13 +91,13 @@ class Stored:
 
     @property
     def core(self) -> bool:
-        """Whether no other rules derive this one; the rest of the store is there for the search."""
+        """Whether no other rules imply this rule; the rest of the store serves the search."""
         return self.entry.part == CORE
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """A candidate that was refuted: never tried again, and a regression test."""
+    """A refuted candidate, which is never tried again and serves as a regression test."""
 
     key: str
     rule: str
@@ -101,7 +108,7 @@ class Rejected:
 
 
 def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", samples: int = 0, part: str = CORE) -> Entry:
-    """The ledger line for a rule that was proved."""
+    """Return the ledger line of a proved rule."""
     return Entry(
         key=digest(rule),
         name=rule.name,
@@ -122,7 +129,7 @@ def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", sample
 
 
 def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
-    """The digest of every operator that the rule or one of these axioms mentions, by its name."""
+    """Return the digest, by name, of every operator that the rule or one of the axioms mentions."""
     names = set(rule.operators)
     for axiom in used:
         names.add(axiom.partition(".")[0])
@@ -132,7 +139,7 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 
 
 def objection(rule: Rule, entry: Entry | None) -> str | None:
-    """Why a proof is no proof of this rule as it stands; None if it is one."""
+    """Return why the entry does not prove this rule as it stands, or None if it does."""
     if entry is None or entry.key != digest(rule):
         return "no proof of it as it is written, with the operators as they are defined, is in the ledger"
     if entry.verdict != "proved":
@@ -152,7 +159,7 @@ def objection(rule: Rule, entry: Entry | None) -> str | None:
 
 
 def _stale(now: Mapping[str, str], then: Mapping[str, str]) -> str | None:
-    """Which operator does not mean now what it meant when a rule was proved, or is missing; None where nothing has changed."""
+    """Return why a proof is stale (an operator is missing or its meaning has changed since), or None if nothing has changed."""
     names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
     if not names:
         return None
@@ -164,10 +171,10 @@ def _stale(now: Mapping[str, str], then: Mapping[str, str]) -> str | None:
 
 
 def families(folder: Path | None = None) -> tuple[str, ...]:
-    """The families of rules that are stored, in alphabetical order.
+    """Return the stored families of rules, in alphabetical order.
 
     Raises:
-        StoreError: there is no rule store.
+        StoreError: There is no rule store.
     """
     where = substitutions_folder() if folder is None else folder
     if not where.is_dir():
@@ -176,18 +183,18 @@ def families(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, Entry | None]]:
-    """The rules of a family with their ledger lines, whether or not those still hold.
+    """Return the rules of a family with their ledger lines, which may be stale.
 
-    A rule that the ledger knows was read when it was proved, and is read again only where its equations are asked for.
+    A rule that the ledger knows was read when it was proved, and is read again only when its equations are requested.
 
     Raises:
-        StoreError: a file cannot be read.
+        StoreError: A file cannot be read.
     """
     return _with_ledger(family, folder)[0]
 
 
 def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Entry | None]], Mapping[str, Entry]]:
-    """As `read_family`, and the family's ledger by key."""
+    """Return the result of `read_family`, and the family's ledger by key."""
     where = substitutions_folder() if folder is None else folder
     path = where / f"{family}.rules"
     ledger = {entry.key: entry for entry in read_ledger(family, where)}
@@ -203,20 +210,20 @@ def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Ent
 
 
 def read_ledger(family: str, folder: Path | None = None) -> list[Entry]:
-    """The lines of a family's ledger (or of the axioms'); none where there is no such file.
+    """Return the lines of a family's ledger (or of the axioms' ledger); an empty list if there is no such file.
 
     Raises:
-        StoreError: a line cannot be read.
+        StoreError: A line cannot be read.
     """
     where = substitutions_folder() if folder is None else folder
     return [_entry(row) for row in sealed_lines(where / f"{family}.proofs.jsonl")]
 
 
 def load(folder: Path | None = None) -> list[Stored]:
-    """Every rule of the store, each with a proof that holds for it as it stands.
+    """Return every rule of the store, each with a proof that holds for the rule as it stands.
 
     Raises:
-        StoreError: a file cannot be read, or rules are stale or unproved; it says which.
+        StoreError: A file cannot be read, or rules are stale or unproved; the message names them.
     """
     found: list[Stored] = []
     refused: list[str] = []
@@ -238,10 +245,10 @@ def load(folder: Path | None = None) -> list[Stored]:
 
 
 def named(rules: Sequence[Stored], name: str) -> Stored:
-    """The rule of this name.
+    """Return the rule of this name.
 
     Raises:
-        StoreError: there is none; it says which names come near.
+        StoreError: No rule has this name; the message suggests similar names.
     """
     found = next((stored for stored in rules if stored.rule.name == name), None)
     if found is None:
@@ -253,7 +260,7 @@ def named(rules: Sequence[Stored], name: str) -> Stored:
 def selected(
     rules: Sequence[Stored], *, family: str | None = None, part: str | None = None, operators: Sequence[str] = ()
 ) -> list[Stored]:
-    """The rules of the family and part that mention all of these operators."""
+    """Return the rules of the family and part that mention all of these operators."""
     return [
         stored
         for stored in rules
@@ -262,19 +269,19 @@ def selected(
 
 
 def load_rules(folder: Path | None = None) -> list[Rule]:
-    """The rules that optimization uses: as `load`, without the ledger.
+    """Return the rules that optimization uses, as `load` does but without the ledger.
 
     Raises:
-        StoreError: as `load`.
+        StoreError: See `load`.
     """
     return [stored.rule for stored in load(folder)]
 
 
 def load_axioms(folder: Path | None = None) -> dict[str, Entry]:
-    """The ledger lines of the axioms that are still as they were when it was written, by full name.
+    """Return the ledger lines, by full name, of the axioms that have not changed since the ledger was written.
 
     Raises:
-        StoreError: a line cannot be read.
+        StoreError: A line cannot be read.
     """
     known = laws()
     lines = read_ledger(AXIOMS, folder)
@@ -282,20 +289,20 @@ def load_axioms(folder: Path | None = None) -> dict[str, Entry]:
 
 
 def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
-    """The refuted candidates by key; one whose operators were redefined has another key and may be tried again.
+    """Return the refuted candidates by key. If an operator is redefined, the key changes and the candidate may be tried again.
 
     Raises:
-        StoreError: a line cannot be read.
+        StoreError: A line cannot be read.
     """
     where = substitutions_folder() if folder is None else folder
     return {rejected.key: rejected for rejected in (_rejected(row) for row in sealed_lines(where / REFUTED))}
 
 
 def sealed_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file, one a line, without their seals; none where there is no file.
+    """Return the JSON objects of a file, one per line, without their seals; an empty list if there is no file.
 
     Raises:
-        StoreError: a line is no object, or its seal is not that of what it says.
+        StoreError: A line is not an object, or its seal does not match its content.
     """
     if not path.exists():
         return []
@@ -318,12 +325,12 @@ def sealed_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def sealed(row: Mapping[str, Any]) -> str:
-    """The line for an object, which ends with its seal."""
+    """Return the line for an object, which ends with its seal."""
     return json.dumps({**row, "seal": seal(row)}, ensure_ascii=False) + "\n"
 
 
 def seal(row: Mapping[str, Any]) -> str:
-    """The hash of all that an object says."""
+    """Return the hash of an object's content."""
     return hashlib.sha256(json.dumps(row, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -349,10 +356,10 @@ Record = TypeVar("Record")
 
 
 def record(kind: Callable[..., Record], row: Mapping[str, Any], where: str) -> Record:
-    """An object of a file as a dataclass.
+    """Return a JSON object as a dataclass.
 
     Raises:
-        StoreError: a field is missing, unknown or of another type.
+        StoreError: A field is missing, unknown or of another type.
     """
     known = _fields(kind)
     values = {name: _tuples(value) for name, value in row.items()}
@@ -367,7 +374,7 @@ def record(kind: Callable[..., Record], row: Mapping[str, Any], where: str) -> R
 
 @functools.cache
 def _fields(kind: Callable[..., object]) -> Mapping[str, Callable[[object], bool]]:
-    """Whether a value that was read is of a field's type, by the field."""
+    """Return, for each field, a predicate that tests whether a JSON value has the field's type."""
     return {name: _fits(hint) for name, hint in get_type_hints(kind).items()}
 
 
@@ -395,10 +402,10 @@ def _tuples(value: Any) -> Any:
 
 
 def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], folder: Path | None = None) -> None:
-    """The family's two files hold exactly these rules, the core first; each file changes as a whole or not at all.
+    """Write exactly these rules to the family's two files, the core first. Each file changes as a whole or not at all.
 
     Raises:
-        StoreError: an entry does not prove its rule, or a file cannot be written.
+        StoreError: An entry does not prove its rule, or a file cannot be written.
     """
     where = substitutions_folder() if folder is None else folder
     for rule, entry in rules:
@@ -415,7 +422,7 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], f
 
 
 def rules_text(about: str, rules: Sequence[tuple[Rule, Entry]]) -> str:
-    """The text of a .rules file: a comment, then the rules, those of the core and those derived for the search."""
+    """Return the text of a .rules file: a comment, the core rules, then the rules derived for the search."""
     titles = {
         CORE: "Core: none was found to follow from the others.",
         SEARCH: "For the search: derived, and proved all the same.",
@@ -430,7 +437,7 @@ def rules_text(about: str, rules: Sequence[tuple[Rule, Entry]]) -> str:
 
 
 def rule_lines(rule: Rule, width: int) -> str:
-    """The rule on one line, its name so wide, or broken before its arrow, its ranks and its conditions."""
+    """Return the rule on one line, its name padded to `width`, or broken before its arrow, its ranks and its conditions."""
     stated = rule.statement
     head = f"{rule.name}:".ljust(width)
     clauses = str(stated)[len(stated.left) :].strip().removeprefix(stated.arrow).strip()[len(stated.right) :].strip()
@@ -442,31 +449,31 @@ def rule_lines(rule: Rule, width: int) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """The text on as many lines as it needs, broken at spaces, which reading puts back."""
+    """Return the text wrapped at spaces; reading joins the lines again."""
     wrap = TextWrapper(WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
     return wrap.fill(text) + "\n"
 
 
 def write_ledger(family: str, entries: Iterable[Entry], folder: Path | None = None) -> None:
-    """The family's ledger (or the axioms') holds exactly these lines.
+    """Write exactly these lines to the family's ledger (or the axioms' ledger).
 
     Raises:
-        StoreError: the file cannot be written.
+        StoreError: The file cannot be written.
     """
     where = substitutions_folder() if folder is None else folder
     replace_file(where / f"{family}.proofs.jsonl", "".join(map(_line, entries)))
 
 
 def write_axioms(entries: Sequence[Entry], folder: Path | None = None) -> None:
-    """The axioms' ledger holds exactly these lines, in alphabetical order; raises what `write_ledger` does."""
+    """Write exactly these lines to the axioms' ledger, in alphabetical order. Raises as `write_ledger` does."""
     write_ledger(AXIOMS, sorted(entries, key=lambda e: e.name), folder)
 
 
 def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> None:
-    """The file of refuted candidates holds exactly these, each once.
+    """Write exactly these candidates to the file of refuted candidates, each once.
 
     Raises:
-        StoreError: the file cannot be written.
+        StoreError: The file cannot be written.
     """
     where = substitutions_folder() if folder is None else folder
     unique = {one.key: one for one in rejected}
@@ -480,7 +487,7 @@ def _line(line: Entry | Rejected) -> str:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """The file holds the text, or is as it was. Raises StoreError where it cannot be written."""
+    """Write the text to the file, or leave the file as it was. Raises StoreError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_text(text, path)

@@ -1,4 +1,4 @@
-"""What is in extents and conditions, and the same with values put in for their atoms."""
+"""Substitution of values for atoms in extents and conditions, and their atoms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from superopt.extent import (
 
 
 def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent:
-    """`extent` with every atom for which `value` gives one replaced by it."""
+    """Return `extent` with every atom replaced for which `value` gives a replacement."""
     if not isinstance(extent, Size):
         return extent
     single = alone(extent)
@@ -57,13 +57,13 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
 
 
 def alone(extent: Size) -> Atom | None:
-    """The atom that the polynomial is; None where it is anything else."""
+    """Return the atom that the polynomial consists of; None for any other polynomial."""
     (monomial, coefficient), *more = extent.terms
     return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
 
 
 def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | None:
-    """What the atom becomes; None where it is left as it is."""
+    """Return the replacement of the atom; None if it stays as it is."""
     known = value(atom)
     if known is not None:
         return known
@@ -82,7 +82,7 @@ def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | No
 
 
 def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> Cond:
-    """`condition` with atoms replaced as in `substitute`; a bool once nothing symbolic is left."""
+    """Return `condition` with atoms replaced as in `substitute`; a bool once nothing symbolic is left."""
     match condition:
         case bool():
             return condition
@@ -98,13 +98,13 @@ def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> 
 
 
 def atoms_of(condition: Cond) -> Iterator[Atom]:
-    """Every atom of a condition, those inside quotients included."""
+    """Yield every atom of a condition, including atoms inside quotients."""
     for side in sides(condition):
         yield from side.atoms()
 
 
 def negation(condition: Cond) -> Cond:
-    """The condition does not hold."""
+    """Return the negation of the condition."""
     match condition:
         case bool():
             return not condition

@@ -4,14 +4,14 @@
     concat(x, y, axis=-1)                              attributes by name; axes counted from the end
     slice(x, axis=-1, start=0, stop=y.shape[-1])       sizes are arithmetic over extents of variables
     conv(x, w, strides=(s0, s1), ...)                  any other bare name in an attribute is an attribute variable
-    slice(m := x @ concat(y, z, axis=-1), ...)         a shared subterm, named where it first stands
+    slice(m := x @ concat(y, z, axis=-1), ...)         a shared subterm, named at its first occurrence
     expand(b, shape=(x @ w).shape, axes=(-1,))         the shape of a term
-    expand(y, shape=x.shape, axes=others(x, k))        the axes of a term but for those listed
+    expand(y, shape=x.shape, axes=others(x, k))        the axes of a term except the listed axes
 
     x.shape[others(x, k)] == y.shape[others(y, k)]     in a condition: sizes agree along these axes
 
 A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`: `for` lists every tensor variable with the ranks it may
-have (all combinations that are well typed are meant; left out where there is none), and several outputs are written as a
+have (all combinations that are well typed are meant; `for` is omitted without variables). Several outputs are written as a
 tuple. `for` may also list
 
     k[-1, -2]                                          an axis variable and the axes it may be: concat(x, y, axis=k)
@@ -67,7 +67,7 @@ INFIX: dict[type[ast.operator], str] = {ast.MatMult: "matmul", ast.Add: "add", a
 
 @dataclass
 class Scope:
-    """Names in force while an expression is read: variables, and subterms named with `:=`."""
+    """The names in scope while an expression is read: variables, and subterms named with `:=`."""
 
     variables: Mapping[str, Term]
     named: dict[str, Term] = field(default_factory=dict)
@@ -81,12 +81,15 @@ def parse(
     reals: Collection[str] | None = None,
     numbers: Mapping[str, Attribute] | None = None,
 ) -> tuple[Term, ...]:
-    """The terms that `text` denotes, one per output. `reals` names the real attribute variables (by default `real_names`),
-    and `numbers` gives the attribute and axis variables whose values are known.
+    """Return the terms that `text` denotes, one per output.
+
+    `reals` names the real attribute variables (by default `real_names`), and `numbers` gives the attribute and axis variables
+    whose values are known.
 
     Raises:
-        NotationError: the text is not of the notation. ShapeError: a term is not well typed.
-        SpecError: no file of specs/ defines an operator.
+        NotationError: The text is not valid notation.
+        ShapeError: A term is not well typed.
+        SpecError: No file of specs/ defines an operator.
     """
     scope = Scope(variables, reals=real_names(text) if reals is None else reals, numbers=numbers or {})
     tree = expression(text)
@@ -96,7 +99,7 @@ def parse(
 
 @functools.lru_cache(maxsize=4096)
 def real_names(*texts: str) -> frozenset[str]:
-    """The names that stand in real attributes of the texts' operators, and in no attribute that is an integer."""
+    """Return the names that occur in real attributes of the texts' operators, and in no integer attribute."""
     reals: set[str] = set()
     integers: set[str] = set()
     tuples: set[str] = set()
@@ -116,7 +119,7 @@ def real_names(*texts: str) -> frozenset[str]:
 
 
 def _names_outside_calls(node: ast.AST) -> Iterator[str]:
-    """The names in an expression, those in an operator's application within it left out."""
+    """Yield the names in an expression, except names in an operator's application within it."""
     if isinstance(node, ast.Name):
         yield node.id
     elif not isinstance(node, ast.Call):
@@ -126,10 +129,10 @@ def _names_outside_calls(node: ast.AST) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=4096)
 def expression(text: str) -> ast.expr:
-    """The syntax of notation text.
+    """Return the syntax tree of notation text.
 
     Raises:
-        NotationError: it is no expression.
+        NotationError: The text is not an expression.
     """
     try:
         return ast.parse(text.strip(), mode="eval").body
@@ -249,19 +252,19 @@ def _arithmetic(node: ast.expr, symbol: ast.operator, a: Extent, b: Extent) -> E
 def parse_condition(
     text: str, variables: Mapping[str, Term], reals: Collection[str], numbers: Mapping[str, Attribute] | None = None
 ) -> Cond:
-    """The condition on sizes and attribute variables that `text` states.
+    """Return the condition on sizes and attribute variables that `text` states.
 
     Raises:
-        NotationError: the text is not a condition.
+        NotationError: The text is not a condition.
     """
     return _condition(expression(text), Scope(variables, reals=reals, numbers=numbers or {}))
 
 
 def parse_extent(text: str, variables: Mapping[str, Term], reals: Collection[str]) -> Extent:
-    """The size or number that `text` denotes; names in `reals` are real attribute variables.
+    """Return the size or number that `text` denotes; names in `reals` are real attribute variables.
 
     Raises:
-        NotationError: the text is not a size.
+        NotationError: The text is not a size.
     """
     return _extent(expression(text), Scope(variables, reals=reals))
 
@@ -300,7 +303,7 @@ def _condition(node: ast.expr, scope: Scope) -> Cond:
 
 @dataclass(frozen=True)
 class Statement:
-    """One line of a rules file or of an AXIOMS text, split but not yet read: names, sides, ranks and conditions as written."""
+    """A line of a rules file or of an AXIOMS text, split but not yet read: names, sides, ranks and conditions as written."""
 
     name: str
     left: str
@@ -315,7 +318,7 @@ class Statement:
         return f"{self.left} {self.arrow} {self.right}{f' for {ranks}' if ranks else ''}{where}"
 
     def rank_choices(self) -> Iterator[dict[str, int]]:
-        """Every combination of ranks that the `for` clause allows, well typed or not."""
+        """Yield every combination of ranks that the `for` clause allows, well typed or not."""
         names = [name for name, _ in self.ranks]
         for choice in itertools.product(*(ranks for _, ranks in self.ranks)):
             yield dict(zip(names, choice, strict=True))
@@ -323,7 +326,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Equation:
-    """A statement read at one choice of ranks: both sides as typed terms, and the conditions it asks for."""
+    """A statement read at one choice of ranks: both sides as typed terms, and the conditions."""
 
     left: tuple[Term, ...]
     right: tuple[Term, ...]
@@ -335,10 +338,10 @@ _LINE = re.compile(r"^\s*(?:(?P<name>[a-z0-9][a-z0-9-]*)\s*:\s)?(?P<rest>.*)$", 
 
 
 def parse_statement(line: str) -> Statement:
-    """Splits `name: left => right for ranks where conditions` (arrows: `=>`, `==`, `~>`).
+    """Split `name: left => right for ranks where conditions` (arrows: `=>`, `==`, `~>`).
 
     Raises:
-        NotationError: the line is not of that form.
+        NotationError: The line is not of that form.
     """
     matched = _LINE.match(line)
     assert matched is not None
@@ -355,7 +358,7 @@ def parse_statement(line: str) -> Statement:
 
 @functools.lru_cache(maxsize=4096)
 def _clause(text: str, read: Callable[[ast.expr], Any]) -> tuple[Any, ...]:
-    """What is read of each of the expressions that the text lists."""
+    """Return the results of `read` for each of the expressions that the text lists."""
     return tuple(map(read, cast(ast.Tuple, expression(f"({text},)")).elts)) if text else ()
 
 
@@ -378,10 +381,11 @@ def _rank(node: ast.expr) -> int:
 
 
 def read(statement: Statement, ranks: Mapping[str, int]) -> Equation:
-    """The statement at one choice of ranks.
+    """Return the statement at one choice of ranks.
 
     Raises:
-        NotationError: it cannot be read. ShapeError: it is not well typed at these ranks (and axes, for axis variables).
+        NotationError: The statement cannot be read.
+        ShapeError: The statement is not well typed at these ranks (and axes, for axis variables).
     """
     declared = {name: variable(name, rank) for name, rank in ranks.items() if rank >= 0}
     axes = {name: axis for name, axis in ranks.items() if axis < 0}

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm at every opset: before 13 they run over an axis and all that follow it, taken as one."""
+"""Softmax and LogSoftmax at every opset: before opset 13 they run over an axis and all following axes, flattened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ONE_AXIS = 13
 
 
 def lifted(node: Node, name: str) -> Term:
-    """The operator `name` along the node's axis."""
+    """Return the operator `name` along the node's axis."""
     x = node.operand(0)
     if node.opset >= ONE_AXIS:
         return apply(name, x, axis=node.attribute("axis", -1))
@@ -24,7 +24,7 @@ def lifted(node: Node, name: str) -> Term:
 
 
 def lowered(term: Term, op_type: str, emit: Emit) -> str:
-    """The term as ONNX's operator."""
+    """Write the term as ONNX's operator."""
     x = term.args[0]
     axis = term.integer("axis") + x.rank
     if emit.opset >= ONE_AXIS or prod(x.sizes[axis + 1 :]) == 1:

@@ -36,7 +36,7 @@ OVERFLOW = 2.0**128 - 2.0**103
 ROUNDING = 2.0**-22
 """A relative error that bounds the rounding of one float32 operation."""
 MANY = 1 << 20
-"""The number of summands assumed of a sum over a dynamic dimension."""
+"""The number of summands assumed for a sum over a dynamic dimension."""
 ASSUMPTIONS = (
     f"elements of inputs that cannot be masks are finite and at most {ORDINARY:g} in magnitude",
     "sums, products, roots and quotients that the original computes of such values are so too",
@@ -49,8 +49,8 @@ class Facts:
 
     `low` and `high` bound the IEEE result unless it is NaN; an infinite bound means that an element may be infinite. `zero`
     says whether a real result may be 0, `defined` whether every real result exists, `nan` whether an IEEE result may be NaN.
-    `sure` says that this holds even where an input has NaN or an infinity: no floating-point input reaches the value, but for
-    comparisons.
+    `sure` says that the facts hold even if an input has NaN or an infinity: no floating-point input reaches the value, except
+    through comparisons.
     """
 
     low: float = -math.inf
@@ -101,7 +101,7 @@ class Facts:
         return _facts(min(ends), max(ends), zero=self.zero or other.zero, of=(self, other), nan=absorbed)
 
     def __or__(self, other: Facts) -> Facts:
-        """What holds for the elements of either."""
+        """Return what holds for the elements of either operand."""
         return Facts(
             min(self.low, other.low),
             max(self.high, other.high),
@@ -112,7 +112,7 @@ class Facts:
         )
 
     def through(self, function: Callable[[float], float]) -> Facts:
-        """The image under an increasing function that is defined everywhere."""
+        """Return the image under an increasing function that is defined everywhere."""
         return _facts(function(self.low), function(self.high), zero=True, of=(self,))
 
     @property
@@ -136,10 +136,10 @@ UNBOUNDED = Facts(sure=False)
 ANYTHING = Facts(nan=True, sure=False)
 """An element of an input that Where may replace: any number, an infinity or NaN."""
 UNKNOWN = Facts(defined=False, nan=True, sure=False)
-"""Nothing is known."""
+"""The facts of a value of which nothing is known."""
 ZERO_OR_ONE = Facts(0.0, 1.0)
 _NOTHING = Facts(math.inf, -math.inf, zero=False)
-"""No element at all: the identity of `|`."""
+"""The facts of no element at all: the identity of `|`."""
 
 
 def _facts(low: float, high: float, *, zero: bool, of: tuple[Facts, ...], nan: bool = False) -> Facts:
@@ -158,7 +158,7 @@ def _times(count: float, bound: float) -> float:
 
 
 class _Interpretation:
-    """Index notation over `Facts`: indices are 0, conditions are open."""
+    """Index notation over `Facts`: indices are 0, and conditions are undecided."""
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
@@ -263,7 +263,7 @@ def _log(a: Facts) -> Facts:
 
 
 def _compared(*of: Facts) -> Facts:
-    """A comparison is never NaN."""
+    """Return the facts of a comparison, which is never NaN."""
     return replace(ZERO_OR_ONE, defined=all(one.defined for one in of))
 
 
@@ -286,12 +286,12 @@ FUNCTIONS: Mapping[str, Callable[..., Facts]] = {
 
 
 def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, tuple[Facts, ...]], Facts]:
-    """An operator that is continuous on the extended reals and has its values in an interval."""
+    """Return the rule for an operator that is continuous on the extended reals and has its values in an interval."""
     return lambda _, operands: _facts(low, high, zero=zero, of=operands)
 
 
 def _softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """NaN where the operand is infinite: kernels subtract the largest element."""
+    """Return the facts of a softmax: NaN if the operand is infinite, because kernels subtract the largest element."""
     return _facts(0.0, 1.0, zero=False, of=operands, nan=operands[0].infinite)
 
 
@@ -301,13 +301,13 @@ def _log_softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _normed(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """A normalization: NaN where its operand is infinite; of as many elements as an axis has, none exceeds their root."""
+    """Return the facts of a normalization: NaN if the operand is infinite; bounded by the root of the extent."""
     bound = math.sqrt(MANY)
     return _facts(-bound, bound, zero=True, of=operands, nan=operands[0].infinite)
 
 
 def _within_operands(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Averages of elements of an operand, with weights that the others give."""
+    """Return the facts of averages of one operand's elements, with weights that the other operands give."""
     bound = max(one.magnitude for one in operands)
     return _facts(-bound, bound, zero=True, of=operands, nan=any(one.infinite for one in operands))
 
@@ -328,7 +328,7 @@ def _log_sum_exp(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _gated(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """x times a factor from 0 to 1 that vanishes as x goes to minus infinity: NaN there in IEEE arithmetic."""
+    """Return the facts of x times a factor from 0 to 1 that vanishes at minus infinity: NaN there in IEEE arithmetic."""
     (x,) = operands
     return _facts(min(x.low, 0.0), max(x.high, 0.0), zero=True, of=operands, nan=x.infinite)
 
@@ -359,11 +359,11 @@ TABLE: Mapping[str, Callable[[Term, tuple[Facts, ...]], Facts]] = {
     "quick_gelu": _gated,
     "mish": _gated,
 }
-"""Operators whose facts their definition does not show, for it has an operand in several places."""
+"""Operators whose definitions show too little about their facts, because an operand occurs several times."""
 
 
 def joined(*known: Facts) -> Facts:
-    """What holds for the elements of all of them."""
+    """Return what holds for the elements of all the given facts."""
     return functools.reduce(lambda one, other: one | other, known)
 
 
@@ -372,9 +372,9 @@ def facts_of(
     variables: Mapping[str, Facts],
     weights: Callable[[Term], Facts] = lambda _: UNKNOWN,
 ) -> Facts:
-    """The facts of a term of the original, given those of its variables by name (others are unknown).
+    """Return the facts of a term of the original, given the facts of its variables by name (other variables are unknown).
 
-    `weights` gives the facts of a term of constants of which the interpretation shows too little.
+    `weights` gives the facts of a constant term whose interpretation is not finite.
     """
     known: dict[Term, Facts] = {}
     for term in subterms(root):
@@ -389,7 +389,7 @@ def facts_of(
 
 @functools.lru_cache(maxsize=1 << 15)
 def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """The facts of a value that the original computes: ordinary where the operands are and the result is finite."""
+    """Return the facts of a value that the original computes: ordinary if the operands are and the result is finite."""
     found = raw_facts(term, operands)
     if found.ordinary or not found.finite or term.op == "exp" or not all(one.ordinary for one in operands):
         return found
@@ -399,7 +399,7 @@ def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
 
 @functools.lru_cache(maxsize=1 << 15)
 def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """The facts that the operands' facts imply, whatever magnitude they lead to."""
+    """Return the facts that the operands' facts imply, without the assumption that computed values are ordinary."""
     if not all(operand.defined for operand in operands):
         return UNKNOWN
     if term.op in TABLE:

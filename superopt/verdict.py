@@ -1,4 +1,4 @@
-"""What a prover may answer: proved, refuted by a counterexample, or unknown for a stated reason."""
+"""The verdicts of a prover: proved, refuted by a counterexample, or unknown for a stated reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Sizes, attributes and inputs at which two sides differ, and where.
+    """Sizes, attributes and inputs at which two sides differ, and the position of the difference.
 
     `shapes` holds every variable's shape, `attributes` the value of every attribute variable. The inputs are the arrays
     that `superopt.prove.sample.inputs` draws for these shapes from `seed`. At `position` of output `output` the left side
@@ -33,12 +33,15 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Proved:
-    """Both sides are equal for all sizes and attributes that the conditions allow.
+    """A proof that both sides are equal for all sizes and attributes that the conditions allow.
 
-    `bounded` names what was not left symbolic, one entry each, as in "g in 1, 2, 3, 4"; it is empty for a proof about all
-    sizes. `axioms` are the full names of the axioms a proof rests on, none where it rests on the definitions; `instances` are
-    the ground instances of them that prove it, as `superopt.prove.ground` writes them. `kind` says what was reasoned from:
-    "axioms" or "index" (the definitions). `unasked` names questions of arithmetic that checking the proof can do without.
+    Attributes:
+        bounded: The values that were not left symbolic, one entry each, such as "g in 1, 2, 3, 4"; empty for a proof for all
+            sizes.
+        axioms: The full names of the axioms that the proof rests on; empty if it rests on the definitions.
+        instances: The ground instances of the axioms that prove the statement, as `superopt.prove.ground` writes them.
+        kind: What the proof reasons from, "axioms" or "index" (the definitions).
+        unasked: Questions of arithmetic that a check of the proof need not ask.
     """
 
     milliseconds: float
@@ -78,7 +81,7 @@ Verdict: TypeAlias = Proved | Refuted | Unknown
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """One verdict for all parts of a claim: refuted if any is, else unknown if any is, else proved; milliseconds add up."""
+    """Return one verdict for all parts of a claim: refuted before unknown before proved; milliseconds are added up."""
     parts = list(verdicts)
     spent = sum(v.milliseconds for v in parts)
     for part in parts:

@@ -1,6 +1,6 @@
-"""FLOW 3, an optimization checked by means of its own: read -> nodes and weights -> steps -> segments -> run both.
+"""Verification of an optimization without trusting it: read, compare nodes and weights, follow steps, run segments and models.
 
-Neither the search nor the certificate is trusted, and nothing that lifts, folds or infers shapes for the search is used: see
+Neither the search nor the certificate is trusted, and no code that lifts, folds or infers shapes for the search is used: see
 `superopt.verification`.
 """
 
@@ -34,12 +34,21 @@ def verify(
     seed: int = 0,
     progress: Listener = silent,
 ) -> Verification:
-    """Return what shows that the optimized model computes what the original does; `certificate` is the text of one.
+    """Check that the optimized model computes what the original computes, and return the evidence.
+
+    Args:
+        original: The path of the original model.
+        optimized: The path of the optimized model.
+        certificate: The text of the certificate.
+        provider: "cpu", "cuda" or "tensorrt".
+        threads: The CPU threads of a session.
+        seed: The seed of the random inputs.
+        progress: Receives progress reports.
 
     Raises:
-        CertificateError: the certificate is of other models, a step is not shown to be right, or the steps make another model.
-        CheckFailedError: the models differ on inputs that are drawn.
-        ModelNotFoundError, InvalidModelError, ProviderError, RuntimeMissingError, StoreError: as `superopt.optimize`.
+        CertificateError: The certificate is of other models, a step is not shown to be right, or the steps make another model.
+        CheckFailedError: The models differ on random inputs.
+        ModelNotFoundError, InvalidModelError, ProviderError, RuntimeMissingError, StoreError: See `superopt.optimize`.
     """
     given = read(certificate)
     rules = load_rules() if given.passes else []
@@ -58,10 +67,10 @@ def checked(
     seed: int = 0,
     progress: Listener = silent,
 ) -> Verification:
-    """As `verify`, of a certificate that was read, with the stored rules.
+    """Check as `verify` does, given a parsed certificate and the stored rules.
 
     Raises:
-        CertificateError, CheckFailedError, ModelNotFoundError, InvalidModelError, RuntimeMissingError: as `verify`.
+        CertificateError, CheckFailedError, ModelNotFoundError, InvalidModelError, RuntimeMissingError: See `verify`.
     """
     progress(Progress("load"))
     before, after = _source(original), _source(optimized)
@@ -124,13 +133,13 @@ def _source(path: str | os.PathLike[str]) -> Source:
 
 
 def _require_identity(source: Source, digest: str, which: str) -> None:
-    """Raises CertificateError unless the model holds what has this digest."""
+    """Raise CertificateError unless the model's content has this digest."""
     if source.digest() != digest:
         raise CertificateError(f"{source.path} is not the {which} model of the certificate")
 
 
 def _kinds(shown: Sequence[Shown]) -> list[Kind]:
-    """What was shown by each means, the strongest first."""
+    """Return what was shown by each means, the strongest first."""
     found: list[Kind] = []
     for means in Means:
         same = [one for one in shown if one.means is means]

@@ -1,7 +1,7 @@
-"""How much arithmetic and memory traffic a term stands for, read off its definition: here a value is what it costs.
+"""Arithmetic and memory traffic of a term, read off its definition by an interpretation in which values are costs.
 
 A multiplication and an addition count 1 each, so a matrix product of (m, k) and (k, n) takes 2 * m * k * n. Arithmetic on
-numbers alone is free, and a choice costs as much as the dearer of its two values.
+numbers alone is free, and a choice costs as much as the more expensive of its two values.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -22,7 +22,7 @@ from superopt.op import apply, interpret, operator
 
 @dataclass(frozen=True)
 class Work:
-    """Floating-point operations, and bytes read and written where nothing is kept in a cache between operators."""
+    """Floating-point operations, and bytes read and written if no cache keeps data between operators."""
 
     flops: int
     bytes: int
@@ -33,10 +33,10 @@ class Work:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What one element takes: operations, and elements read of each operand. A number reads nothing.
+    """The cost of one element: operations, and elements read of each operand. A number reads nothing.
 
-    `accumulated` holds for a sum over an index: summing it over another index goes on adding to the same place. `picked` holds
-    for what is multiplied by whether an index is the wanted one: summing it over the index reads that one element.
+    `accumulated` marks a sum over an index: a sum over another index continues in the same accumulator. `picked` marks a
+    product with a test for the wanted index: its sum over the index reads only one element.
     """
 
     flops: int
@@ -63,14 +63,14 @@ class _Cost:
 
 
 class _Costs:
-    """The interpretation of index notation: indices are 0, conditions are ignored, values are costs."""
+    """The interpretation of index notation in which indices are 0, conditions are ignored, and values are costs."""
 
     def __init__(self, operands: int) -> None:
         self.free = _Cost(0, (0,) * operands)
         self.flops = 0
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
-        """Its elements are worked out once each, which is counted when one is asked for; what takes one only reads it."""
+        """Return a tensor whose elements are computed once: the first access counts the work, each access counts a read."""
 
         @functools.cache
         def element() -> _Cost:
@@ -116,9 +116,9 @@ class _Costs:
 
 
 def work(term: Term, itemsize: int = 4) -> Work:
-    """The work of one operator application with sizes that are numbers, its operands being there already.
+    """Return the work of one operator application with constant sizes, given its operands.
 
-    An operand is read once, or in part where the result needs less of it.
+    An operand is read once, or in part if the result needs less of it.
     """
     if term.is_variable:
         return Work(0, 0)
@@ -128,7 +128,7 @@ def work(term: Term, itemsize: int = 4) -> Work:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _of_operands(term: Term, itemsize: int) -> Work:
-    """The work of an operator applied to variables."""
+    """Return the work of an operator applied to variables."""
     if operator(term.op).unrolled is not None:
         x, *others = term.args
         step = unfolded(apply(term.op, variable("step", (1, *x.shape[1:])), *others))
@@ -157,5 +157,5 @@ def _read(position: int, operands: int) -> Callable[..., _Cost]:
 
 
 def total_work(roots: Iterable[Term], itemsize: int = 4) -> Work:
-    """The work of all distinct subterms that a run computes: those that are not constant."""
+    """Return the work of all distinct subterms that a run computes, which are the subterms that are not constant."""
     return sum((work(term, itemsize) for term in subterms(*roots) if not term.constant), Work(0, 0))

@@ -1,4 +1,4 @@
-"""FLOW 2 on small models: what is accepted, what is kept, and that a wrong rewrite does not get through."""
+"""`optimize` on small models: what is accepted, what is kept, and that a wrong rewrite does not get through."""
 
 from __future__ import annotations
 
