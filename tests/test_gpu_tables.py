@@ -64,8 +64,8 @@ def test_the_page_tells_batches_from_single_items(tmp_path: Path) -> None:
     page = "".join(f"<!-- {part}:begin -->\nold\n<!-- {part}:end -->\n" for part in parts)
     text = script("readme_tables").rendered(page, tmp_path, tmp_path)
     told = "geometric mean **2.000** of 2, **1.414** in CUDA graphs of 2, **5.000** with contrib operators of 1 models"
-    assert text.count(f"A GPU, cuda, ONNX Runtime 1.2, the zoo: {told}; of 1 the original was kept.\n\n| model") == 2
-    assert "the zoo in batches: geometric mean **2.000** of 1 models; of 0 the original was kept.\n" in text
+    assert text.count(f"A GPU, cuda, ONNX Runtime 1.2, the zoo: {told}; no improvement was found on 1.\n\n| model") == 2
+    assert "the zoo in batches: geometric mean **2.000** of 1 models; no improvement was found on 0.\n" in text
     assert text.endswith("<!-- results:begin -->\n<!-- results:end -->\n")
 
 

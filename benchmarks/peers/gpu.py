@@ -74,7 +74,7 @@ def told(group: Sequence[Model]) -> str:
     ways: Mapping[str, Cell] = {"": plain, " in CUDA graphs": plain_replayed, " with contrib operators": contrib}
     counted = {way: [entry for model in group if (entry := cell(model)) is not None] for way, cell in ways.items()}
     means = (f"**{mean(found):.3f}**{way} of {len(found)}" for way, found in counted.items() if found)
-    return f"geometric mean {', '.join(means)} models; of {sum(entry.kept for entry in counted[''])} the original was kept"
+    return f"geometric mean {', '.join(means)} models; no improvement was found on {sum(entry.kept for entry in counted[''])}"
 
 
 def line(model: Model) -> list[str]:
