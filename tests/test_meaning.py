@@ -30,7 +30,7 @@ def changed(module: str, old: str, new: str) -> set[str]:
     ("module", "old", "new"),
     [
         ("superopt.index", "def larger(", "# the larger one\ndef larger("),
-        ("superopt.index", '"""The larger of two values."""', '"""The one that is not smaller."""'),
+        ("superopt.index", '"""Return the larger of two values."""', '"""Return the value that is not smaller."""'),
         (
             "superopt.index",
             "def larger(a: Value, b: Value) -> Value:",

@@ -609,5 +609,5 @@ def test_a_search_that_nests_too_deep_leaves_its_segment_as_it_is(monkeypatch: p
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf])
 def test_numbers_that_are_none_are_refused(name: str, value: float) -> None:
     options: dict[str, Any] = {name: value}
-    with pytest.raises(ValueError, match=f"{name}="):
+    with pytest.raises(ValueError, match=f"{name} must be"):
         superopt.optimize(branches(), **options)

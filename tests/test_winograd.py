@@ -264,4 +264,4 @@ def test_a_tolerance_that_is_none_is_one_line(option: str, given: str, capsys: p
     with pytest.raises(SystemExit) as raised:
         cli.main(["optimize", "in.onnx", "out.onnx", f"--{option}={given}"])
     assert raised.value.code == 2
-    assert f"argument --{option}: {given!r} is not a number from" in capsys.readouterr().err.splitlines()[-1]
+    assert f"argument --{option}: {given!r} is not a number of at least" in capsys.readouterr().err.splitlines()[-1]

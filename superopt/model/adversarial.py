@@ -1,4 +1,4 @@
-"""Values on which rewrites that hold over the reals go wrong: masks, infinities, NaN, huge and tiny numbers, constant rows."""
+"""Adversarial inputs: masks, infinities, NaN, extreme numbers and constant rows, on which rewrites over the reals may fail."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ from superopt.model.session import Array, Port, is_floating, random_inputs
 _MASKED = 0.25
 """The share of elements that are masked."""
 _SEVERAL = 4
-"""How many floating-point inputs are masked, or hold an infinity, by turns."""
+"""The most floating-point inputs that are changed one at a time, by a mask, an infinity or NaN."""
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 
 
 @dataclass(frozen=True)
 class _Magnitudes:
-    """Magnitudes of a floating-point type: the square of `huge` overflows, that of `tiny` underflows, `denormal` is below the
-    normal numbers, and numbers from the inverse of `mixed` to it have finite sums. `mask` is a mask's value.
+    """Magnitudes of a floating-point type.
+
+    Attributes:
+        huge: a number whose square overflows.
+        tiny: a number whose square underflows.
+        denormal: a number below the normal numbers.
+        mixed: a factor for which numbers from `1 / mixed` to `mixed` have finite sums.
+        mask: the value of a mask.
+        lowest: the lowest finite number.
     """
 
     huge: float
@@ -44,8 +51,12 @@ _DOUBLE = _Magnitudes(1e200, 1e-200, 1e-310, 1e6, -1e9, float(np.finfo(np.float6
 
 @dataclass(frozen=True)
 class _Draw:
-    """What values are drawn with: randomness, the magnitudes of their type, and the shape of what may differ from element to
-    element (from plane to plane, of an image).
+    """The parameters of a change to a value.
+
+    Attributes:
+        rng: the random generator.
+        of: the magnitudes of the value's type.
+        apart: the shape of random numbers: one number for each element, or for each plane of an image.
     """
 
     rng: np.random.Generator
@@ -54,20 +65,21 @@ class _Draw:
 
 
 _Change = Callable[[Array, _Draw], Array]
-"""Makes adversarial values of ordinary ones, in float64."""
+"""A function that makes adversarial values from ordinary values, in float64."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """Values for all inputs of a model, made when they are needed."""
+    """Named values for all inputs of a model. `make` computes the values."""
 
     name: str
     make: Callable[[], dict[str, Array]]
 
 
 def images(model: ModelProto) -> frozenset[str]:
-    """The inputs that reach a convolution or a pooling over windows. Algorithms for these compute whole tiles at once, so
-    the magnitudes of neighbouring pixels count as one.
+    """Return the inputs that reach a convolution or a pooling over windows.
+
+    Algorithms for these operators compute whole tiles at once, so all pixels of a plane get the same magnitude.
     """
     found: set[str] = set()
     for graph in graphs(model):
@@ -88,12 +100,13 @@ def adversarial_values(
     high: Mapping[str, int],
     windowed: frozenset[str] = frozenset(),
 ) -> list[Values]:
-    """Values for the inputs, the most telling first. Masks and indices vary with them: all are off, one row of them is off, all
-    are on, or they are random.
+    """Return adversarial values for the inputs, the most significant first.
+
+    Masks and indices vary with the values: all elements are off, one row is off, all elements are on, or elements are random.
 
     Args:
         ports: the inputs.
-        seed: the values are a function of it.
+        seed: the seed of the values.
         sizes: the sizes of dynamic dimensions.
         high: for inputs that pick rows of a table, the number of rows.
         windowed: the inputs that are `images`.
@@ -125,7 +138,7 @@ def adversarial_values(
 
 
 def _one_row_off(value: Array, last: int) -> Array:  # noqa: ARG001
-    """One row along each axis is off."""
+    """Return the value with one row along each axis off."""
     off = value.copy()
     for axis in range(value.ndim):
         off[(slice(None),) * axis + (value.shape[axis] // 2,)] = 0
@@ -138,11 +151,11 @@ _SWITCHES: dict[str, Callable[[Array, int], Array]] = {
     "all on": np.full_like,
     "random": lambda value, last: value,  # noqa: ARG005
 }
-"""What masks and indices are: an index that is off is 0, and one that is on the last."""
+"""Changes to masks and indices, by name. An element that is off is 0, and an index that is on is the last index."""
 
 
 def _changes(floats: Sequence[str]) -> Iterator[tuple[str, dict[str, _Change]]]:
-    """What is done to each of the floating-point inputs, by turns to all of them and to one alone."""
+    """Yield changes to the floating-point inputs, with names, alternating between changes to all inputs and to one input."""
     together = [(name, dict.fromkeys(floats, change)) for name, change in _TOGETHER.items()]
     alone = [
         (f"{name} in {port}", {port: change})
@@ -198,7 +211,7 @@ _TOGETHER: dict[str, _Change] = {
     "lowest": _masked(lambda of: of.lowest),
     "denormal": _scaled(lambda of: of.denormal),
 }
-"""Changes to all inputs at once, the most telling first."""
+"""Changes to all inputs at once, the most significant first."""
 _ALONE: dict[str, _Change] = {
     "one infinity": _one(np.inf),
     "one -inf": _one(-np.inf),
@@ -206,4 +219,4 @@ _ALONE: dict[str, _Change] = {
     "masked": _masked(lambda of: of.mask),
     "one NaN": _one(np.nan),
 }
-"""Changes to one input, beside which the others are ordinary."""
+"""Changes to one input, while the other inputs are ordinary."""

@@ -1,7 +1,7 @@
-"""Bodies: the graphs inside the control flow of a model, where they are, and how often each of them runs.
+"""Bodies: the graphs inside a model's control flow, their locations, and how often each body runs.
 
-A body reads values of the graphs around it by their names; `onnx_ir` holds those as the values themselves, so what is known of
-one, its shape or that it is a weight, is known in the body too.
+A body reads values of the graphs around it by name. `onnx_ir` represents these values as the same objects, so facts about a
+value, such as its shape or that it is a weight, are known in the body too.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from superopt.model.stored import Loadable, Placed, folder_of, parsed
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 STANDARD = ("", "ai.onnx")
 Scope: TypeAlias = "tuple[tuple[str, str], ...]"
-"""Where a graph is: from the top graph inwards, a node by its first output and the attribute that holds the next graph."""
+"""The location of a graph: from the top graph inwards, each node's first output and the attribute that holds the next graph."""
 TOP: Scope = ()
 _MARK = "superopt.runs."
 _EVENT = "_kernel_time"
 
 
 def graphs(model: Model) -> dict[Scope, ir.Graph]:
-    """The top graph and the bodies of the standard control flow in it, each after the one it is in."""
+    """Return the top graph and the bodies of the standard control flow in it. A body comes after the graph that holds it."""
     return dict(_graphs(model.graph, TOP))
 
 
@@ -52,10 +52,11 @@ def _graphs(graph: ir.Graph, scope: Scope) -> Iterator[tuple[Scope, ir.Graph]]:
 def runs(
     model: Loadable, device: Device, *, seed: int = 0, sizes: Mapping[str, int] | None = None, seconds: float = 5.0
 ) -> dict[Scope, float]:
-    """How often each body runs when the model runs once: the mean over inputs of a check, by ONNX Runtime's count of nodes.
+    """Return how often each body runs in one run of the model.
 
-    After `seconds` no further input is begun, but at least two are run; those with which the model fails do not count. A body
-    without nodes is not listed; one that no input reaches has 0.
+    The result is the mean over the inputs of a numerical check, from ONNX Runtime's trace of executed nodes. No further input
+    starts after `seconds`, but at least two inputs are run. Inputs on which the model fails do not count. A body without nodes
+    is not listed. A body that no input reaches has 0.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -83,7 +84,7 @@ def runs(
 
 
 def _mark(graph: GraphProto, scope: Scope, marks: dict[str, Scope]) -> None:
-    """Gives the first node of each body a name of its own, which `marks` has."""
+    """Give the first node of each body a unique name, and record the name in `marks`."""
     for node in graph.node:
         if node.op_type in CONTROL_FLOW and node.domain in STANDARD:
             title = next((name for name in node.output if name), "")

@@ -1,7 +1,8 @@
-"""Which values of lowered nodes are booleans: the algebra's conditions are numbers, 0 and 1, ONNX's are a type of their own.
+"""The values of lowered nodes that are booleans: conditions are the numbers 0 and 1 in the algebra, and booleans in ONNX.
 
-An ONNX operator's schema says what it takes and yields. Operators that only move elements carry booleans along; whatever
-computes with numbers takes numbers, and what asks for a condition takes a boolean, so that a value is cast where they differ.
+The schema of an ONNX operator gives the types of its inputs and outputs. Operators that only move elements pass booleans on.
+Operators that compute with numbers take numbers, and operators that require a condition take a boolean. A value is cast where
+these types differ.
 """
 
 from __future__ import annotations
@@ -17,19 +18,22 @@ MOVERS = frozenset(
     {"Concat", "Expand", "Flatten", "Gather", "GatherND", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile"}
     | {"Transpose", "Unsqueeze"}
 )
-"""Operators that only move elements, of whatever type."""
+"""Operators that only move elements, of any type."""
 CARRIERS = MOVERS | {"And", "Or", "Not"}
-"""Operators that ONNX Runtime runs on booleans as on numbers, or on booleans alone."""
+"""Operators that ONNX Runtime runs on both booleans and numbers, or on booleans alone."""
 
 
 def resolved(schema: OpSchema, given: Sequence[bool | None], outputs: int) -> tuple[list[bool | None], list[bool]]:
-    """For each input whether it is to be boolean, and for each output whether it is.
+    """Return whether each input must be boolean, and whether each output is boolean.
 
-    `given` says of each input whether it is boolean now; None stands for one that is left out or is neither boolean nor a
-    floating-point number, and stays as it is.
+    Args:
+        schema: the schema of the operator.
+        given: whether each input is boolean now. None stands for an input that is left out, or that is neither boolean nor a
+            floating-point number. Such an input does not change.
+        outputs: the number of outputs.
 
     Raises:
-        ShapeError: the operator takes no numbers where it is given some.
+        ShapeError: the operator does not take numbers for an input that has numbers.
     """
     allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
     kinds = [_formal(schema.inputs, position) for position in range(len(given))]
@@ -45,7 +49,7 @@ def resolved(schema: OpSchema, given: Sequence[bool | None], outputs: int) -> tu
 
 
 def _boolean(schema: OpSchema, types: frozenset[str], given: Sequence[bool]) -> bool:
-    """Whether inputs that share a type are to be boolean."""
+    """Return whether inputs that share a type must be boolean."""
     if types == {BOOLEAN}:
         return True
     if all(given) and BOOLEAN in types and schema.name in CARRIERS:
@@ -56,5 +60,5 @@ def _boolean(schema: OpSchema, types: frozenset[str], given: Sequence[bool]) -> 
 
 
 def _formal(parameters: Sequence[OpSchema.FormalParameter], position: int) -> str:
-    """The type that the schema gives the parameter at this position; a variadic one stands for all that follow."""
+    """Return the type that the schema gives the parameter at this position. The last parameter covers all later positions."""
     return str(parameters[min(position, len(parameters) - 1)].type_str)

@@ -1,4 +1,4 @@
-"""Which inputs of a model pick elements of a tensor by position, and how many there are: made-up numbers are below that."""
+"""The inputs of a model that pick elements of a tensor by position, and bounds on the random numbers for these inputs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ _PICKS = {
     "com.microsoft.RotaryEmbedding": (2, 1),
     "com.microsoft.EmbedLayerNormalization": (2, 0),
 }
-"""Where operators that pick along one axis of a tensor have the tensor, and the positions."""
+"""For operators that pick elements along one axis of a tensor: the places of the tensor and of the positions in the inputs."""
 _PICKS_PLACES = {"GatherND": (0, 1), "ScatterND": (0, 1)}
-"""The same of operators whose positions have a last axis: one position for each of the tensor's first axes."""
+"""The same for operators whose positions have a last axis, with one position for each of the tensor's first axes."""
 _COUNTS = {"TopK": (0, 1, -1), "ReverseSequence": (0, 1, 0)}
-"""Where operators have a tensor, and a number of elements along an axis of it, by default that: at least one, at most all."""
+"""For operators that take a number of elements along an axis: the places of the tensor and of the number, and the default axis.
+
+The number is at least 1, and at most the size of the axis.
+"""
 _CARRIES_INDICES = {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Concat", "Slice", "Transpose", "Expand"}
 _KEEPS_COLUMNS = {"Cast", "Identity"}
 _LARGE_BYTES = 1 << 12
-"""Bytes from which shape inference is not shown a tensor's elements."""
+"""The size in bytes from which shape inference does not see a tensor's elements."""
 Shapes = Mapping[str, Sequence[int | None]]
 
 
 class IndexRange(int):
-    """The numbers to draw for an input: at least `low`, and less than the integer that this is.
+    """The range of the random numbers for an input: at least `low`, and less than the integer itself.
 
-    Where positions along the last axis have bounds of their own, `columns` holds these, and the integer is the least of them.
+    If each position along the last axis has its own bound, `columns` holds these bounds, and the integer is the least bound.
     """
 
     low: int
@@ -47,16 +50,16 @@ class IndexRange(int):
 
 @dataclass(frozen=True)
 class _Origin:
-    """The input of the model that a value's numbers come from, and whether its last axis is still the input's."""
+    """The model input from which a value's numbers come, and whether the value's last axis is still the input's last axis."""
 
     name: str
     whole: bool = True
 
 
 def index_bounds(model: ModelProto) -> dict[str, int]:
-    """For each input whose values are positions along an axis of known size, the least such size met: positions below it exist.
+    """Return a bound for each input whose values are positions along axes of known size: the least of these sizes.
 
-    A bound that is more than that is an `IndexRange`.
+    All positions below the bound exist. A bound that also has a lower limit or columns is an `IndexRange`.
     """
     bounds: dict[str, int] = {}
     tables: Shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
@@ -85,7 +88,7 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
 
 
 def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:
-    """The numbers that the node takes as positions in a tensor of this shape; None where the axis' size is not known."""
+    """Return the bound on positions in a tensor of this shape that the node takes, or None if the axis' size is not known."""
     numbers = {a.name: a.i for a in node.attribute if a.type == AttributeProto.INT}
     if title in _PICKS_PLACES:
         extents = shape[numbers.get("batch_dims", 0) :]
@@ -104,7 +107,7 @@ def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Orig
 
 
 def _both(one: int, other: int) -> int:
-    """The numbers that are within both bounds."""
+    """Return the bound on the numbers that are within both bounds."""
     low = max(getattr(one, "low", 0), getattr(other, "low", 0))
     sides = [getattr(bound, "columns", ()) for bound in (one, other)]
     if any(sides):
@@ -116,7 +119,7 @@ def _both(one: int, other: int) -> int:
 
 
 def _inferred(model: ModelProto) -> Shapes:
-    """The shapes that ONNX infers of values, with None for a size that is not known; weights are not copied for that."""
+    """Return the shapes that ONNX infers for values, with None for an unknown size. Large weights are not copied."""
     hollow = ModelProto(ir_version=max(model.ir_version, 4))
     hollow.opset_import.extend(model.opset_import)
     hollow.functions.extend(model.functions)
@@ -142,7 +145,7 @@ def _shape(value: ValueInfoProto) -> tuple[int | None, ...]:
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """The nodes of a graph and of the graphs inside it."""
+    """Yield the nodes of a graph and of the graphs inside it."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

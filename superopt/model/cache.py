@@ -1,4 +1,4 @@
-"""Measured times kept between runs, in one SQLite file that any number of processes may use at once."""
+"""The time cache: measured times between runs, in one SQLite file that any number of processes may use at once."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from superopt.files import cache_folder
 
 Json: TypeAlias = "Any"
 WAITING, PATIENCE = 10.0, 120.0
-"""Seconds for which a file that another process has locked is waited for, and after which it is tried once more."""
+"""Seconds to wait for a file that another process has locked, and seconds before the next attempt after a wait in vain."""
 _locked: dict[Path, float] = {}
-"""When each file was last waited for in vain."""
+"""The monotonic time at which the last wait for each file ended in vain."""
 
 
 def default_path() -> Path:
-    """Where times are kept unless said otherwise: the user's cache folder, as the XDG base directories name it."""
+    """Return the default path of the time cache, in the user's cache folder according to the XDG base directories."""
     return cache_folder() / "times.sqlite"
 
 
 class Cache:
-    """A table from keys (any JSON values) to JSON values, in memory and, where `path` can be written, on disk.
+    """A table from keys (any JSON values) to JSON values, in memory and, if `path` can be written, on disk.
 
-    A key is stored as its digest. Entries are never changed: what another process stored first stays. A file that is no
-    database, or a folder that cannot be written, leaves a cache in memory alone, with `error` saying why. So is what is stored
-    once the search was asked to stop: it may have been cut short.
+    A key is stored as its digest. Entries on disk never change: the value that a process stored first stays. If the file is not
+    a database, or the folder cannot be written, the cache is in memory alone, and `error` says why. Values that are put after
+    the search was asked to stop are also in memory alone, because their computation may have been cut short.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -48,7 +48,7 @@ class Cache:
                 self.error = f"{path}: {error}"
 
     def get(self, key: Sequence[Json]) -> Json | None:
-        """The value stored for the key, or None."""
+        """Return the value stored for the key, or None."""
         digest = digest_of(key)
         if digest not in self._known and self._file is not None:
             with contextlib.suppress(sqlite3.Error, ValueError, TypeError):
@@ -58,7 +58,7 @@ class Cache:
         return self._known.get(digest)
 
     def put(self, key: Sequence[Json], value: Json) -> None:
-        """Stores the value for the key, on disk when this returns, unless the file refuses (then in memory alone)."""
+        """Store the value for the key, on disk before returning, or in memory alone if the file cannot be written."""
         digest = digest_of(key)
         self._known[digest] = value
         if self._file is None or stopping():
@@ -71,7 +71,7 @@ class Cache:
             self.error = str(error)
 
     def kept(self, key: Sequence[Json], find: Callable[[], Json]) -> Json:
-        """The value stored for the key; where there was none, what `find` gives, which is stored."""
+        """Return the value stored for the key. If there is none, store and return the result of `find`."""
         known = self.get(key)
         if known is None:
             known = find()
@@ -79,7 +79,7 @@ class Cache:
         return known
 
     def entries(self, kind: str) -> Iterator[tuple[Json, Json]]:
-        """The keys that begin with this word, in the order of their texts, and what is stored for them."""
+        """Yield the keys that begin with the word `kind`, in the order of their texts, and their values."""
         begins = text_of([kind])[:-1] + ","
         found = {key: value for key, value in self._unsaved.items() if key.startswith(begins)}
         if self._file is not None:
@@ -91,7 +91,7 @@ class Cache:
             yield json.loads(key), found[key]
 
     def close(self) -> None:
-        """Lets go of the file; what is known stays known."""
+        """Close the file. Known values stay in memory."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -102,32 +102,36 @@ class Cache:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The part of a cache that belongs to these settings."""
+    """The part of a cache that belongs to some settings, which are appended to every key."""
 
     cache: Cache
     settings: Sequence[Json]
 
     def get(self, key: Sequence[Json]) -> Json | None:
-        """As `Cache.get`, of this part."""
+        """Return the value stored for the key in this part, as `Cache.get`."""
         return self.cache.get([*key, *self.settings])
 
     def put(self, key: Sequence[Json], value: Json) -> None:
-        """As `Cache.put`, in this part."""
+        """Store the value for the key in this part, as `Cache.put`."""
         self.cache.put([*key, *self.settings], value)
 
 
 def text_of(value: Json) -> str:
-    """JSON without spaces, the same text for the same value."""
+    """Return JSON without spaces: the same text for the same value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def digest_of(key: Json) -> str:
-    """A digest of a JSON value."""
+    """Return a digest of a JSON value."""
     return hashlib.blake2b(text_of(key).encode(), digest_size=16).hexdigest()
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    """Open the file, unless it was waited for in vain just before."""
+    """Open the file, unless a recent wait for it was in vain.
+
+    Raises:
+        sqlite3.Error, OSError: the file cannot be opened, or another process has locked it.
+    """
     if time.monotonic() < _locked.get(path, -math.inf) + PATIENCE:
         raise sqlite3.OperationalError("database is locked")
     try:

@@ -1,4 +1,4 @@
-"""A device's roofline, measured in seconds: small models of one operator each, of growing size, timed as all nodes are."""
+"""Calibration of a device's roofline within seconds: small models of one operator each, of growing size, timed like nodes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ _SIDES = {
     REDUCTION: (4, 16, 64, 256, 1024),
     ELEMENT: (4, 16, 64, 256, 1024, 2048, 4096),
 }
-"""The sides of the operands of each kind: of matrices, or of images of 64 channels."""
+"""The side lengths of the operands of each kind: of square matrices, or of images of 64 channels."""
 _CHANNELS = 64
 _UNBOUNDED = 1 << 62
-"""Bytes that no model's weights have: those on a GPU are timed where they are."""
+"""A number of bytes that exceeds any model's weights. Weights on a GPU are timed where they are."""
 
 
 def calibrated(clock: Clock) -> Roofline:
-    """The roofline of the clock's device: from its cache where it was measured before. The times of the models that it was
-    measured by are not in the cache: how far off the roofline is, nodes of other models have to say.
+    """Return the roofline of the clock's device, from the clock's cache if it was measured before.
+
+    The times of the calibration models are not put in the cache. The roofline's error must be judged by nodes of other models.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot run one of the models on the device.
@@ -66,7 +67,7 @@ def _measured(clock: Clock) -> Roofline:
 
 
 def _point(clock: Clock, model: ModelProto) -> tuple[float, float, float]:
-    """Operations and bytes of the model's operator, and the seconds of its nodes beyond what every node costs."""
+    """Return the operations and bytes of the model's operator, and the seconds of its nodes beyond the fixed cost of a node."""
     wanted: list[Demand] = []
     seconds = 0.0
     for kernel in clock.kernels(model):
@@ -98,7 +99,7 @@ def _models(kind: str, side: int) -> Iterator[ModelProto]:
 
 
 def _model(op_type: str, shape: tuple[int, ...], *weights: tuple[int, ...], **attributes: Any) -> ModelProto:
-    """One node over an input of this shape and weights of those."""
+    """Return a model of one node with an input of shape `shape` and weights of the given shapes."""
     names = [f"w{position}" for position in range(len(weights))]
     node = helper.make_node(op_type, ["x", *names], ["y"], **attributes)
     ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape), helper.make_empty_tensor_value_info("y")]

@@ -1,4 +1,4 @@
-"""Whether two models compute the same: both run on inputs of many sizes and values, beside a float64 run of the original."""
+"""The numerical check: compare two models on inputs of many sizes and values, with a float64 run of the original."""
 
 from __future__ import annotations
 
@@ -28,30 +28,39 @@ from superopt.model.stored import Loadable, Placed, folder_of, parsed
 
 FACTOR = 4.0
 LEAST_INPUTS = 2
-"""How many ordinary inputs are run at least, and how many adversarial ones, whatever time they take."""
+"""The least number of ordinary inputs, and of adversarial inputs, that are run, however long they take."""
 NEIGHBOURS = (2, 4, 6, 12)
-"""How many float64 runs that round at random (without a float64 run, how many inputs beside one) show the original's noise
-where a candidate seems to stray: at first, and how many more each time that it still seems to stray.
+"""The number of samples of the original's noise on an input where the candidate seems to stray.
+
+The first number is for the first look. Each further number is for one more look, if the candidate still seems to stray. A
+sample is a float64 run that rounds at random or, without a float64 run, a run on a slightly different input.
 """
 LOOKING, LONGEST_LOOK = 5.0, 20.0
-"""Seconds after which no adversarial input is looked at closer, and no ordinary one."""
+"""Seconds after which no further adversarial input, and no further ordinary input, gets a closer look."""
 SIZING_SECONDS = 2.5
-"""Seconds of the thread's own time after which no further size is begun; on a busy machine four times as many may pass."""
+"""Seconds of the thread's own time after which no further size starts. On a busy machine, four times as many may pass."""
 _MOST_BYTES = 1 << 28
 _MOST_INPUT_BYTES = 1 << 26
 _LONGEST, _SHORTEST = 0.5, 0.02
-"""Seconds that a run at another size may be expected to take, and below which adversarial values are run there too."""
+"""The longest expected seconds of a run at another size, and the seconds below which adversarial values are run there too."""
 _TRIED = 200
-"""How many sizes are tried at most: the original runs at few of them where dimensions depend on each other."""
+"""The most sizes that are tried. If dimensions depend on each other, the original runs at few of these sizes."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check that passed. Errors are the largest met, relative to the largest finite magnitude of the output they are in.
+    """The result of a numerical check that passed.
 
-    `reference` is `float64`, or says why no float64 run was possible; then the candidate was compared with the original
-    directly and `original_error` is 0. `inputs` names the inputs that were run, `left_out` those that the original
-    fails on or the time did not suffice for, and says at how many sizes the original does not run.
+    Errors are the largest that were found, relative to the largest finite magnitude of their output.
+
+    Attributes:
+        original_error: the original's error, or 0 without a float64 run.
+        candidate_error: the candidate's error.
+        reference: `float64`, or the reason why no float64 run was possible. The candidate was then compared with the original
+            directly.
+        inputs: the names of the inputs that were run.
+        left_out: the names of the inputs on which the original fails or for which there was no time, and the number of sizes at
+            which the original does not run.
     """
 
     original_error: float
@@ -63,8 +72,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Trial:
-    """Sizes of dynamic dimensions to check two models at, named if inputs are to say so, and seconds after which no further
-    input is begun there.
+    """Sizes of dynamic dimensions at which two models are checked.
+
+    Attributes:
+        name: the text that the names of inputs show for these sizes, or an empty text.
+        sizes: the sizes, by name.
+        seconds: seconds after which no further input starts.
     """
 
     name: str
@@ -83,7 +96,7 @@ def check(
     sizes: Mapping[str, int] | None = None,
     adversarial: bool = True,
 ) -> Check:
-    """`check_all` at one of the sizes.
+    """Check the candidate against the original at one choice of sizes; see `check_all`.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -102,26 +115,29 @@ def check_all(
     seed: int = 0,
     adversarial: bool = True,
 ) -> Check:
-    """Run both models on the same inputs, at the sizes of the trials and at others, and compare them element by element.
+    """Run both models on the same inputs, at the sizes of the trials and at other sizes, and compare them element by element.
 
     Inputs are random numbers, edge cases and, if `adversarial`, masks, infinities, NaN, and huge, tiny and mixed magnitudes.
-    Where dimensions are dynamic, small, odd, even and large sizes are drawn, and sizes on both sides of the model's constants.
-    An element must be finite where the original's is, and as near the original's or a float64 run's as rounding explains
-    there; see `Output`. On all ordinary inputs together, the candidate's largest error is at most `factor` times the
-    original's, where an error below 4 units in the last place of the output's largest magnitude counts as that much. Where the
-    original is far from its float64 run, the candidate must be, too: the original may round on purpose.
+    For dynamic dimensions, small, odd, even and large sizes are drawn, and sizes on both sides of the model's constants.
 
-    Where a candidate seems to stray, float64 runs in which every value is rounded at random show how far rounding moves the
-    original's results; without a float64 run, inputs that differ in their last places show it.
-    After its seconds a trial begins no further input, nor once outputs
-    take 256 MiB, but two ordinary and two adversarial ones are run. The candidate is loaded when the original is gone. Where
-    exact values are another provider's (see `begins_with`), both run on the device's own too, as it rounds, at the first
-    trial's sizes.
+    An element must be finite where the original's element is finite. Its distance from the original or from a float64 run must
+    be explained by rounding; see `Output`. On all ordinary inputs together, the candidate's largest error must be at most
+    `factor` times the original's. An error of the original below 4 units in the last place of the output's largest magnitude
+    counts as 4 units. Where the original is far from its float64 run, the candidate must be far from it too, because the
+    original may round on purpose.
+
+    If a candidate seems to stray, float64 runs that round every value at random show how far rounding moves the original's
+    results. Without a float64 run, inputs that differ in their last places show how far the results move.
+
+    A trial starts no further input after its seconds, or once inputs and outputs take 256 MiB, but two ordinary and two
+    adversarial inputs are always run. The candidate is loaded after the original is unloaded. If exact values come from another
+    provider (see `begins_with`), both models also run on the device's own provider, with its rounding, at the sizes of the
+    first trial.
 
     Raises:
-        CheckFailedError: another interface, an error too large, NaN or infinity where the original has none, or
-            ONNX Runtime cannot load the candidate, or run it on inputs that the original runs on.
-        InvalidModelError: ONNX Runtime cannot load or run the original, on random inputs at least.
+        CheckFailedError: the interfaces differ, an error is too large, the candidate has NaN or infinity where the original has
+            none, or ONNX Runtime cannot load the candidate or run it on inputs on which the original runs.
+        InvalidModelError: ONNX Runtime cannot load the original, or cannot run it on random inputs.
     """
     found = _checked(original, candidate, device, trials, factor, seed, adversarial=adversarial)
     if begins_with(device, exact=True) != device.provider:
@@ -140,7 +156,7 @@ def _checked(
     exact: bool = True,
     adversarial: bool = True,
 ) -> Check:
-    """`check_all` in sessions that are exact, or are not.
+    """Run the check of `check_all` in sessions that are exact, or in sessions that are not.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -167,11 +183,15 @@ class _Run:
     """The original's results on one input.
 
     Attributes:
-        nudged: its results on inputs that differ from these in their last places.
-        exact: its results in float64, where they are known.
-        peak: the largest magnitude on the way in float64, where that is known.
-        spread: for each output, the elements that a tile of a convolution makes infinite or NaN, where that is known.
-        pointless: values on the way leave the range of their type, so that nothing is asked of other arithmetic.
+        name: the name of the input.
+        feeds: the values of the model's inputs.
+        values: the results.
+        nudged: samples of noise, such as the results on inputs that differ from these in their last places.
+        exact: the results in float64, if they are known.
+        ordinary: the input is not adversarial.
+        peak: the largest magnitude of an intermediate value in float64, or 0 if it is not known.
+        spread: for each output, the elements that a tile of a convolution makes infinite or NaN, if they are known.
+        pointless: intermediate values leave the range of their type, so other arithmetic has no requirement to meet.
     """
 
     name: str
@@ -186,22 +206,22 @@ class _Run:
 
     @property
     def bytes(self) -> int:
-        """How much memory the inputs and outputs take, lists not counted."""
+        """The bytes of the inputs and outputs, without lists."""
         held = itertools.chain(self.feeds.values(), self.values, *self.nudged, self.exact or ())
         return sum(value.nbytes for value in held if isinstance(value, np.ndarray))
 
     @property
     def input_bytes(self) -> int:
-        """How much memory the inputs take."""
+        """The bytes of the inputs."""
         return sum(value.nbytes for value in self.feeds.values())
 
     def beside(self, noise: float) -> _Run:
-        """The run with results that are off by so much of their largest magnitude, in the place of measured noise."""
+        """Return the run with a substitute for measured noise: results off by the share `noise` of their largest magnitude."""
         moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
         return replace(self, nudged=[*self.nudged, moved])
 
     def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, Output]]:
-        """Each output beside the candidate's.
+        """Yield the name of each output, and the output of the original and of the candidate.
 
         Raises:
             CheckFailedError: as `_tensors`.
@@ -223,9 +243,9 @@ class _Run:
 
 
 class _Bench:
-    """The original, loaded once, and in float64 where it can be; what it computed so far, and what was left out.
+    """The original, loaded once, with its float64 evaluation if there is one, its runs so far, and the inputs left out.
 
-    `why` says why there is no float64 run.
+    `why` is the reason why there is no float64 run.
     """
 
     def __init__(self, original: Loadable, device: Device, seed: int, *, exact: bool) -> None:
@@ -244,7 +264,7 @@ class _Bench:
         return sum(run.bytes for run in self.runs) > _MOST_BYTES
 
     def run(self, trial: Trial, *, adversarial: bool) -> None:
-        """Run the inputs that there is time and room for: two ordinary ones, then adversarial ones, then the others."""
+        """Run the inputs for which there is time and memory: two ordinary inputs, then adversarial inputs, then the others."""
         self.high = feasible_bounds(self.session, trial.sizes, self.high)
         ordinary = cases(self.session.inputs, self.seed, trial.sizes, self.high)
         hard = adversarial_values(self.session.inputs, self.seed, trial.sizes, self.high, self.windowed) if adversarial else []
@@ -265,8 +285,10 @@ class _Bench:
                 self.left_out.append(called)
 
     def run_sizes(self, start: Mapping[str, int], *, adversarial: bool) -> None:
-        """Run at other sizes. Dimensions that are left out stay as at the smallest sizes at which the original ran so far.
-        Sizes at which a run may take long wait until smaller ones show how long.
+        """Run the original at other sizes.
+
+        Dimensions without a drawn size keep the smallest sizes at which the original has run so far. Sizes at which a run may
+        be long are put off until runs at smaller sizes show how long it takes.
         """
         names = dynamic_dimensions(self._hollow)
         start = {name: _known(start, name) for name in names}
@@ -303,10 +325,12 @@ class _Bench:
             self.left_out.append(f"{failed} sizes at which the original does not run")
 
     def _run_at(self, sizes: Mapping[str, int], turn: int, *, adversarial: bool) -> float:
-        """The seconds of a run on random inputs at these sizes; adversarial ones by turns are run too where that takes no time.
+        """Run the original on random inputs at these sizes, and return the seconds of a run.
+
+        If the run is short, one adversarial input is run too, another one at each `turn`.
 
         Raises:
-            InvalidModelError: the original does not run there.
+            InvalidModelError: the original does not run at these sizes.
         """
         called = ", ".join(f"{name}={size}" for name, size in sizes.items())
         feeds = random_inputs(self.session.inputs, self.seed + turn, sizes=sizes, high=self.high)
@@ -322,7 +346,7 @@ class _Bench:
         return seconds
 
     def _ran(self, name: str, feeds: Mapping[str, Array], *, ordinary: bool, exactly: bool = True) -> _Run:
-        """The results on these inputs; in float64 too where they are ordinary, and that is asked for.
+        """Run the original on these inputs. If the inputs are ordinary and `exactly` is set, run it in float64 too.
 
         Raises:
             InvalidModelError: the original does not run.
@@ -335,8 +359,8 @@ class _Bench:
     def _exact(
         self, feeds: Mapping[str, Array], values: Sequence[Any], *, ordinary: bool
     ) -> tuple[Sequence[Any] | None, float]:
-        """The results in float64, where they can be computed, and the largest magnitude on the way. On inputs that are not
-        ordinary, partial sums count.
+        """Return the results in float64, or None if there are none, and the largest magnitude of an intermediate value.
+        On inputs that are not ordinary, partial sums count as intermediate values.
         """
         if self.reference is None:
             return None, 0.0
@@ -351,7 +375,7 @@ class _Bench:
         return exact, self.reference.peak
 
     def look_closer(self, run: _Run) -> _Run:
-        """The run with all that can be known of it: how its results move, and what they are in float64."""
+        """Return the run with everything that can be learned about it: more samples of noise, and its results in float64."""
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)
             run = replace(run, exact=exact, peak=peak)
@@ -361,19 +385,20 @@ class _Bench:
         return replace(run, spread=self._spread(run)) if self.windowed else run
 
     def samples(self, run: _Run, look: int = 0) -> list[Sequence[Any]]:
-        """Samples of the original's noise, other ones at each look."""
+        """Return samples of the original's noise, different ones at each look."""
         first = sum(NEIGHBOURS[:look])
         numbers = range(first, first + NEIGHBOURS[look])
         return self._rounded(run, numbers) or self._beside(run, numbers)
 
     def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
-        """The results on inputs that differ in their last places."""
+        """Return the results on inputs that differ in their last places."""
         nudged = (_nudged(run.feeds, self.seed + 1 + number) for number in numbers)
         return [_beside(self.session, run.values, feeds) for feeds in nudged]
 
     def _rounded(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
-        """The results in float64 with every value on the way rounded at random; none where there is no float64 run, or where
-        that changes a size, as of the scales of a Resize.
+        """Return results in float64 with every intermediate value rounded at random.
+
+        There are none without a float64 run. Results whose sizes change, for example by the scales of a Resize, are dropped.
         """
         if self.reference is None or run.exact is None:
             return []
@@ -384,8 +409,9 @@ class _Bench:
         return [one for one in found if _alike(run.values, one)]
 
     def _overflows(self, run: _Run) -> bool:
-        """Whether values on the way leave the range of their type: by the float64 run or, where there is none or its range is
-        no larger, by ONNX Runtime.
+        """Return whether intermediate values leave the range of their type.
+
+        The float64 run decides. Without a float64 run, or if its range is no larger, a run in ONNX Runtime decides.
         """
         kinds = {np.asarray(value).dtype for value in (*run.feeds.values(), *run.values)}
         if run.exact is not None:
@@ -400,7 +426,7 @@ class _Bench:
         return bool(self._infinite(run.feeds) - self._infinite(usual))
 
     def _infinite(self, feeds: Mapping[str, Array]) -> set[str]:
-        """The values of the graph that have an element which is infinite or NaN."""
+        """Return the names of the values of the graph with an element that is infinite or NaN."""
         try:
             values = self._revealed.run(feeds)
         except InvalidModelError:
@@ -410,7 +436,7 @@ class _Bench:
 
     @functools.cached_property
     def _revealed(self) -> Session:
-        """The original with all values of its graph as outputs."""
+        """A session of the original with all values of its graph as outputs."""
         model = ModelProto()
         model.CopyFrom(self._hollow)
         own = {port.name for port in model.graph.output}
@@ -427,13 +453,13 @@ class _Bench:
 
 
 def _known(sizes: Mapping[str, int], key: str) -> int:
-    """The size under this key, or under a name that the dimension had otherwise; 1 where there is none."""
+    """Return the size of a dimension, given by its key or by another name of the dimension, or 1 if none is given."""
     name, _, axis = key.removesuffix("]").partition("[")
     return sizes.get(key, sizes.get(f"{name}.{axis}", sizes.get("?", 1)))
 
 
 def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
-    """The seconds that a run is expected to take where inputs have so many elements, as if time grew with their square."""
+    """Return the expected seconds of a run on inputs with `amount` elements, assuming that time grows with their square."""
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:
         return math.inf if 8 * amount > _MOST_INPUT_BYTES else 0.0
@@ -450,10 +476,10 @@ def _compared(
     direct: bool,
     exact: bool,
 ) -> tuple[list[tuple[str, Errors]], list[tuple[_Run, Sequence[Any]]]]:
-    """The errors of a candidate on ordinary inputs, by output, and the runs at which it seems to stray, with its results there.
+    """Return the errors of a candidate on ordinary inputs, by output, and its results for the runs where it seems to stray.
 
     Raises:
-        CheckFailedError: the candidate has another interface, or cannot be run.
+        CheckFailedError: the candidate has another interface, or cannot be loaded or run.
     """
     errors: list[tuple[str, Errors]] = []
     doubtful: list[tuple[_Run, Sequence[Any]]] = []
@@ -475,9 +501,13 @@ def _compared(
 def _looked_closer(
     bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float
 ) -> tuple[list[tuple[str, Errors]], set[str]]:
-    """The errors by output, at runs where the candidate seemed to stray, and the names of adversarial runs for which there was
-    no time. Runs of small sizes come first. An ordinary run for which there was no time is held against the largest noise of
-    those before it, relative to the output's magnitude.
+    """Look closer at the runs where the candidate seems to stray.
+
+    Runs with small inputs come first. An ordinary run for which there is no time is judged by the largest noise of the runs
+    before it, relative to the output's magnitude.
+
+    Returns:
+        The errors by output, and the names of the adversarial runs for which there was no time.
 
     Raises:
         CheckFailedError: the candidate strays.
@@ -509,11 +539,12 @@ def _looked_closer(
 
 
 def _together(errors: Sequence[tuple[str, Errors]], factor: float) -> tuple[float, float]:
-    """The largest errors of the original and of the candidate. Floats are held against floats: what is counted in elements that
-    are off has a coarser least.
+    """Return the largest error of the original and of the candidate.
+
+    Floating-point outputs are judged apart from other outputs, whose errors are shares of wrong elements with a coarser least.
 
     Raises:
-        CheckFailedError: the candidate's is too large.
+        CheckFailedError: the candidate's error is too large.
     """
     by_output: dict[str, Errors] = {}
     for name, found in errors:
@@ -530,7 +561,7 @@ def _together(errors: Sequence[tuple[str, Errors]], factor: float) -> tuple[floa
 
 
 def _beside(session: Session, values: Sequence[Any], nudged: Mapping[str, Array]) -> Sequence[Any]:
-    """The results on inputs a little different, or the `values` where it has no results of their shapes."""
+    """Return the results on slightly different inputs, or `values` if there are no results of the same shapes."""
     try:
         moved = session.run(nudged)
     except InvalidModelError:
@@ -539,7 +570,7 @@ def _beside(session: Session, values: Sequence[Any], nudged: Mapping[str, Array]
 
 
 def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """The inputs with each float one or two units in its last place larger or smaller."""
+    """Return the inputs with each float moved up or down by one or two units in the last place."""
     rng = np.random.default_rng(seed)
     nudged = dict(feeds)
     for name, value in feeds.items():
@@ -554,7 +585,7 @@ def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
 
 
 def _moved(value: Array, share: float) -> Array:
-    """The value with each finite float larger by this share of the largest magnitude."""
+    """Return the value with each finite float increased by `share` of the largest magnitude."""
     if not is_floating(value.dtype):
         return value
     wide = value.astype(np.float64)
@@ -563,7 +594,7 @@ def _moved(value: Array, share: float) -> Array:
 
 
 def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
-    """Whether the results have the same number of elements and the same shapes."""
+    """Return whether the results have the same number of elements and the same shapes."""
     for value, other in zip(values, exact, strict=True):
         if isinstance(value, list) and isinstance(other, list):
             same = len(value) == len(other) and _alike(value, other)
@@ -575,11 +606,12 @@ def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
 
 
 def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, *tuple[Any, ...]]]:
-    """Each output's name, and its values in the runs; of a sequence each element's, of a map its keys and its numbers, of an
-    optional output what is there.
+    """Yield the name of each output and its values in the runs.
+
+    A sequence yields each of its elements, a map its keys and its numbers, and an optional output its value if it is present.
 
     Raises:
-        CheckFailedError: sequences of different lengths, or an output that is there in one run alone.
+        CheckFailedError: sequences differ in length, or an output is present in some of the runs only.
     """
     for name, *given in zip(names, *runs, strict=True):
         found = [_parts(value) if isinstance(value, dict) else value for value in given]
@@ -593,14 +625,14 @@ def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, 
 
 
 def _parts(value: Mapping[Any, Any]) -> list[Array]:
-    """A map's keys, and its numbers, of which ONNX Runtime makes Python's own of more places than they have."""
+    """Return a map's keys and its numbers, as float32 if ONNX Runtime has converted them to Python floats of more digits."""
     numbers = np.array([*value.values()])
     own = all(isinstance(number, float) and not isinstance(number, np.floating) for number in value.values())
     return [np.array([*value]), numbers.astype(np.float32) if own else numbers]
 
 
 def _reference(model: ModelProto, folder: Path) -> tuple[Reference | None, str]:
-    """The model in float64, or why there is none; tensors in other files are in the folder."""
+    """Return the model in float64, or the reason why there is none. The folder has the tensors in other files."""
     try:
         return Reference(model, folder), ""
     except NoReferenceError as error:
@@ -621,9 +653,10 @@ def _listed(ports: Sequence[Port]) -> str:
 def cases(
     ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, high: Mapping[str, int]
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
-    """The inputs to run, most telling first. Integers stay random in all of them: they are indices, masks and sizes.
+    """Return the names of the ordinary inputs to run and functions that make the inputs, the most significant first.
 
-    A single boolean, which mostly chooses a branch, is true and false by turns.
+    Integers stay random in all inputs, because they are indices, masks and sizes. A single boolean, which usually chooses a
+    branch, alternates between true and false.
     """
 
     def floats(change: Callable[[Array], Array], offset: int) -> Callable[[], dict[str, Array]]:
@@ -650,7 +683,7 @@ def cases(
 
 
 def _enlarged(values: Array) -> Array:
-    """The values times 1000, or less where the type's range is narrow: products of two must not overflow."""
+    """Return the values times 1000, or times less if the type's range is narrow: products of two values must not overflow."""
     most = float(np.finfo(values.dtype).max) if values.dtype.kind == "f" else 1e38
     enlarged: Array = values * np.asarray(min(1000.0, most**0.25), values.dtype)
     return enlarged

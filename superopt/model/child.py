@@ -1,4 +1,4 @@
-"""Models loaded and run in a child process first: one at which ONNX Runtime itself dies does not take this process with it."""
+"""Child processes in which models are loaded and run first, so that a crash of ONNX Runtime does not end this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from superopt.model.stored import Loadable, Placed, stored_bytes
 
 PROGRAM = Path(__file__).with_name("child_main.py")
 PATIENCE_SECONDS, SECONDS_PER_BYTE = 20.0, 60 / 2**30
-"""Seconds that a model may take to load, or to run once, and how many more for each byte that it has."""
+"""Seconds that a model may take to load, or to run once, and further seconds for each byte of the model."""
 
 
 class Child:
@@ -48,12 +48,12 @@ class Child:
         self._owner = os.getpid()
 
     def load(self, model: Loadable, device: Device) -> ChildSession:
-        """Load the model, on the CPU.
+        """Load the model on the CPU.
 
         Raises:
-            InvalidModelError: ONNX Runtime refuses it.
-            RuntimeDiedError: ONNX Runtime dies of it.
-            TimeoutError: It takes too long.
+            InvalidModelError: ONNX Runtime refuses the model.
+            RuntimeDiedError: ONNX Runtime dies while loading the model.
+            TimeoutError: Loading takes too long.
         """
         source, folder = _source(model)
         patience = PATIENCE_SECONDS + SECONDS_PER_BYTE * stored_bytes(model)
@@ -61,7 +61,7 @@ class Child:
         return ChildSession(self, tuple(port_of(*port) for port in ports), patience)
 
     def ask(self, request: str, *arguments: Any, patience: float) -> Any:
-        """The answer to a request, within so many seconds.
+        """Send a request and return its answer. The answer must come within `patience` seconds.
 
         Raises:
             InvalidModelError: ONNX Runtime raises an error.
@@ -91,11 +91,11 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process is there, and is this one's child."""
+        """Return whether the process runs and is a child of the current process."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def close(self) -> None:
-        """The process is gone."""
+        """End the process."""
         self._connection.close()
         if self._owner == os.getpid():
             try:
@@ -106,13 +106,13 @@ class Child:
 
 
 class ChildSession:
-    """A model loaded in a child process: its inputs, and runs of it whose results stay there."""
+    """A model loaded in a child process: its inputs, and runs whose results stay in the child process."""
 
     def __init__(self, child: Child, inputs: tuple[Port, ...], patience: float) -> None:
         self._child, self.inputs, self._patience = child, inputs, patience
 
     def run(self, feeds: Mapping[str, Array]) -> None:
-        """One run.
+        """Run the model once.
 
         Raises:
             InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
@@ -121,12 +121,12 @@ class ChildSession:
 
 
 _kept: list[Child] = []
-"""The child that `keeping_child` keeps, if any."""
+"""The child process that `keeping_child` keeps, if any."""
 
 
 @contextlib.contextmanager
 def keeping_child(program: Path = PROGRAM) -> Iterator[None]:
-    """Meanwhile, one process that runs the program loads all models, and a new one only after that has died."""
+    """Use one child process with this program for all models in the context. A new process replaces it only if it has died."""
     _kept[:] = [Child(program)]
     try:
         yield
@@ -136,7 +136,7 @@ def keeping_child(program: Path = PROGRAM) -> Iterator[None]:
 
 @contextlib.contextmanager
 def child() -> Iterator[Child]:
-    """A child process to load a model in."""
+    """Provide a child process to load a model in."""
     if _kept:
         if not _kept[0].is_alive:
             _kept[:] = [Child(_kept[0].program)]
@@ -150,7 +150,7 @@ def child() -> Iterator[Child]:
 
 
 def _source(model: Loadable) -> tuple[str | bytes, str]:
-    """What a session is made of, and the folder of its external data, where it is no file."""
+    """Return the source of a session, and the folder of its external data if the source is not a file."""
     if isinstance(model, Placed):
         return model.content, str(model.folder)
     if isinstance(model, bytes):

@@ -1,7 +1,7 @@
-"""The program of a child process: loads models in ONNX Runtime and runs them, so that a crash ends this process alone.
+"""The program of a child process: load models in ONNX Runtime and run them, so that a crash ends only the child process.
 
-It is run by its path and imports nothing of superopt, for importing that takes longer than most models take to load. Requests
-and answers are tuples, pickled, on the connection whose file descriptor is the only argument:
+The program is run by its path and imports nothing from superopt, because that import takes longer than most models take to
+load. Requests and answers are pickled tuples on the connection whose file descriptor is the only argument:
 
     ("load", source, folder, threads, without)  ->  ("done", [(name, type, shape), ...]) or ("failed", message)
     ("run", feeds)                              ->  ("done", None) or ("failed", message)
@@ -19,7 +19,7 @@ QUIET = 4
 
 
 def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without: str) -> Any:
-    """The session of a model, in a file or a message; its external data is in the folder, where one is named."""
+    """Return the session of a model: the path or the bytes of the model, and the folder of its external data if not empty."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -33,7 +33,7 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
 
 
 def serve(connection: Connection) -> None:
-    """Answers requests until the other side closes the connection."""
+    """Answer requests until the other side closes the connection."""
     import onnxruntime as ort
 
     session: Any = None

@@ -1,4 +1,4 @@
-"""End-to-end comparison of models with an original: interleaved runs, with a second copy of the original as control."""
+"""End-to-end comparison of candidates with an original: interleaved runs, with a second copy of the original as control."""
 
 from __future__ import annotations
 
@@ -18,44 +18,51 @@ from superopt.model.stored import Loadable, stored_bytes
 from superopt.model.timed import Cold, Timed
 
 RESIDENT = 1 << 30
-"""Bytes that the models of a comparison may hold altogether to be loaded at the same time."""
+"""The most bytes of all models of a comparison that are loaded at the same time."""
 MARGIN = 0.02
 LOADS, _LEAST_LOADS = 6, 2
-"""How often the models of a comparison are loaded, at most unless that is quick, and at least."""
+"""How often the models of a comparison are loaded: at most, unless loading is quick, and at least."""
 _LOADING, _SLOW = 0.2, 10.0
-"""The share of the time that loading may take where it is done more often; seconds that it takes where it is done once."""
+"""The share of the time that loading may take if models are loaded more often, and the seconds above which they load once."""
 _HURRIED = 3.0
-"""Seconds after which no model is loaded again where the search was asked to stop."""
+"""Seconds after which no model is loaded again if the search was asked to stop."""
 _VISIT = 0.008
 LONG = 0.05
-"""Seconds from which one run makes a visit: what it finds in the caches matters little to it."""
+"""The seconds of a run above which a visit is a single run, because the state of the caches matters little to a long run."""
 _MOST_ROUNDS = 400
 _BLOCKS = 4
-"""How many rounds there are at least where one model is loaded at a time."""
+"""The least number of rounds if one model is loaded at a time."""
 _BLOCK = 0.5
-"""Seconds that a model runs for each time it is loaded there, at least."""
+"""The least seconds that a model runs each time it is loaded, if one model is loaded at a time."""
 _CLEAR, _SURE, _OBVIOUS = 0.03, 0.01, 0.1
-"""How narrow the bounds of a ratio are that is told, how far it is beyond what makes a verdict when that is sure, and how far
-all of few rounds are when it is obvious.
+"""Margins of a ratio at which rounds may end.
+
+They are the width of the bounds of a ratio that is reported, the distance beyond the threshold at which a verdict is sure, and
+the distance of all of a few rounds at which a verdict is obvious.
 """
 _CONFIDENCE = 1.96
-"""Standard deviations on either side that hold 95 % of what is normal."""
+"""The number of standard deviations on either side of the mean that cover 95 % of a normal distribution."""
 _DEVIATION = 1.4826
-"""A normal distribution's standard deviation over its median absolute deviation."""
+"""The standard deviation of a normal distribution, divided by its median absolute deviation."""
 _FEW, _LEAST, _LEAST_LONG = 3, 3, 4
-"""Rounds that make something obvious, and how many there are of each load at least: of short runs, and of those that make a
-visit.
-"""
+"""The least number of rounds for an obvious verdict, and of each load: with short runs, and if every visit is a single run."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """How much faster a candidate is than the original, measured end to end in one process.
 
-    `original` and `candidate` are median seconds a run (processor time where one thread does all the work, see
-    `Bound.seconds`). `ratio` is the median over rounds of original / candidate (above 1 is faster), the original's two sessions
-    averaged; `low` and `high` bound that median with 95 % confidence. `control` is the ratio of the original's two sessions,
-    `noise` how far from 1 it may be with that confidence, by the spread of all its rounds but the outliers.
+    Times are processor time if one thread does all the work; see `Bound.seconds`.
+
+    Attributes:
+        original: median seconds of a run of the original.
+        candidate: median seconds of a run of the candidate.
+        ratio: the median over rounds of original / candidate, with the original's two sessions averaged. Above 1 is faster.
+        low: the lower bound of the median ratio, with 95 % confidence.
+        high: the upper bound of the median ratio, with 95 % confidence.
+        control: the ratio of the original's two sessions.
+        noise: how far from 1 the control may be with 95 % confidence, from the spread of all its rounds except outliers.
+        rounds: the number of rounds.
     """
 
     original: float
@@ -68,18 +75,23 @@ class Comparison:
     rounds: int
 
     def faster(self, margin: float = MARGIN) -> bool:
-        """Whether the candidate is faster by at least `margin`, and by more than the noise."""
+        """Return whether the candidate is faster by at least `margin`, and by more than the noise."""
         return self.ratio >= 1 + margin and self.low > 1 + self.noise
 
     def slower(self, margin: float = MARGIN) -> bool:
-        """Whether the candidate is slower by at least `margin`, and by more than the noise."""
+        """Return whether the candidate is slower by at least `margin`, and by more than the noise."""
         return self.ratio <= 1 - margin and self.high < 1 - self.noise
 
 
 @dataclass(frozen=True)
 class Until:
-    """When no further round is needed: after so many of a load of the models, if the comparison that they make is `clear`; or
-    after `_FEW`, if it is `obvious`. Models that load fast are loaded up to `loads` times.
+    """When a comparison needs no further rounds.
+
+    Attributes:
+        rounds: the number of rounds of one load from which `clear` decides.
+        clear: whether the comparison is clear.
+        obvious: whether the comparison is obvious, which decides from 3 rounds on.
+        loads: how often models that load fast are loaded, at most.
     """
 
     rounds: int
@@ -88,7 +100,7 @@ class Until:
     loads: int = 0
 
     def reached(self, rounds: Sequence[Times]) -> bool:
-        """Whether these rounds are enough, for every candidate."""
+        """Return whether these rounds are enough for every candidate."""
         enough = self.clear if len(rounds) >= self.rounds else self.obvious
         return len(rounds) >= _FEW and all(map(enough, _summaries(rounds)))
 
@@ -108,25 +120,27 @@ def _is_obvious(found: Comparison) -> bool:
 
 
 TOLD = Until(24, _is_told, loads=4 * LOADS)
-"""The ratio is told well."""
+"""Rounds end when the ratio is known well enough to report."""
 DECIDED = Until(12, _is_decided, _is_obvious)
-"""Whether the candidate is faster is as good as decided."""
+"""Rounds end when it is practically decided whether the candidate is faster."""
 
 
 Sizes: TypeAlias = "Mapping[str, int] | None"
-"""Numbers for open dimensions, by name."""
+"""Sizes of dynamic dimensions, by name."""
 Opened: TypeAlias = Callable[[int], AbstractContextManager[Sequence[Sequence[Timed]]]]
-"""Loads the original, the candidates, and the original again, which stand in this order, and gives them inputs of each of some
-sizes; told how often they were before.
+"""A function from the number of earlier loads to a context in which the models are loaded.
+
+The context gives, for each of some sizes, the original, the candidates and a second copy of the original, in this order, with
+inputs of these sizes.
 """
 Setting: TypeAlias = tuple[Loadable, Device]
-"""A model, and the device that its session is made for."""
+"""A model, and the device of its session."""
 Times: TypeAlias = tuple[float, ...]
-"""Seconds of one run of each model in one round, in that order."""
+"""Seconds of one run of each model in one round, in the order of the models."""
 
 
 class How(TypedDict, total=False):
-    """What may be said of how models are compared, see `compare_settings`."""
+    """The optional arguments of a comparison; see `compare_settings`."""
 
     seconds: float
     seed: int
@@ -137,7 +151,7 @@ class How(TypedDict, total=False):
 
 
 def compare(original: Loadable, candidate: Loadable, device: Device, *, sizes: Sizes = None, **how: Unpack[How]) -> Comparison:
-    """`compare_settings` of two models on one device, at one of the sizes, until it is decided whether the second is faster.
+    """Compare two models on one device, at one choice of sizes, until it is decided whether the candidate is faster.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -149,7 +163,7 @@ def compare(original: Loadable, candidate: Loadable, device: Device, *, sizes: S
 def compare_all(
     original: Loadable, candidates: Sequence[Loadable], device: Device, *, sizes: Sizes = None, **how: Unpack[How]
 ) -> list[Comparison]:
-    """`compare_settings` of models on one device, at one of the sizes.
+    """Compare candidates with the original on one device, at one choice of sizes; see `compare_settings`.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -171,13 +185,25 @@ def compare_settings(
     until: Until = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[list[Comparison]]:
-    """All models timed, each in a session on its device, on the same random inputs, for `seconds` at most.
+    """Time all models on the same random inputs, each in a session on its device.
 
-    `at` each of the sizes there is one comparison for each candidate, all from the same rounds, see `in_turns`. Models that are
-    too large to be in memory at the same time are loaded by turns, see `in_blocks`. `high` is as in `random_inputs`; with
-    `cold`, nothing of a model is in the processor's caches when a run begins that counts. `loads` and `until` are as in
-    `in_turns`; `progress` is told the share of the time that has passed. Where numbers of threads differ, all of them are timed
-    by the time that passes.
+    The models are timed in turns; see `in_turns`. Models that are too large to be in memory at the same time are loaded one at
+    a time; see `in_blocks`. If numbers of threads differ, wall time is measured for all models.
+
+    Args:
+        original: the original and its device.
+        candidates: the candidates and their devices.
+        at: choices of sizes for the dynamic dimensions.
+        seconds: the most seconds of the comparison.
+        seed: the seed of the inputs.
+        high: the bounds of integer inputs, as in `random_inputs`.
+        cold: whether nothing of a model is in the processor's caches when a measured run starts.
+        loads: how often models are loaded, as in `in_turns`.
+        until: when rounds end, as in `in_turns`.
+        progress: called with the share of the time that has passed.
+
+    Returns:
+        For each choice of sizes, one comparison for each candidate, all from the same rounds.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
@@ -214,13 +240,14 @@ def compare_settings(
 
 
 def _message(model: Loadable) -> Loadable:
-    """The model in a form that nothing need be made of for each load."""
+    """Return the model in a form that needs no conversion at each load."""
     return model.SerializeToString() if isinstance(model, ModelProto) else model
 
 
 def loading(count: int, load: int) -> list[int]:
-    """In which order so many models are loaded this time: in as many loads as there are models each is once at every place, and
-    after that in the reverse order of these loads.
+    """Return the order in which `count` models are loaded at load number `load`.
+
+    In `count` successive loads, each model is once at every place. The next `count` loads have the reverse orders.
     """
     order = [(load + place) % count for place in range(count)]
     return order[::-1] if load // count % 2 else order
@@ -234,15 +261,20 @@ def in_turns(
     until: Until = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[list[Comparison]]:
-    """Each candidate compared with the original at each of the sizes, all of them visited in turns, for `seconds` at most.
+    """Compare each candidate with the original at each choice of sizes, by visiting all models in turns.
 
-    Models are loaded up to `loads` times, in another order each time (see `loading`), for what a session is lucky with in
-    memory stays with it, and those that come last are less so. A round visits the original, each candidate and the original's
-    second copy, beginning with another one each time; a visit is one unmeasured run, which brings the model into the caches,
-    and the least of those that follow; where a run takes long, it is one run. Rounds end early `until` that is reached for
-    every candidate, and loads where it was twice, or is by all rounds of three, or of half of them where there may be more.
-    Two loads are made in any case if there may be so many, unless the first took all of the time, or longer than that and
-    `_SLOW` until models were there: a GPU's libraries may compile kernels for each session.
+    The comparison takes at most `seconds`. Models are loaded up to `loads` times, in a different order each time (see
+    `loading`), because a session keeps its luck with the placement of its memory, and sessions loaded last have less luck.
+
+    A round visits the original, each candidate and the original's second copy, starting with a different model each time. A
+    visit is one unmeasured run, which brings the model into the caches, and the fastest of the runs that follow. If a run is
+    long, a visit is a single run.
+
+    The rounds of a load end early when `until` is reached for every candidate. Loading ends early when `until` was reached in
+    two loads, or when all rounds together reach it after three loads, or after more than half of the loads if `until` allows
+    further loads. If `loads` allows it, at least two loads are made. The exceptions are a first load whose rounds took all of
+    the time, and models that took longer than both `seconds` and 10 s to load: a GPU's libraries may compile kernels for each
+    session.
     """
     rounds: list[list[Times]] = []
     began, spent, clear, load = active_time(), 0.0, 0, 0
@@ -272,12 +304,12 @@ def in_turns(
 def in_blocks(
     loaded: Sequence[Callable[[], Timed]], *, seconds: float = 10.0, progress: Callable[[float], None] | None = None
 ) -> list[Comparison]:
-    """Each candidate compared with the original, which stands first in `loaded`, with one of them in memory at a time.
+    """Compare each candidate with the original, the first in `loaded`, with one model in memory at a time.
 
-    A model that is loaded is visited for half a second at least, and gone before the next one is loaded. The original is loaded
-    again after the last candidate: what it takes before and after the candidates makes a round. There are four rounds, more if
-    these take less than `seconds`, and two where no candidate gained in either, or all are far from the original in both, or
-    none can come out as faster in four.
+    A loaded model is visited for at least half a second, and unloaded before the next one is loaded. The original is loaded
+    again after the last candidate: its times before and after the candidates belong to one round. There are four rounds, or
+    more if these take less than `seconds`. There are two rounds if no candidate gained in either round, if all candidates are
+    far from the original in both rounds, or if no candidate can be found faster in four rounds.
     """
     rounds: list[Times] = []
     start = active_time()
@@ -295,8 +327,10 @@ def in_blocks(
 
 
 def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
-    """Whether no candidate gained in any round, of which there are two, or it is obvious from them how each compares; or each
-    lost one, and four take all of the time: of so few, the bounds of the ratio hold every round.
+    """Return whether the rounds, at least two, are enough.
+
+    They are enough if no candidate gained in any round, or if every comparison is obvious. They are also enough if each
+    candidate lost a round and four rounds take all of the time: the bounds of a ratio over so few rounds include every round.
     """
     found = _summaries(rounds) if len(rounds) >= _BLOCKS // 2 else []
     lost = spent * _BLOCKS >= seconds * len(rounds) and all(one.low <= 1 for one in found)
@@ -304,7 +338,7 @@ def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
 
 
 def _block(load: Callable[[], Timed]) -> float:
-    """The least time of a run of the model, from runs that take half a second together, and three of them at least."""
+    """Return the least seconds of a run of the model, from at least three runs that together take at least half a second."""
     timed = load()
     times: list[float] = []
     with timed.alone():
@@ -320,7 +354,7 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
 
 
 def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Callable[[], None]) -> list[Times]:
-    """Rounds until what is to be reached is, or the deadline, but for the least number of them."""
+    """Time rounds until `until` is reached or the deadline has passed. The deadline does not cut the least number of rounds."""
     with timed[0].alone():
         runs = [_runs_for_visit(t) for t in timed]
     least = _LEAST_LONG if all(samples == 1 for samples, _ in runs) else _LEAST
@@ -337,7 +371,7 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Calla
 
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
-    """How many samples a visit takes, and how many runs make a sample, so that a visit lasts about 8 ms or one run."""
+    """Return the samples of a visit and the runs of a sample, so that a visit takes about 8 ms or one run."""
     start = active_time()
     timed.run()
     if active_time() - start > LONG:
@@ -356,7 +390,7 @@ def _visit(timed: Timed, samples: int, batch: int) -> float:
 
 
 def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
-    """What the rounds say of each candidate, which are all but the first and the last."""
+    """Return the comparison of each candidate. All models but the first and the last are candidates."""
     return [_summary([(times[0], times[which], times[-1]) for times in rounds]) for which in range(1, len(rounds[0]) - 1)]
 
 
@@ -377,7 +411,7 @@ def _summary(rounds: Sequence[tuple[float, float, float]]) -> Comparison:
 
 
 def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median and its 95 % interval from order statistics, which needs no assumption on the noise's distribution."""
+    """Return the median and its 95 % interval from order statistics, which assume nothing about the noise's distribution."""
     ordered = sorted(values)
     count = len(ordered)
     below = max(0, int((count - _CONFIDENCE * count**0.5) / 2))
@@ -385,8 +419,10 @@ def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _median_error(values: Sequence[float]) -> float:
-    """The standard error of the median of what is normal but for some outliers, from the median absolute deviation, which they
-    do not change (Rousseeuw and Croux, Alternatives to the median absolute deviation, 1993).
+    """Return the standard error of the median of values that are normally distributed except for some outliers.
+
+    The error is estimated from the median absolute deviation, which outliers do not change (Rousseeuw and Croux, Alternatives
+    to the median absolute deviation, 1993).
     """
     median = statistics.median(values)
     deviation = _DEVIATION * statistics.median(abs(value - median) for value in values)

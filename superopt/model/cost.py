@@ -1,4 +1,4 @@
-"""The measured cost of segments of a model, which is what the search minimizes."""
+"""The measured cost of a model's segments, which the search minimizes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from superopt.model.nodes import Hollow, model_of
 from superopt.model.session import Array
 
 _LARGE = 1024
-"""Bytes from which a weight is left without values, for ONNX Runtime's optimizations do not look at them."""
+"""The size in bytes from which a weight has no values, because ONNX Runtime's optimizations do not read the values."""
 _LITERAL = 1 << 16
-"""Elements up to which numbers that are known are there: of zeros that are added, ONNX Runtime makes no node."""
+"""The most elements of a known constant that has its values: ONNX Runtime removes a node that adds zeros, for example."""
 
 
 class Measured:
-    """The measured cost of segments of a model with this opset; what the search minimizes.
+    """The measured cost of segments of a model with this opset, which the search minimizes.
 
-    Weights, and what is made of weights alone, are initializers of the right shapes: small ones with random values, large ones
-    with none, unless their numbers are known. No weight is computed.
+    Weights, and terms of weights alone, are initializers of the right shapes. Small initializers have random values and large
+    initializers have none, unless their values are known. No term of weights is computed.
     """
 
     def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
@@ -42,11 +42,13 @@ class Measured:
         self._reference: tuple[tuple[Term, ...], ModelProto] | None = None
 
     def seconds(self, outputs: tuple[Term, ...], beside: tuple[Term, ...] | None = None) -> float:
-        """The time of one run of the segment with these outputs, measured `beside` that with others if they are given.
+        """Return the seconds of one run of the segment with these outputs.
+
+        If outputs of another segment are given as `beside`, the segment is timed beside that segment; see `Clock.beside`.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the segment.
-            ShapeError: the opset cannot express it.
+            ShapeError: the opset cannot express the segment.
         """
         wanted = _computed(outputs)
         if not wanted:
@@ -59,18 +61,18 @@ class Measured:
         return self._known[wanted, others]
 
     def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
-        """Whether the second segment is believed to be faster than the first after a second look, see `Clock.stands`."""
+        """Return whether a second measurement confirms that the second segment is faster; see `Clock.stands`."""
         return self.clock.stands(self.model(before), self.model(after), predicted, least)
 
     def ratio(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> float:
-        """How many times as fast the second segment is, see `Clock.ratio`."""
+        """Return the speed of the second segment as a multiple of the first segment's speed; see `Clock.ratio`."""
         return self.clock.ratio(self.model(before), self.model(after))
 
     def require_expressible(self, outputs: tuple[Term, ...]) -> None:
-        """Nothing happens if nodes can compute the outputs at all sizes.
+        """Require that nodes can compute the outputs at all sizes.
 
         Raises:
-            ShapeError: they cannot.
+            ShapeError: nodes cannot compute the outputs at all sizes.
         """
         if outputs not in self._expressible:
             wanted = {f"output.{n}": t for n, t in enumerate(outputs) if not t.constant and not t.is_variable}
@@ -83,20 +85,20 @@ class Measured:
             raise ShapeError(self._expressible[outputs])
 
     def _known_model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """As `model`; what many are measured beside is made once."""
+        """Return the segment as `model` does. The last result is cached, because many segments are timed beside one segment."""
         if self._reference is None or self._reference[0] != outputs:
             self._reference = outputs, self.model(outputs)
         return self._reference[1]
 
     def _hollow(self, term: Term) -> Array:
-        """A weight of which type and shape alone matter."""
+        """Return a weight of which only the type and the shape matter."""
         return Hollow.of(self._dtype_of(term), term.sizes)
 
     def _dtype_of(self, term: Term) -> np.dtype[Any]:
         return np.dtype(np.bool_) if is_boolean(term) else self.dtype
 
     def model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """The segment as a model by itself. Outputs that no node computes are left out."""
+        """Return the segment as a model. Outputs that no node computes are left out."""
         terms = dict.fromkeys(t for t in outputs if not t.constant and not t.is_variable)
         wanted = {f"output.{position}": term for position, term in enumerate(terms)}
         salts = itertools.count()
@@ -118,5 +120,5 @@ class Measured:
 
 
 def _computed(outputs: Sequence[Term]) -> frozenset[Term]:
-    """The outputs that take work."""
+    """Return the outputs that nodes must compute."""
     return frozenset(t for t in outputs if not t.constant and not t.is_variable)

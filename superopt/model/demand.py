@@ -1,4 +1,4 @@
-"""What a node of an optimized graph asks of a device: operations of one kind, and bytes to move, read off its signature."""
+"""The demand of a node of an optimized graph, from its signature: operations of one kind, and bytes to move."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRODUCT, CONVOLUTION, DEPTHWISE, WINDOW, FUNCTION, REDUCTION, ELEMENT = KINDS = 
     "reduction",
     "element",
 )
-"""The kinds of operations, each with a rate of its own on a device."""
+"""The kinds of operations. A device has a separate rate for each kind."""
 # fmt: off
 _FUNCTIONS = frozenset((
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BiasGelu", "BiasSoftmax", "Celu", "Cos", "Cosh", "Elu", "Erf",
@@ -37,17 +37,24 @@ _REDUCTIONS = frozenset((
 # fmt: on
 _RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 _FREE = VIEWS | {"Shape", "Size"}
-"""What reads and makes no elements."""
+"""Operators that neither read nor produce elements."""
 _PARTS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
-"""What reads no more of its operand than it makes."""
+"""Operators that read only as many elements of their operand as they produce."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """Operations of one of the `KINDS`; bytes that are read and written once each, `weights` of them constant.
+    """The operations of a node, and the bytes that the node moves.
 
-    A multiplication and an addition count 1 each; of other than products, each element that is made or read counts 1. Where a
-    node works in `steps`, each of which waits for the one before it, all numbers are those of one step.
+    A multiplication and an addition count as 1 each. In nodes other than products, each element that is produced or read counts
+    as 1. If a node works in steps, each of which waits for the step before it, all numbers are for one step.
+
+    Attributes:
+        kind: the kind of the operations, one of `KINDS`.
+        operations: the number of operations.
+        moved: the bytes that are read and written, each once.
+        weights: how many of these bytes are constant.
+        steps: the number of steps.
     """
 
     kind: str
@@ -58,7 +65,7 @@ class Demand:
 
 
 def demand(signature: Sequence[Json], outputs: Sequence[Operand | None]) -> Demand:
-    """What a run of the node takes, `signature` being that of `Kernel.signature`."""
+    """Return the demand of one run of the node, from its `Kernel.signature` and its outputs."""
     op_type, attributes, inputs = signature[1], dict(signature[3]), signature[4]
     firsts = {position: entry for position, entry in enumerate(inputs) if entry is not None and entry[0] == position}
     read = sum(_bytes(entry[1], entry[2]) for entry in firsts.values())
@@ -90,7 +97,7 @@ def _bytes(element: int, shape: Sequence[int]) -> int:
     return math.prod(shape) * np_dtype(element).itemsize
 
 
-# ---------------------------------------------------------------- operations of what sums over more than it makes
+# ---------------------------------------------------------------- operations of nodes that sum over more than they produce
 
 Attributes: TypeAlias = "Mapping[str, Json]"
 Shapes: TypeAlias = "Sequence[Shape | None]"
@@ -125,14 +132,14 @@ def _einsum(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, f
 
 
 def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
-    """A step's products with what comes in and with the state; the recurrent weights are read anew, from a cache."""
+    """Return the demand of one step: products with the input and with the state. A cache holds the recurrent weights."""
     steps, batch = _of(shapes, 0)[:2]
     inward, recurrent = math.prod(_of(shapes, 1)), math.prod(_of(shapes, 2))
     return Demand(PRODUCT, 2.0 * batch * (inward + recurrent), recurrent * itemsize, 0, steps)
 
 
 def _attention(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
-    """Of ONNX Runtime's operator, a sequence and weights, or of ONNX's, queries and keys."""
+    """Count the products of an attention over a sequence and weights (ONNX Runtime), or over queries and keys (ONNX)."""
     x, weight = _of(shapes, 0), _of(shapes, 1)
     if len(weight) > 2:
         return _heads(attributes, shapes, made)

@@ -1,4 +1,4 @@
-"""Devices that sessions run on, and what ONNX Runtime is told of them: providers, their options, and their libraries."""
+"""Devices that sessions run on, and the providers, provider options and libraries that ONNX Runtime uses for them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from superopt.model.hardware import cpu_name, gpu_name
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 QUIET = 4
 WITHOUT = "optimization.disable_specified_optimizers"
-"""The session configuration entry that names optimizers to leave out, with semicolons between them."""
+"""The session configuration entry with the names of optimizers to leave out, separated by semicolons."""
 LOAD_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
-"""The environment variable with which, at 1, sessions have the options that stand in the model, and no others."""
+"""The environment variable that, if it is 1, makes sessions use the options stored in the model, and no others."""
 
 
 @functools.cache
 def runtime() -> Any:
-    """The onnxruntime module.
+    """Return the onnxruntime module.
 
     Raises:
-        RuntimeMissingError: it is not installed.
+        RuntimeMissingError: ONNX Runtime is not installed.
     """
     try:
         import onnxruntime
@@ -41,11 +41,15 @@ def runtime() -> Any:
 
 @dataclass(frozen=True)
 class Device:
-    """Where sessions run: a provider, its number of CPU threads and, on CUDA, whether runs are replayed as a CUDA graph.
+    """A device for sessions, and how sessions use the device.
 
-    On `tensorrt`, CUDA takes what TensorRT does not. `without` names ONNX Runtime's own optimizers that a session does without;
-    with `portable`, it does without the last level of them, where the layouts are that one machine's processor prefers. With
-    `nhwc`, CUDA's operators work on images whose channels stand last.
+    Attributes:
+        provider: `cpu`, `cuda` or `tensorrt`. On `tensorrt`, CUDA runs the nodes that TensorRT does not take.
+        threads: the number of CPU threads.
+        cuda_graph: whether runs are replayed as a CUDA graph. Requires `cuda`.
+        without: the names of ONNX Runtime's own optimizers to leave out.
+        portable: whether to leave out the last level of optimizers, which has the layouts that one machine's processor prefers.
+        nhwc: whether CUDA's operators work on images with channels last. Requires `cuda`.
     """
 
     provider: str = "cpu"
@@ -68,7 +72,7 @@ class Device:
 
     @property
     def memory(self) -> str:
-        """What ONNX Runtime calls the device in a binding."""
+        """The name of the device in an ONNX Runtime binding."""
         return "cpu" if self.provider == "cpu" else "cuda"
 
     @property
@@ -78,7 +82,7 @@ class Device:
 
     @property
     def identity(self) -> str:
-        """Everything about the device and the runtime that a measured time depends on."""
+        """A text with everything about the device and the runtime that a measured time depends on."""
         graph = "graph" if self.cuda_graph else "stream"
         rounding = ("no TF32",) if self.provider != "cpu" and _is_without_tf32() else ()
         layout = (*(("portable",) if self.portable else ()), *(("nhwc",) if self.nhwc else ()))
@@ -87,11 +91,11 @@ class Device:
 
 
 def begins_with(device: Device, *, exact: bool = False, shown: bool = False) -> str:
-    """The provider that is first offered the nodes of a session on the device; those after it take what it does not.
+    """Return the provider that is first offered the nodes of a session on the device. Later providers take the other nodes.
 
-    TensorRT has no option that turns TF32 off for one session: where values are `exact`, CUDA's own kernels stand in for it,
-    unless the environment variable NVIDIA_TF32_OVERRIDE=0 turns it off for the whole process. Nor does a graph that is written,
-    or a trace, have the nodes that are in an engine: where they are to be `shown`, the CPU has what TensorRT would be given.
+    TensorRT has no option that turns TF32 off for one session. If values must be `exact`, CUDA's own kernels replace TensorRT,
+    unless the environment variable NVIDIA_TF32_OVERRIDE=0 turns TF32 off for the whole process. A written graph or a trace does
+    not have the nodes inside a TensorRT engine. If nodes must be `shown`, the CPU takes the nodes that TensorRT would be given.
     """
     if device.provider != "tensorrt":
         return device.provider
@@ -101,9 +105,10 @@ def begins_with(device: Device, *, exact: bool = False, shown: bool = False) -> 
 
 
 def providers(device: Device, *, exact: bool = False, shown: bool = False) -> list[Any]:
-    """The providers of a session on the device, as `onnxruntime.InferenceSession` takes them; see `begins_with`.
+    """Return the providers of a session on the device, as `onnxruntime.InferenceSession` takes them; see `begins_with`.
 
-    Runs are replayed as a CUDA graph only where values are not `exact`: what is compared is not bound to one place.
+    Runs are replayed as a CUDA graph only if values need not be `exact`, because values that are compared are not bound to a
+    fixed place in memory.
     """
     cuda = {"use_tf32": "0" if exact else "1", "enable_cuda_graph": "1" if device.cuda_graph and not exact else "0"}
     if device.nhwc:
@@ -114,13 +119,13 @@ def providers(device: Device, *, exact: bool = False, shown: bool = False) -> li
 
 
 def _is_without_tf32() -> bool:
-    """Whether the process has no TF32 at all: the CUDA libraries read this once, when they are loaded."""
+    """Return whether TF32 is off for the whole process. The CUDA libraries read the setting once, when they are loaded."""
     return os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
 
 
 @contextlib.contextmanager
 def taken_from_the_program() -> Iterator[None]:
-    """Sessions have the options that they are given: with `LOAD_CONFIG`, ONNX Runtime would take those of the model alone."""
+    """Make sessions use the options that the program gives. With `LOAD_CONFIG`, only the model's own options would apply."""
     before = os.environ.pop(LOAD_CONFIG, None)
     try:
         yield
@@ -131,7 +136,7 @@ def taken_from_the_program() -> Iterator[None]:
 
 @contextlib.contextmanager
 def silenced(device: Device) -> Iterator[None]:
-    """No output from loading the libraries of a GPU: whether they could be loaded is asked afterwards."""
+    """Suppress the output of loading the libraries of a GPU. Callers check afterwards whether the libraries were loaded."""
     if device.provider == "cpu":
         yield
         return
@@ -150,7 +155,7 @@ def silenced(device: Device) -> Iterator[None]:
 
 @functools.cache
 def _preload_cuda() -> None:
-    """Loads the CUDA and cuDNN libraries that pip installed, where this version of ONNX Runtime can."""
+    """Load the CUDA and cuDNN libraries that pip installed, if this version of ONNX Runtime can."""
     preload = getattr(runtime(), "preload_dlls", None)
     if preload is not None:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
@@ -159,6 +164,6 @@ def _preload_cuda() -> None:
 
 @functools.cache
 def _preload_tensorrt() -> None:
-    """Loads the TensorRT libraries that pip installed, which its own module does."""
+    """Load the TensorRT libraries that pip installed, by importing TensorRT's own module."""
     with contextlib.suppress(Exception):
         importlib.import_module("tensorrt")

@@ -1,4 +1,4 @@
-"""Open dimensions of a model's inputs, as extents of the algebra, and numbers put in for them."""
+"""Dynamic dimensions of a model's inputs, as extents of the algebra, and sizes for the dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from superopt.model.load import Model
 from superopt.model.names import is_unnamed
 
 IMAGE, SHORT = 64, 8
-"""Where the sizes begin at which the side of an image, and any other dimension, are tried."""
+"""The first size that is tried for the side of an image, and for any other dimension."""
 TRIED = 3
-"""Sizes at which what holds at all sizes is tested too."""
+"""The number of sizings at which statements about all sizes are also tested."""
 BATCH, LENGTH, SIDE = 1, 128, 224
-"""What a first dimension, any other, and the side of an image are taken for in measuring where nothing is said."""
+"""The default sizes for measurements: of a first dimension, of any other dimension, and of the side of an image."""
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
-    """The name of a dynamic dimension of an input: its own, or `input[axis]` where it has none."""
+    """Return the name of a dynamic dimension of an input: its own name, or `input[axis]` if it has none."""
     name = own_name(extent)
     return f"{value.name}[{axis}]" if is_unnamed(name) else name
 
 
 def own_name(extent: object) -> str:
-    """The name that the model gives to a dynamic dimension; empty where it gives none."""
+    """Return the name that the model gives to a dynamic dimension, or an empty text if it gives none."""
     return (extent.value if isinstance(extent, ir.SymbolicDim) else None) or ""
 
 
 def without_placeholders(values: Iterable[ir.Value]) -> None:
-    """Takes away names that exporters write where a dimension has none: ONNX Runtime takes equal names for equal sizes, and
-    reuses memory by them.
+    """Remove the names that exporters write for dimensions without a name.
+
+    ONNX Runtime takes equal names to mean equal sizes, and reuses memory accordingly.
     """
     for value in values:
         if value.shape is not None and any(is_unnamed(own_name(d)) for d in value.shape if not isinstance(d, int)):
@@ -45,7 +46,7 @@ def without_placeholders(values: Iterable[ir.Value]) -> None:
 
 
 def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
-    """Every input and axis with a dynamic dimension, and what the model says of it."""
+    """Yield every input and axis with a dynamic dimension, and the model's entry for the dimension."""
     for value in model.graph.inputs:
         if not value.is_initializer():
             for axis, extent in enumerate(value.shape or ()):
@@ -54,7 +55,7 @@ def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
 
 
 def open_dimensions(model: Model) -> dict[str, bool]:
-    """The names of the dynamic dimensions of the model's inputs, each with whether it is the side of an image."""
+    """Return the names of the dynamic dimensions of the model's inputs, each with whether it is the side of an image."""
     found: dict[str, bool] = {}
     for value, axis, extent in _dynamic(model):
         name = dimension_name(value, axis, extent)
@@ -63,12 +64,12 @@ def open_dimensions(model: Model) -> dict[str, bool]:
 
 
 def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
-    """The extent of every dynamic dimension, by the name of an input and an axis; equal for equal proper names."""
+    """Return the extent of every dynamic dimension, by input name and axis. Equal proper names have equal extents."""
     return {(v.name or "", axis): dimension(dimension_name(v, axis, extent)) for v, axis, extent in _dynamic(model)}
 
 
 def trust_assumptions(model: Model) -> list[str]:
-    """What is trusted of the names of dimensions: the standard says that equal names mean equal sizes."""
+    """Return the assumptions about dimensions of one name: the ONNX standard says that equal names mean equal sizes."""
     places: dict[str, list[str]] = {}
     for value, axis, extent in _dynamic(model):
         places.setdefault(dimension_name(value, axis, extent), []).append(f"{value.name}[{axis}]")
@@ -80,7 +81,7 @@ def trust_assumptions(model: Model) -> list[str]:
 
 
 def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
-    """Sizes at which what holds at all sizes is tested too: different ones for all dimensions, of mixed residues."""
+    """Return sizings at which statements about all sizes are also tested: unequal sizes of mixed residues."""
     starts = [IMAGE if image else SHORT for image in open_dimensions(model).values()]
     names = [*open_dimensions(model)]
     return tuple(
@@ -90,13 +91,13 @@ def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
 
 
 def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
-    """The sizings that matter: those `given`, with what is usual for what they leave out; the usual alone if none are given.
+    """Return the representative sizings: those `given`, completed with default sizes, or the default sizes if none are given.
 
-    A size that is given for a name that is none, such as "?", is for all dimensions that are called so; `input.axis` is an
-    older spelling of `input[axis]`.
+    A size for a placeholder name, such as "?", applies to all dimensions with this placeholder. `input.axis` is an older
+    spelling of `input[axis]`.
 
     Raises:
-        DimensionError: a name is not that of a dynamic dimension.
+        DimensionError: a name does not belong to a dynamic dimension.
     """
     found = open_dimensions(model)
     aliases: dict[str, list[str]] = {name: [name] for name in found}
@@ -117,5 +118,5 @@ def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
 
 
 def combinations(choices: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
-    """Every choice of one number for each name."""
+    """Return every combination of one number for each name."""
     return [dict(zip(choices, row, strict=True)) for row in itertools.product(*choices.values())]

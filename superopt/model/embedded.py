@@ -1,9 +1,9 @@
-"""Settings of sessions that stand in a model's metadata: `ort_config`, which ONNX Runtime reads, and what that cannot hold.
+"""Session settings in a model's metadata: `ort_config`, which ONNX Runtime reads, and settings that `ort_config` cannot hold.
 
-With the environment variable ORT_LOAD_CONFIG_FROM_MODEL=1, ONNX Runtime makes sessions with the options that stand under
-`ort_config`, and with its defaults otherwise: what a program says is left aside. It knows numbers of threads, the execution
-mode, the level of optimization and whether to profile, and neither configuration entries nor options of a provider. These stand
-under keys of our own, for programs that read them.
+With the environment variable ORT_LOAD_CONFIG_FROM_MODEL=1, ONNX Runtime makes sessions with the options under `ort_config`, and
+with its defaults for all other options. It ignores the options that a program gives. `ort_config` can hold numbers of threads,
+the execution mode, the optimization level and whether to profile. It cannot hold configuration entries or provider options,
+which are stored under superopt's own keys, for programs that read them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ENTRIES, PROVIDER_OPTIONS = "superopt.session_entries", "superopt.provider_optio
 
 
 def config_of(model: Model) -> dict[str, Any]:
-    """What the model has under `ort_config`, whose `session_options` are there, if empty.
+    """Return the model's `ort_config`, always with `session_options`, which may be empty.
 
     Raises:
-        InvalidModelError: it is not what ONNX Runtime reads.
+        InvalidModelError: the metadata does not have the form that ONNX Runtime reads.
     """
     try:
         config = json.loads(model.metadata_props.get(CONFIG, "{}"))
@@ -35,10 +35,10 @@ def config_of(model: Model) -> dict[str, Any]:
 
 
 def with_settings(model: Model, told: Settings, threads: int) -> Model:
-    """The model with the settings in its metadata, itself where there are none.
+    """Return the model with the settings in its metadata, or the model itself if there are no settings.
 
-    What else stands under `ort_config` stays. Where there are options for it, the number of threads is among them, for a
-    program has no say in it then.
+    Other entries under `ort_config` stay. If options are added to it, the number of threads is added too, because a program
+    cannot choose the number of threads then.
 
     Raises:
         InvalidModelError: as `config_of`.
@@ -58,7 +58,7 @@ def with_settings(model: Model, told: Settings, threads: int) -> Model:
 
 
 def with_settings_of(model: Model, other: Model) -> Model:
-    """The model with what the other one has for settings of sessions."""
+    """Return the model with the session settings of the other model."""
     settled = model.clone()
     for key in (CONFIG, ENTRIES, PROVIDER_OPTIONS):
         settled.metadata_props.pop(key, None)

@@ -1,4 +1,4 @@
-"""Checks and comparisons of two models at all the sizes of their open dimensions that matter."""
+"""Numerical checks and comparisons of two models at all representative sizes of their dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -18,36 +18,39 @@ from superopt.model.session import Device
 from superopt.model.stored import Loadable
 
 SLOWER = 0.01
-"""How much slower a candidate may measure at one of several sizings for it to count as no slower there."""
+"""The share by which a candidate may measure slower at one of several sizings and still count as no slower."""
 CHECKING, HURRIED = 5.0, 2.0
-"""Seconds after which a check begins no further input; of a search that was asked to stop."""
+"""Seconds after which a numerical check starts no further input: usually, and in a search that was asked to stop."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Comparisons at the sizings that matter, in their order."""
+    """Comparisons at the representative sizings, in order."""
 
     at: tuple[tuple[DimBinding, Comparison], ...]
 
     @property
     def least(self) -> Comparison:
-        """The one in which the candidate gains least."""
+        """The comparison in which the candidate gains least."""
         return min((comparison for _, comparison in self.at), key=lambda c: c.ratio)
 
     @property
     def faster(self) -> bool:
-        """Whether the candidate is faster at one sizing at least, and at none slower by more than the noise, or `SLOWER`."""
+        """Return whether the candidate is faster at one sizing or more, and slower at none.
+
+        A slowdown counts if it exceeds the noise or `SLOWER`.
+        """
         found = [comparison for _, comparison in self.at]
         return any(c.faster() for c in found) and all(c.ratio >= 1 - min(c.noise, SLOWER) for c in found)
 
     @property
     def promising(self) -> bool:
-        """Whether the candidate would be faster but for the noise."""
+        """Return whether the candidate would be faster without the noise."""
         return not self.faster and any(c.ratio >= 1 + MARGIN for _, c in self.at)
 
     @property
     def open(self) -> bool:
-        """Whether what was measured does not rule out that the candidate is faster."""
+        """Return whether the measurements do not rule out that the candidate is faster."""
         return any(c.high >= 1 + MARGIN for _, c in self.at)
 
 
@@ -61,7 +64,7 @@ def check_everywhere(
     seed: int = 0,
     adversarial: bool = True,
 ) -> Check:
-    """`check` at every sizing.
+    """Check the candidate against the original at every sizing.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check`.
@@ -82,7 +85,7 @@ def compare_everywhere(
     loads: int = LOADS,
     progress: Callable[[float], None] | None = None,
 ) -> Compared:
-    """The two compared at every sizing, for about `seconds` altogether, until it is decided at each whether one is faster."""
+    """Compare the models at every sizing, for about `seconds` in total, until every sizing has a verdict."""
     how: dict[str, Any] = {"seconds": seconds, "seed": seed, "loads": loads, "progress": progress, "until": DECIDED}
     numbers = [sizing.numbers for sizing in sizings]
     found = compare_settings((original, device), [(candidate, device)], at=numbers, **how)
@@ -100,7 +103,9 @@ def check_once(
     seed: int = 0,
     adversarial: bool = True,
 ) -> tuple[Check | CheckFailedError, float]:
-    """`check_everywhere`, or what came of it before, with the seconds that it took; see `once`. A failure is given back.
+    """Return the result of `check_everywhere` and the seconds that it took, from the cache if possible; see `once`.
+
+    A failed check is returned, not raised.
 
     Raises:
         InvalidModelError: as `check`.
@@ -134,8 +139,9 @@ def compare_once(
     again: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Compared, float]:
-    """`compare_everywhere`, or what came of it before, with the seconds that it took; see `once`. `again` is for a second look
-    at the same two.
+    """Return the result of `compare_everywhere` and the seconds that it took, from the cache if possible; see `once`.
+
+    With `again`, the result is that of a second comparison of the same two models.
     """
     how: dict[str, Any] = {"seconds": seconds, "seed": seed, "loads": loads, "progress": progress}
 

@@ -1,8 +1,9 @@
-"""What exported rules do when another tool runs them: matched nodes are lifted, the rule applied, the other side lowered.
+"""The runtime of exported rules in another tool: lift the matched nodes, apply the rule, and lower the other side.
 
 A module that `superopt rules export --format onnxscript` wrote calls `improvement` from each rule's `check`. A step is taken
-only where the rule's preconditions hold at the nodes' own shapes and attributes, and where it executes no more nodes and
-arithmetic than before and less of one of them, or as much with less memory traffic: any set of rules comes to an end.
+only if the rule's preconditions hold for the nodes' own shapes and attributes, and if the step pays. A step pays if it executes
+no more nodes and no more arithmetic than before, and either less of one of them or the same amount with less memory traffic.
+Any set of rules therefore terminates.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PASSES = 64
 
 @dataclass(frozen=True)
 class Improvement:
-    """The nodes that replace a match, over the values by their names; `outputs` are the names of its results."""
+    """The nodes that replace a match, and the values that they read, by name. `outputs` are the names of the results."""
 
     lowered: Lowered
     values: Mapping[str, ir.Value]
@@ -40,12 +41,12 @@ class Improvement:
 
 @functools.cache
 def patterns(statement: str) -> tuple[Pattern, ...]:
-    """The rule that the text states, ready to match at every choice of its ranks."""
+    """Return the patterns of the rule that the text states, one for every choice of its ranks."""
     return tuple(Pattern.of(equation) for equation in parse_rule(f"rule: {statement}").equations)
 
 
 def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir.Value], opset: int) -> Improvement | None:
-    """What the rule makes of the nodes between `leaves` and `outputs`; None where it does not apply or does not pay."""
+    """Return the rule's replacement of the nodes between `leaves` and `outputs`, or None if it does not apply or pay."""
     graph = _Lifting({id(leaf) for leaf in leaves}, opset)
     roots = tuple(graph.term(value) for value in outputs)
     if any(root is None or root.is_variable for root in roots):
@@ -63,7 +64,7 @@ def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir
 
 
 def _paying(before: Sequence[Term], after: Sequence[Term], opset: int, outputs: Sequence[ir.Value]) -> Lowered | None:
-    """The lowered right side, if it pays."""
+    """Return the lowered right side, or None if it does not pay."""
     known, made = total_work(before), total_work(after)
     if made.flops > known.flops:
         return None
@@ -83,13 +84,13 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 
 
 def _executed(terms: Sequence[Term], opset: int) -> int:
-    """How many nodes a run executes: what depends on weights alone is folded before."""
+    """Return the number of nodes that a run executes. Nodes that depend on weights alone are folded before the run."""
     return len(lower(_titled(terms), opset, constant=lambda t: np.broadcast_to(np.float32(0), t.sizes)).nodes)
 
 
 @dataclass
 class _Lifting:
-    """Terms of values, made from the nodes that compute them up to the leaves of a match."""
+    """The terms of values, lifted from the nodes that compute the values, up to the leaves of a match."""
 
     leaves: set[int]
     opset: int
@@ -122,7 +123,7 @@ class _Lifting:
 
 
 def emitted(op: Any, found: Improvement) -> list[ir.Value]:
-    """The nodes added through an onnxscript rewriter context; the values that replace the match's outputs."""
+    """Add the nodes through an onnxscript rewriter context, and return the values that replace the match's outputs."""
     known: dict[str, ir.Value] = dict(found.values)
     for name, array in found.lowered.initializers.items():
         known[name] = op.call_op("Constant", [], {"value": ir.tensor(now(array))})
@@ -135,7 +136,10 @@ def emitted(op: Any, found: Improvement) -> list[ir.Value]:
 
 
 def applied(rules: Any, model: ir.Model) -> int:
-    """How often rules of an onnxscript `RewriteRuleSet` were applied until none pays; the nodes stand in topological order."""
+    """Apply the rules of an onnxscript `RewriteRuleSet` until none pays, and return how often rules were applied.
+
+    Afterwards, the nodes are in topological order.
+    """
     total = 0
     infer_shapes = ShapeInferencePass()
     for _ in range(PASSES):

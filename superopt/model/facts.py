@@ -1,11 +1,12 @@
-"""Facts of a model's values: `superopt.value_facts` applied to its inputs, its weights and its nodes.
+"""Facts about a model's values: `superopt.value_facts` applied to its inputs, its weights and its nodes.
 
-An input is ordinary unless it may be a mask. It may be one where its elements reach, through operators that pass values on, an
-operator that absorbs infinities (softmax, minimum, maximum, Where, Clip, Relu, maximum pooling) or one by which models take in
-values of any magnitude (a logarithm, a divisor that is not constant, a power that is not a natural one).
+An input is ordinary unless it may be a mask. It may be a mask if its elements reach, through operators that pass values on, an
+operator of one of two kinds: an operator that absorbs infinities (softmax, minimum, maximum, Where, Clip, Relu, maximum
+pooling), or an operator to which models give values of any magnitude (a logarithm, a divisor that is not constant, a power
+whose exponent is not a natural number).
 
-Exporters guard attention by `Where(IsNaN(p), 0, p)`, for a softmax of a row that is masked as a whole by infinities is NaN.
-Where masks are finite, or there is none, such a guard does nothing.
+Exporters guard attention with `Where(IsNaN(p), 0, p)`, because the softmax of a row that is entirely masked by infinities is
+NaN. If masks are finite, or if there is no mask, such a guard does nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constan
 from superopt.value_facts import ANYTHING, ORDINARY, ORDINARY_INPUT, UNBOUNDED, UNKNOWN, ZERO_OR_ONE, Facts, facts_of
 
 GUARDS = frozenset({"IsNaN", "IsInf"})
-"""Operators that ask where a value is not a finite number."""
+"""Operators that test for elements that are not finite numbers."""
 # fmt: off
 ABSORBING = frozenset(
     {
@@ -40,23 +41,23 @@ PASSING = frozenset(
         "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where",
     }
 )
-"""Operators whose results have the magnitude of an operand, or an infinity where that has one."""
+"""Operators whose results have the magnitude of an operand, and are infinite where the operand is infinite."""
 PARTIAL = frozenset(
     {"Acos", "Acosh", "Asin", "Atanh", "Div", "Exp", "Log", "Mod", "Pow", "ReduceLogSum", "Reciprocal", "Sqrt"}
 )
-"""Operators that may have no finite result for ordinary operands; UNKNOWN where the algebra does not express them."""
+"""Operators that may have no finite result for ordinary operands. If the algebra does not express a node, facts are UNKNOWN."""
 # fmt: on
 INTEGER = Facts(-ORDINARY, ORDINARY)
-"""An element of an integer input: positions are numbers, whatever their magnitude."""
+"""The facts of an integer input: positions are numbers, whatever their magnitude."""
 SUMS = frozenset({"Add", "Sum"})
 MOST_SUMMANDS = 64
-"""Summands that are looked at for two that cancel."""
+"""The most summands of a sum that are searched for two that cancel."""
 FOLDED_ELEMENTS = 1 << 18
-"""The most elements of weights of which a term is evaluated where the interpretation shows too little of it."""
+"""The most elements in the weights of a term that is evaluated if the interpretation shows too little about the term."""
 
 
 class ModelFacts:
-    """The facts of the values of a model whose nodes are given in topological order."""
+    """The facts of a model's values. The caller passes the nodes to `tell` in topological order."""
 
     def __init__(self, model: ir.Model) -> None:
         nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
@@ -67,22 +68,22 @@ class ModelFacts:
 
     @property
     def masks(self) -> frozenset[str]:
-        """The names of the values that may be masks: any number, or infinite."""
+        """The names of the values that may be masks: their elements may be any number, or infinite."""
         return frozenset(value.name for value in self._masks if value.name)
 
     def of(self, value: ir.Value) -> Facts:
-        """The facts of a value: an input, a weight, or a result of a node that was given."""
+        """Return the facts of a value: an input, a weight, or a result of a node that was passed to `tell`."""
         if value not in self._known:
             self._known[value] = self._outside(value)
         return self._known[value]
 
     def named(self, name: str) -> Facts:
-        """The facts of the value of this name."""
+        """Return the facts of the value with this name, or UNKNOWN if there is no such value."""
         value = self._named.get(name)
         return UNKNOWN if value is None else self.of(value)
 
     def tell(self, node: ir.Node, terms: Mapping[ir.Value, Term] | None) -> None:
-        """Takes in what a node computes, in terms of values known before; None where the algebra does not express it."""
+        """Record a node's results as terms over known values, or None if the algebra does not express the node."""
         if terms is None:
             self._known.update((v, self._opaque(node, v)) for v in node.outputs)
             return
@@ -90,8 +91,9 @@ class ModelFacts:
             self._known[value] = facts_of(term, {x.name: self.named(x.name) for x in variables(term)}, self._folded)
 
     def rounds_on_purpose(self, node: ir.Node) -> bool:
-        """Whether the node is the last of several additions, two operands of which cancel: large constants of opposite signs,
-        or a value and its negative.
+        """Return whether the node is the last of several additions in which two operands cancel.
+
+        Operands that cancel are large constants of opposite signs, or a value and its negative.
         """
         summands = [*islice(_summands(node), MOST_SUMMANDS)] if node.domain in STANDARD and node.op_type in SUMS else []
         if len(summands) < 3:
@@ -103,7 +105,7 @@ class ModelFacts:
         return any(p is not None and p.op_type == "Neg" and p.inputs[0] in summands for p in negated)
 
     def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
-        """The facts of a result of which only the operator is known."""
+        """Return the facts of a result if only its operator is known."""
         if result.dtype not in FLOATS:
             return self._outside(result)
         read = [self.of(v) for v in node.inputs if v is not None]
@@ -117,7 +119,7 @@ class ModelFacts:
         return Facts(-bound, bound, sure=all(one.sure for one in read))
 
     def _folded(self, term: Term) -> Facts:
-        """The facts of a term of weights, by evaluating it where that is cheap."""
+        """Return the facts of a term of weights by evaluating the term, or UNKNOWN if the evaluation is not cheap."""
         weights = {x.name: self._named.get(x.name) for x in variables(term)}
         arrays = {name: constant_array(value) for name, value in weights.items() if value is not None}
         known = {name: array for name, array in arrays.items() if array is not None}
@@ -130,7 +132,7 @@ class ModelFacts:
             return UNKNOWN
 
     def _outside(self, value: ir.Value) -> Facts:
-        """The facts of an input, a weight, or a value that is not a floating-point number."""
+        """Return the facts of an input, a weight, or a value that is not a floating-point number."""
         if value.dtype == ir.DataType.BOOL:
             return ZERO_OR_ONE
         if value.dtype not in FLOATS:
@@ -144,7 +146,7 @@ class ModelFacts:
 
 
 def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
-    """The values that reach an absorbing operator or one that takes any magnitude, and those that Where may replace."""
+    """Return the values that reach an operator that absorbs or takes any magnitude, and the values that Where may replace."""
     reaching: set[ir.Value] = set()
     padded: set[ir.Value] = set()
     for node in reversed(nodes):
@@ -166,7 +168,7 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
 
 
 def _summands(node: ir.Node) -> Iterator[ir.Value]:
-    """What the node adds up, through all additions that it is made of."""
+    """Yield the summands of the node, through all additions that compute its operands."""
     stack = [v for v in node.inputs if v is not None]
     while stack:
         value = stack.pop()
@@ -178,7 +180,7 @@ def _summands(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _any_magnitude(node: ir.Node) -> Iterator[int]:
-    """The places of the operands of which a model takes any magnitude."""
+    """Yield the positions of the operands that may have any magnitude in a model."""
     match node.op_type:
         case "Log" | "Reciprocal":
             yield 0
@@ -191,13 +193,13 @@ def _any_magnitude(node: ir.Node) -> Iterator[int]:
 
 
 def _array(node: ir.Node, place: int) -> Array | None:
-    """The constant operand at this place."""
+    """Return the constant operand at this position, or None."""
     value = node.inputs[place]
     return None if value is None else constant_array(value)
 
 
 _weights: WeakKeyDictionary[ir.TensorProtocol, Facts] = WeakKeyDictionary()
-"""The facts of weights that were looked at: a model's charts share their tensors."""
+"""A cache of the facts of weights, because the charts of a model share their tensors."""
 
 
 def _of_weight(tensor: ir.TensorProtocol) -> Facts:
@@ -211,7 +213,7 @@ def _of_weight(tensor: ir.TensorProtocol) -> Facts:
 
 
 def _of_stored(tensor: ir.TensorProtocol) -> Facts:
-    """The facts of the tensor; a file that is mapped to find them does not stay in memory."""
+    """Return the facts of the tensor. A file that is mapped to find the facts does not stay in memory."""
     mapped = isinstance(tensor, ir.ExternalTensor) and tensor.raw is None
     found = _of_array(tensor.numpy())
     if mapped and isinstance(tensor, ir.ExternalTensor):
@@ -230,5 +232,5 @@ def _of_array(array: Array) -> Facts:
 
 
 def is_guard(node: ir.Node) -> bool:
-    """Whether the node asks where a value is not a finite number."""
+    """Return whether the node tests for elements that are not finite numbers."""
     return node.domain in STANDARD and node.op_type in GUARDS

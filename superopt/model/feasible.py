@@ -1,4 +1,4 @@
-"""Made-up inputs and sizes at which a model runs: integers that it takes as sizes, counts or positions have to fit."""
+"""Random inputs and sizes at which a model runs: integers that the model takes as sizes, counts or positions have to fit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from superopt.model.bounds import IndexRange
 from superopt.model.session import Array, Port, is_floating, random_inputs
 
 SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 7, 128, 224, 12, 256, 512, 1024)
-"""Sizes to try in turn where a model does not run at the usual ones: small ones first, then those that exporters use."""
+"""Sizes to try in turn if a model does not run at the usual sizes: small sizes first, then sizes that exporters use."""
 SECONDS = 30.0
 """Seconds after which no further inputs are tried."""
 MAX_ELEMENTS = 1 << 28
-"""Elements that inputs may have together: no more are made up."""
+"""The most elements of all inputs together for which values are made."""
 
 
 class Runs(Protocol):
@@ -26,16 +26,16 @@ class Runs(Protocol):
     inputs: tuple[Port, ...]
 
     def run(self, feeds: Mapping[str, Array], /) -> Any:
-        """One run.
+        """Run the model once.
 
         Raises:
-            InvalidModelError: It fails.
+            InvalidModelError: The run fails.
         """
 
 
 @dataclass(frozen=True)
 class Feasible:
-    """Sizes and bounds of random inputs at which a model runs, or the `error` of its first run where none were found."""
+    """Sizes and bounds of random inputs at which a model runs. If none were found, `error` is the error of the first run."""
 
     sizes: Sequence[Mapping[str, int]]
     high: Mapping[str, int]
@@ -43,16 +43,16 @@ class Feasible:
 
 
 def feasible(session: Runs, sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool = True) -> Feasible:
-    """Find inputs on which the model runs, at all of the `sizes` or, unless they were `chosen` by the user, at others.
+    """Find inputs on which the model runs at all of the `sizes` or, unless the user chose the sizes, at other sizes.
 
     Args:
         session: The model.
-        sizes: Numbers for its dynamic dimensions.
-        high: What is known of its integer inputs, as `index_bounds` has it.
-        chosen: Whether no other sizes may be tried.
+        sizes: Sizes of the model's dynamic dimensions.
+        high: The known bounds of the model's integer inputs, from `index_bounds`.
+        chosen: Whether the user chose the sizes, so that no other sizes may be tried.
 
     Raises:
-        InvalidModelError: No values of the type of one of its inputs can be made.
+        InvalidModelError: No values of the type of one of the inputs can be made.
     """
     error, deadline = "", active_time() + SECONDS
     for where, ways in _attempts(session.inputs, sizes, high, chosen=chosen):
@@ -72,8 +72,9 @@ def feasible(session: Runs, sizes: Sequence[Mapping[str, int]], high: Mapping[st
 
 
 def feasible_bounds(session: Runs, sizes: Mapping[str, int] | None, high: Mapping[str, int] | None) -> Mapping[str, int]:
-    """The first bounds of `feasible` at these sizes; those that are given where the model has no integer inputs, and where it
-    runs with none.
+    """Return the first bounds with which the model runs at these sizes; see `feasible`.
+
+    If the model has no integer inputs, or does not run with any bounds that are tried, the given bounds are returned.
     """
     given = high or {}
     if not any(port.dtype.kind in "iu" for port in session.inputs):
@@ -84,7 +85,7 @@ def feasible_bounds(session: Runs, sizes: Mapping[str, int] | None, high: Mappin
 def _attempts(
     ports: Sequence[Port], sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool
 ) -> Iterator[tuple[Sequence[Mapping[str, int]], list[Mapping[str, int]]]]:
-    """Sizes, and bounds to try there in turn."""
+    """Yield sizes, and the bounds to try in turn at these sizes."""
     ways = [*_bounds(ports, high)]
     yield sizes, ways
     names = [*sizes[0]] if sizes else []
@@ -97,7 +98,7 @@ def _attempts(
 
 
 def _bounds(ports: Sequence[Port], high: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
-    """The bounds that are given, then others for what they leave open, then others for all integers and short float inputs."""
+    """Yield the given bounds, then bounds for inputs without any, then bounds for all integer inputs and short float inputs."""
     integers = [port.name for port in ports if port.dtype.kind in "iu"]
     scales = [port.name for port in ports if is_floating(port.dtype) and len(port.shape) <= 1]
     free = [name for name in integers if name not in high]

@@ -1,4 +1,4 @@
-"""The first run of a model: whether it can be run at all on inputs that are drawn, and how long its nodes take."""
+"""The first run of a model: whether the model runs on random inputs at all, and how long its nodes take."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ from superopt.model.stored import Loadable, parsed
 from superopt.model.values import BFLOAT16
 
 _WORK, _WORKED = 200_000, 0.028
-"""A piece of work in Python, and about the seconds that it takes where budgets were set, on an AMD EPYC with AVX-512."""
+"""The steps of a Python loop, and about the seconds that they take where budgets were set, on an AMD EPYC with AVX-512."""
 _SLOWEST = 3.0
 
 
 @dataclass(frozen=True)
 class FirstRun:
-    """Why the model cannot be run on inputs that are drawn, where it cannot (then nothing could be checked); the seconds that
-    it takes, at all sizes that matter, whether its nodes are short, and the seconds until a session of it has run once. `sizes`
-    are numbers for its dynamic dimensions at which it ran.
+    """The result of the first run of a model.
+
+    Attributes:
+        refused: the reason why the model cannot be run on random inputs, so that nothing could be checked, or an empty text.
+        seconds: the seconds of a run at each of the representative sizes, summed.
+        short: whether the model's nodes are short.
+        opening: the seconds until a session of the model has run once.
+        sizes: sizes of the dynamic dimensions at which the model ran.
     """
 
     refused: str = ""
@@ -46,7 +51,9 @@ class FirstRun:
 def first_once(
     original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], cache: Path, *, chosen: bool
 ) -> FirstRun:
-    """`first_run`, or what came of it before: a search that is given time by it is then given the same; see `once`.
+    """Return the result of `first_run`, from the cache if possible; see `once`.
+
+    A search whose time depends on the result is then given the same time again.
 
     Raises:
         DimensionError, InvalidModelError, RuntimeDiedError: as `first_run`.
@@ -59,19 +66,19 @@ def first_once(
 def first_run(
     original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], *, chosen: bool = False
 ) -> FirstRun:
-    """Run the model for the first time, in a child process before it is loaded in this one.
+    """Run the model for the first time, in a child process before the model is loaded in this process.
 
     Args:
         original: The model.
-        loaded: The same as it was read, for messages.
-        device: Where it is to run.
-        sizings: Numbers for its dynamic dimensions.
-        chosen: Whether the user chose these; otherwise, others are tried where it does not run at them.
+        loaded: The model as it was read, for messages.
+        device: The device to run on.
+        sizings: Sizes of the model's dynamic dimensions.
+        chosen: Whether the user chose the sizings. Otherwise, other sizes are tried if the model does not run at them.
 
     Raises:
-        InvalidModelError: ONNX Runtime refuses to load it; with the model's name.
-        RuntimeDiedError: ONNX Runtime dies of it.
-        DimensionError: It does not run at the sizes that were chosen.
+        InvalidModelError: ONNX Runtime refuses to load the model. The message names the model.
+        RuntimeDiedError: ONNX Runtime dies while loading or running the model.
+        DimensionError: The model does not run at the chosen sizes.
     """
     bounds, sizes = index_bounds(parsed(original, external=False)), [sizing.numbers for sizing in sizings]
     try:
@@ -102,7 +109,9 @@ def first_run(
 def _in_child(
     original: Loadable, device: Device, sizes: Sequence[Mapping[str, int]], bounds: Mapping[str, int], *, chosen: bool
 ) -> Feasible | None:
-    """`feasible` in a child process; None where that says nothing of this one, for the device is not the CPU, say.
+    """Run `feasible` in a child process.
+
+    The result is None if the child process says nothing about this process, for example because the device is not the CPU.
 
     Raises:
         InvalidModelError, RuntimeDiedError, TimeoutError: as `Child.load`.
@@ -123,13 +132,13 @@ def _in_child(
 
 
 def pace_once(cache: Path) -> float:
-    """`measured_pace`, or what came of it before on this processor."""
+    """Return the result of `measured_pace`, from the cache if it was measured on this processor before."""
     with closing(Cache(cache)) as known:
         return float(known.kept(["pace", cpu_name()], measured_pace))
 
 
 def measured_pace() -> float:
-    """How many times as long a search takes here as where its seconds were set: at least 1, and at most 3, in tenths."""
+    """Return how much longer a search takes than where its seconds were set: a factor from 1 to 3, rounded to tenths."""
 
     def worked() -> float:
         start, seen = time.perf_counter(), dict[tuple[int, int], int]()

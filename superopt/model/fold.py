@@ -1,4 +1,4 @@
-"""Folding: weight-only terms computed once, by ONNX Runtime with its own optimizations off, in float64 where it can."""
+"""Constant folding: compute terms of weights once, in ONNX Runtime without its own optimizations, in float64 if possible."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ OPSET = 18
 
 
 def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike | None = None) -> dict[Term, Array]:
-    """The value of each term, rounded once to the type, by default that of the arrays in `values`, which has every variable of
-    the terms.
+    """Return the value of each term, rounded once.
 
-    What ONNX keeps as booleans is boolean. The arithmetic is float64, or float32 where ONNX Runtime has no float64 kernel or
-    elements of that type are only moved.
+    The arithmetic is float64. It is float32 if ONNX Runtime has no float64 kernel, or if float32 elements are only moved.
+    Values that are booleans in ONNX are boolean.
+
+    Args:
+        terms: the terms.
+        values: the value of every variable of the terms.
+        dtype: the type to round to, by default the type of the arrays in `values`.
     """
     inputs = variables(*terms)
     prefix = "folded."
@@ -44,7 +48,7 @@ def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLik
 
 
 def _only_moves(term: Term) -> bool:
-    """Whether the term's root is none, or moves the elements of its operands."""
+    """Return whether the term is a variable, or its root operator only moves the elements of its operands."""
     if term.is_variable:
         return True
     names = operator(term.op).onnx

@@ -1,4 +1,4 @@
-"""Costs on a device that is not here: what its profile says of the nodes that ONNX Runtime makes of a model on this machine."""
+"""Predicted costs on a device that is not present, from its profile and the nodes that ONNX Runtime makes of models locally."""
 
 from __future__ import annotations
 
@@ -21,35 +21,41 @@ from superopt.model.session import Device
 from superopt.model.stored import Loadable
 
 SIGMAS = 2.0
-"""By how many standard deviations prices are taken to err against a gain, for it to be believed."""
+"""The number of standard deviations by which prices are assumed to err against a gain before the gain is believed."""
 _BODIES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The nodes that a run executes: each kind by the text of its signature, its price, and how many there are of it."""
+    """The nodes that a run executes: for each kind of node, by the text of its signature, its price and its count."""
 
     nodes: Mapping[str, tuple[Price, int]]
 
     @property
     def seconds(self) -> float:
-        """The predicted time of a run."""
+        """The predicted seconds of a run."""
         return math.fsum(price.seconds * count for price, count in self.nodes.values())
 
     @property
     def known(self) -> float:
-        """The share of that time in nodes whose time was measured on the device."""
+        """The share of the predicted seconds in nodes that were measured on the device."""
         known = math.fsum(price.seconds * count for price, count in self.nodes.values() if price.known)
         return known / self.seconds if self.nodes else 1.0
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Two models' predicted seconds a run; `doubt` is how much less the candidate may save, `known` as in `Plan`.
+    """The predicted seconds of a run of two models.
 
-    Only nodes that one has and the other has not, or has less often, can make the difference wrong: equal ones have equal
-    errors and cancel. Nodes that go may be cheaper than their price by `SIGMAS` of its standard deviations, and those that come
-    dearer; the errors of different ones are taken to be independent.
+    Only nodes that are more frequent in one of the models can make the predicted saving wrong. The errors of nodes that both
+    models have are equal and cancel. A removed node may be cheaper than its price by `SIGMAS` standard deviations of the price,
+    and an added node may be more expensive. The errors of different nodes are assumed to be independent.
+
+    Attributes:
+        original: predicted seconds of the original.
+        candidate: predicted seconds of the candidate.
+        doubt: the seconds by which the candidate may save less than predicted.
+        known: the share of the predicted seconds in nodes that were measured on the device, for the model with the lower share.
     """
 
     original: float
@@ -59,27 +65,27 @@ class Forecast:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as the original the candidate is, as predicted."""
+        """The predicted speed of the candidate as a multiple of the original's speed."""
         return self.original / self.candidate if self.candidate else 1.0
 
     @property
     def gains(self) -> bool:
-        """Whether the candidate saves more than is in doubt."""
+        """Return whether the predicted saving exceeds the doubt."""
         return self.original - self.candidate > self.doubt
 
     @property
     def faster(self) -> bool:
-        """Whether it gains, and by as much as a measured gain would have to be to count."""
+        """Return whether the candidate gains, by at least the margin that a measured gain must have."""
         return self.gains and self.ratio >= 1 + MARGIN
 
     @property
     def slower(self) -> bool:
-        """Whether the candidate is predicted to be slower."""
+        """Return whether the candidate is predicted to be slower."""
         return self.candidate > self.original
 
 
 def forecast(before: Plan, after: Plan) -> Forecast:
-    """What the plans predict of the two models that they are of."""
+    """Return the forecast of two models from their plans."""
     variance = 0.0
     for name in {**before.nodes, **after.nodes}:
         price = (before.nodes.get(name) or after.nodes[name])[0]
@@ -93,8 +99,10 @@ def _count(plan: Plan, name: str) -> int:
 
 
 class ForecastClock(Clock):
-    """A clock whose times are predicted: nothing is run on the device, and sessions on `device`, which is here, say what
-    ONNX Runtime fuses, and what shapes come out. Where the provider is another one, they do so without layouts of this one's.
+    """A clock with predicted times: nothing runs on the device of the profile.
+
+    Sessions on `device`, which is present, show what ONNX Runtime fuses and the shapes of results. If the profile is for
+    another provider, these sessions do not use the layouts of the provider of `device`.
     """
 
     def __init__(self, device: Device, prices: Prices, *, resident: int = 0) -> None:
@@ -107,25 +115,25 @@ class ForecastClock(Clock):
 
     @property
     def settings(self) -> tuple[object, ...]:
-        """What the predictions depend on besides what is predicted."""
+        """Everything on which the predictions depend, except the model."""
         return self.prices.profile.digest, self.cold
 
     @property
     def roofline(self) -> Roofline:
-        """The device's roofline."""
+        """The roofline of the profile's device."""
         return self.prices.profile.roofline
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """Seconds that a run costs whatever the model, and seconds that the smallest node costs."""
+        """The fixed seconds of a run of any model, and the seconds of the smallest node."""
         return self.roofline.call, self.roofline.node
 
     def warm(self) -> ForecastClock:
-        """The clock for weights that are in the processor's caches."""
+        """Return the clock for weights that are in the processor's caches."""
         return ForecastClock(self.device, self.prices)
 
     def seconds(self, model: ModelProto) -> float:
-        """The predicted time of one run of the model.
+        """Return the predicted seconds of one run of the model.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot load the model here, or the shape of a value cannot be learned.
@@ -133,7 +141,7 @@ class ForecastClock(Clock):
         return self._known_plan(model).seconds
 
     def beside(self, model: ModelProto, reference: ModelProto) -> float:  # noqa: ARG002 (a prediction needs no reference)
-        """The predicted time of one run of the model.
+        """Return the predicted seconds of one run of the model.
 
         Raises:
             InvalidModelError: as `seconds`.
@@ -141,22 +149,22 @@ class ForecastClock(Clock):
         return self.seconds(model)
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:  # noqa: ARG002 (both are its own)
-        """Whether the second model is predicted to be faster by more than the prediction's error."""
+        """Return whether the second model is predicted to be faster by more than the prediction's error."""
         return forecast(self._known_plan(before), self._known_plan(after)).gains
 
     def ratio(self, before: ModelProto, after: ModelProto) -> float:
-        """How many times as fast the second model is predicted to be."""
+        """Return the predicted speed of the second model as a multiple of the first model's speed."""
         return forecast(self._known_plan(before), self._known_plan(after)).ratio
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
-        """The nodes that `seconds` sums over."""
+        """Return the nodes over which `seconds` sums."""
         return tuple(Piece(k.node.op_type, self._price(k).seconds) for k in self.kernels(model))
 
     def plan(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> Plan:
-        """The model's nodes with their prices, `sizes` put in for open dimensions.
+        """Return the model's nodes with their prices, with `sizes` for its dynamic dimensions.
 
         Raises:
-            InvalidModelError: as `seconds`, or a node has a body, of which nobody knows how often it runs.
+            InvalidModelError: as `seconds`, or a node has a body, and it is not known how often the body runs.
         """
         return self._planned(self.kernels(model, sizes))
 
@@ -188,18 +196,18 @@ class ForecastClock(Clock):
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Forecasts at the sizings that matter, in their order."""
+    """Forecasts at the representative sizings, in order."""
 
     at: tuple[tuple[DimBinding, Forecast], ...]
 
     @property
     def least(self) -> Forecast:
-        """The one in which the candidate gains least."""
+        """The forecast in which the candidate gains least."""
         return min((found for _, found in self.at), key=lambda f: f.ratio)
 
     @property
     def faster(self) -> bool:
-        """Whether the candidate is faster at one sizing at least, and slower at none."""
+        """Return whether the candidate is faster at one sizing or more, and slower at none."""
         found = [forecast for _, forecast in self.at]
         return any(f.faster for f in found) and not any(f.slower for f in found)
 
@@ -207,7 +215,7 @@ class Forecasts:
 def forecast_everywhere(
     clock: ForecastClock, original: Loadable, candidate: Loadable, sizings: Sequence[DimBinding]
 ) -> Forecasts:
-    """What is predicted of the two models at every sizing.
+    """Return the forecasts of the two models at every sizing.
 
     Raises:
         InvalidModelError: as `ForecastClock.plan`.
@@ -216,7 +224,7 @@ def forecast_everywhere(
 
 
 def unpriced(clock: ForecastClock, model: Loadable, sizings: Sequence[DimBinding]) -> str:
-    """Why the model cannot be priced at these sizings, where it cannot."""
+    """Return the reason why the model cannot be priced at these sizings, or an empty text."""
     try:
         for sizing in sizings:
             clock.plan(model, sizing.numbers)

@@ -1,4 +1,4 @@
-"""A rule as a pair of ONNX functions: a pattern, and what may stand in its place."""
+"""Rules as pairs of ONNX functions: a pattern and its replacement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Pair:
-    """Two functions of the same inputs and outputs; a match of the first may be replaced by the second."""
+    """Two functions with the same inputs and outputs. A match of `pattern` may be replaced by `replacement`."""
 
     name: str
     pattern: FunctionProto
@@ -34,9 +34,10 @@ class Pair:
 def pair(
     name: str, left: Sequence[Lowered], right: Sequence[Lowered], inputs: Sequence[str], outputs: int, opset: int
 ) -> Pair | str:
-    """The pair that a rule's sides are at several instances, or why it is none.
+    """Return the pair of functions for a rule, from its lowered sides at several instances, or the reason why there is none.
 
-    An attribute that differs between instances is a wildcard on the left; on the right it has to be one of those.
+    An attribute that differs between instances is a wildcard on the left side. On the right side, such an attribute must be one
+    of these wildcards.
     """
     if any(lowered.initializers for lowered in (*left, *right)):
         return "it has constants, whose values a pattern cannot ask for"
@@ -65,7 +66,7 @@ def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
 
 
 def _varying(side: Sequence[Lowered]) -> dict[tuple[int, str], tuple[AttributeValue, ...]]:
-    """The attributes that are not the same at all instances: their values by node and name."""
+    """Return the attributes that differ between instances: their values, by node and name."""
     found = {}
     for position, node in enumerate(side[0].nodes):
         for number, (name, _) in enumerate(node.attributes):
@@ -98,7 +99,7 @@ def _function(
 
 
 def library(pairs: Sequence[Pair], opset: int) -> ModelProto:
-    """A model without nodes that holds the functions, each pattern followed by its replacement."""
+    """Return a model without nodes that holds the functions, each pattern followed by its replacement."""
     imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid(DOMAIN, 1)]
     functions = [function for found in pairs for function in (found.pattern, found.replacement)]
     version = onnx.helper.find_min_ir_version_for(imports[:1])
@@ -111,13 +112,13 @@ def library(pairs: Sequence[Pair], opset: int) -> ModelProto:
     )
 
 
-# ---------------------------------------------------------------- what a pattern matches without being asked
+# ---------------------------------------------------------------- matches of a pattern outside the rule's own shapes
 
 
 def agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int, ...]]], opset: int, seed: int) -> bool:
-    """Whether both sides compute the same wherever the left one runs at all: other ranks and broadcast operands included.
+    """Return whether both sides compute the same wherever the left side runs, other ranks and broadcast operands included.
 
-    `drawn` are shapes at which the rule is typed; ranks and extents of some operands are changed at random.
+    `drawn` are shapes at which the rule is well typed. The ranks and extents of some operands are changed at random.
     """
     rng = np.random.default_rng(seed)
     names = list(drawn[0])
@@ -141,7 +142,7 @@ def agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int
 
 
 def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...]:
-    """The shape, or with unit extents, fewer or more axes, or axes in another order."""
+    """Return the shape, or the shape with unit extents, with fewer or more axes, or with axes in another order."""
     changed = list(shape)
     for _ in range(int(rng.integers(3))):
         kind = int(rng.integers(4))
@@ -157,7 +158,7 @@ def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...
 
 
 def _model(side: Lowered, inputs: Sequence[str], opset: int) -> ModelProto:
-    """The nodes as a model whose inputs may have any shape."""
+    """Return the nodes as a model whose inputs may have any shape."""
     kind = onnx.TensorProto.FLOAT
     outputs = sorted({n for node in side.nodes for n in node.outputs if n.startswith("out")})
     graph = onnx.helper.make_graph(

@@ -1,8 +1,8 @@
-"""Numbers that depend on the dynamic dimensions, written as ONNX nodes find them out at run time.
+"""Expressions over the dynamic dimensions, written as constants from which ONNX nodes derive sizes at run time.
 
-A lowered node may be given a shape, bounds or pads that are expressions over the dynamic dimensions. Each is written as a
-constant that is proved to mean the same at all sizes: 0 and -1 in the shape of a Reshape, 1 in that of an Expand, a bound from
-the end or beyond it in a Slice, `auto_pad` for the pads of a window.
+A lowered node may have a shape, bounds or pads that are expressions over the dynamic dimensions. Each expression is written as
+a constant that is proved to mean the same at all sizes: 0 and -1 in the shape of a Reshape, 1 in the shape of an Expand, a
+bound from the end or beyond the end in a Slice, `auto_pad` for the pads of a convolution or pooling.
 """
 
 from __future__ import annotations
@@ -20,25 +20,28 @@ from superopt.integers import base_atoms, evaluate, floor_quotient, maximum, min
 from superopt.model.nodes import NodeText
 
 LAST = int(np.iinfo(np.int64).max)
-"""A bound of a slice beyond any end."""
+"""A bound of a Slice that is beyond any end."""
 FAR = 55_440 * 1000
-"""A size beyond the bounds that models write."""
+"""A size beyond the bounds that occur in models."""
 
 
 def is_symbolic(value: object) -> bool:
-    """Whether an attribute or operand holds an expression over the dynamic dimensions."""
+    """Return whether an attribute or operand holds an expression over the dynamic dimensions."""
     return isinstance(value, Size) or (isinstance(value, tuple | list) and any(isinstance(n, Size) for n in value))
 
 
 def numeric(
     node: NodeText, given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> tuple[NodeText, dict[int, list[int]]]:
-    """The node with numbers in its attributes, and the numbers of its symbolic operands by position.
+    """Return the node with numbers in its attributes, and the numbers of its symbolic operands by position.
 
-    `given` has the numbers of all operands that are small constants, `shapes` the shapes of values as far as they are known.
+    Args:
+        node: the node.
+        given: the elements of all operands that are small constants.
+        shapes: the known shapes of values.
 
     Raises:
-        ShapeError: no constant means the same at all sizes.
+        ShapeError: no constant means the same as an expression at all sizes.
     """
     operands: dict[int, list[int]] = {}
     for position, name in enumerate(node.inputs):
@@ -68,7 +71,7 @@ def _with_attribute(node: NodeText, key: str, value: object, shapes: Mapping[str
 
 
 def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape]) -> str:
-    """The `auto_pad` that gives these pads at all sizes."""
+    """Return the `auto_pad` that gives these pads at all sizes."""
     attributes = dict(node.attributes)
     shape = shapes.get(node.inputs[0])
     kernel = attributes.get("kernel_shape") or (
@@ -90,7 +93,7 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
 
 
 def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
-    """The axes of extent 1 to drop and then to add where a Reshape does nothing else; None where it does."""
+    """Return the axes of extent 1 to drop and then to add if a Reshape does nothing else, or None if it does more."""
     shape = shapes.get(node.inputs[0])
     if node.op_type != "Reshape" or shape is None or [n for n in shape if n != 1] != [n for n in wanted if n != 1]:
         return None
@@ -98,9 +101,9 @@ def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Sha
 
 
 def flattened_axis(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> int | None:
-    """The axis of a Flatten that does what a Reshape to two extents does; None where no Flatten does, or -1 alone will do.
+    """Return the axis of a Flatten that equals a Reshape to two extents, or None if no Flatten does or -1 alone suffices.
 
-    A Reshape to 0 and -1 fails where the extent that is copied is 0.
+    A Reshape to 0 and -1 fails if the copied extent is 0.
     """
     shape = shapes.get(node.inputs[0])
     if node.op_type != "Reshape" or shape is None or len(wanted) != 2 or any(isinstance(n, int) for n in wanted):
@@ -117,7 +120,7 @@ Form = Callable[[NodeText, Sequence[Extent], Mapping[str, Sequence[Extent]], Map
 def _reshaped(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """0 for an extent that the operand has at the same axis, -1 for at most one other."""
+    """Return the shape with 0 for a dynamic extent that the operand has at the same axis, and -1 for at most one other."""
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
     for axis, n in enumerate(wanted):
@@ -131,7 +134,7 @@ def _reshaped(
 def _expanded(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """1 for an extent that the operand has already."""
+    """Return the shape with 1 for a dynamic extent that the operand already has."""
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
     for back, n in zip(range(-len(wanted), 0), wanted, strict=True):
@@ -144,7 +147,7 @@ def _expanded(
 def _bounds(
     node: NodeText, wanted: Sequence[Extent], given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Bounds from the end, or bounds that a slice cuts off at the end by itself."""
+    """Return bounds from the end, or bounds that a Slice clips at the end."""
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or axes is None:
         raise ShapeError("what is sliced is not known")

@@ -1,4 +1,4 @@
-"""What a machine's processors are called, and their caches."""
+"""The names of a machine's processors, and the sizes of their caches."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import subprocess
 from pathlib import Path
 
 _VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
-"""What vector extensions are called, the widest first, by the flags that tell of them: kernels are chosen by these."""
+"""The names of vector extensions by processor flag, the widest first. Kernels are chosen by vector extension."""
 
 
 @functools.cache
 def cpu_name() -> str:
-    """The processor's name, as the operating system gives it, with what tells apart those that virtual machines call the same:
-    family and model, where it has them, and the widest vector extension.
+    """Return the processor's name, as the operating system gives it, with its family, model and widest vector extension.
+
+    Virtual machines may give different processors the same name. The family and model, if they are known, and the vector
+    extension tell these processors apart.
     """
     with contextlib.suppress(OSError):
         return described(Path("/proc/cpuinfo").read_text(encoding="utf-8")) or _otherwise()
@@ -23,7 +25,7 @@ def cpu_name() -> str:
 
 
 def described(cpuinfo: str) -> str:
-    """The name of the first processor in such a file; empty where it has none."""
+    """Return the name of the first processor in the text of a `/proc/cpuinfo` file, or an empty text if it has none."""
     first, _, _ = cpuinfo.partition("\n\n")
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
     vectors = next((name for flag, name in _VECTORS.items() if flag in facts.get("flags", "").split()), "")
@@ -39,7 +41,7 @@ def _otherwise() -> str:
 
 @functools.cache
 def gpu_name() -> str:
-    """The first GPU's name and driver, as the driver's own tool gives them; `cuda` where it cannot be asked."""
+    """Return the name and driver version of the first GPU, as `nvidia-smi` gives them, or `cuda` if `nvidia-smi` fails."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
         return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0].strip()
@@ -48,7 +50,7 @@ def gpu_name() -> str:
 
 @functools.cache
 def cache_sizes() -> tuple[int, ...]:
-    """Bytes of the caches for data of the first processor, the fastest first; none where the system does not say."""
+    """Return the bytes of each data cache of the first processor, the fastest first, or nothing if they are not known."""
     units = {"K": 10, "M": 20, "G": 30}
     sizes: list[int] = []
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):

@@ -1,7 +1,8 @@
-"""Hosts: terms that one ONNX node computes together with what is added to them along an axis, or what multiplies them.
+"""Hosts: terms that one ONNX node computes together with a bias or a factor along an axis.
 
-A spec says which terms it takes: `bias_axis` and `factor_axis` give the axis of a host along which it takes a bias or a factor,
-or None, and `lower_biased` and `lower_scaled` write host and row as one node. `DEPTH` is how many operators deep its hosts are.
+A spec defines the hosts that it takes. `bias_axis` and `factor_axis` return the axis of a host along which the spec takes a
+bias or a factor, or None. `lower_biased` and `lower_scaled` write a host and a row as one node. `DEPTH` is the depth of the
+spec's hosts, in operators.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lo
 
 
 def taken(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
-    """Those operands of a sum or product, rows and numbers, that one ONNX node can combine with what the host computes."""
+    """Return the operands of a sum or product, rows and numbers, that one ONNX node can combine with the host."""
     axis = _axis(op, host)
     return [x for x in operands if axis and x.constant and x.op == "expand" and x.integers("axes") in ((axis,), ())]
 
 
 def row(op: str, host: Term, operand: Term) -> Term:
-    """What an operand that is `taken` is along the host's axis."""
+    """Return an operand that is `taken` as a row along the host's axis."""
     (inner,) = operand.args
     return inner if operand.integers("axes") else apply("expand", inner, shape=(host.shape[_axis(op, host)],), axes=())
 
 
 def _axis(op: str, host: Term) -> int:
-    """The axis along which a node combines the host with a row, counted from the last; 0 where none does."""
+    """Return the axis along which a node combines the host with a row, counted from the last axis, or 0 if no node does."""
     spec = _composite(op, host)
     return 0 if spec is None else int(getattr(spec.module, ROLES[op][0])(host))
 
 
 def written(op: str, host: Term, row: Term, emit: Emit) -> str:
-    """The value of one node that computes the host and adds the row to it, or multiplies it by the row."""
+    """Write one node that adds the row to the host or multiplies the host by the row, and return the name of its result."""
     spec = _composite(op, host)
     assert spec is not None
     name: str = getattr(spec.module, ROLES[op][1])(host, row, emit)
@@ -42,7 +43,7 @@ def written(op: str, host: Term, row: Term, emit: Emit) -> str:
 
 
 def _composite(op: str, host: Term) -> Operator | None:
-    """The spec that takes the host; of several that which takes the most of its operators."""
+    """Return the spec that takes the host, or None. If there are several, the spec that covers the most operators wins."""
     axis = ROLES[op][0]
     specs = [spec for spec in _composites(axis) if getattr(spec.module, axis)(host) is not None]
     return max(specs, key=lambda spec: getattr(spec.module, "DEPTH", 1), default=None)
@@ -50,5 +51,5 @@ def _composite(op: str, host: Term) -> Operator | None:
 
 @functools.cache
 def _composites(axis: str) -> tuple[Operator, ...]:
-    """The specs that have this function."""
+    """Return the specs that have this function."""
     return tuple(spec for spec in registry().values() if hasattr(spec.module, axis))
