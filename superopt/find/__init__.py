@@ -1,1 +1,1 @@
-"""Rule discovery: terms enumerated, grouped by value, generalised, joined and pruned. What is found is proved elsewhere."""
+"""Rule discovery: enumerate terms, group them by value, generalise and join equalities, and prune. It does not prove rules."""

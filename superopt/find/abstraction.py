@@ -1,8 +1,8 @@
-"""An equality of a universe with as few shared parts as may be: what is one term only by chance becomes a variable of its own.
+"""Abstraction: replace the shared parts of an equality by variables, so that the equality is as general as possible.
 
-A universe has few variables, so an equality often first turns up as an instance: `concat(x, concat(relu(x), x))` for what holds
-of any three tensors. Here parts that stand on both sides become variables, and so do the places of a variable that stands
-several times, as far as the equality still seems to hold.
+A universe has few variables, so an equality often turns up first as an instance: `concat(x, concat(relu(x), x))` instead of an
+equality that holds for any three tensors. This module replaces parts that occur on both sides by variables. It also replaces
+single occurrences of a variable by a variable of their own. Each replacement is kept if the equality still seems to hold.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WEIGHT_NAMES = "wvubctr"
 
 
 def abstracted(sides: Sides, holds: Callable[[Sides], bool]) -> Sides:
-    """The sides with parts and places of variables replaced by fresh variables, the largest parts first."""
+    """Return the sides with parts and occurrences of variables replaced by fresh variables, the largest parts first."""
     if len(sides[0]) > 1:
         return sides
     asked = False
@@ -58,7 +58,10 @@ def _wider(sides: Sides) -> Iterator[Sides]:
 
 
 def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
-    """A variable of the part's shape with a name that is not taken: a weight's where the part is made of weights alone."""
+    """Return a variable of the part's shape with a name that is not taken, or None if all names are taken.
+
+    The name is that of a weight if the part consists of weights only.
+    """
     names = {v.name for v in taken}
     weights = all(v.name in WEIGHTS for v in variables(part))
     name = next((n for n in (WEIGHT_NAMES if weights else ACTIVATION_NAMES) if n not in names), None)
@@ -66,12 +69,12 @@ def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
 
 
 def _places(root: Term, tensor: Term) -> int:
-    """How often the variable stands in the term, shared parts counted each time."""
+    """Return how often the variable occurs in the term. Shared parts are counted each time."""
     return int(root is tensor) + sum(_places(a, tensor) for a in root.args)
 
 
 def _replaced(root: Term, tensor: Term, fresh: Term, place: int) -> Term:
-    """The term with the variable replaced at one of its places, counted from the left."""
+    """Return the term with the variable replaced at one of its occurrences, counted from the left."""
     if root is tensor:
         return fresh if place == 0 else root
     args: list[Term] = []

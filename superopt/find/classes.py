@@ -1,7 +1,8 @@
-"""Which class each of many terms falls into, by digests: one that is known, or a new one that the first of them represents.
+"""The classes of many terms, by digests: a known class, or a new class that its first term represents.
 
-A term that is not defined for some inputs (the root of x, say) equals what has its value wherever it is defined: there, the
-inputs that are all positive decide, and a term that is defined everywhere represents the class if there is one.
+A term that is not defined for some inputs, such as the root of x, equals every term that has its value wherever it is defined.
+For such a term, the environments with positive inputs decide. A term that is defined everywhere represents the class if there
+is one.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ PARTIAL = np.uint64(0x5851F42D4C957F2D)
 
 @dataclass(frozen=True)
 class Classified:
-    """For each term the number of its class (new ones follow the known), and whether it is the first of a new one.
+    """The classes of some terms.
 
-    `first` are the terms that represent the new classes, in order; `leader` is the first term of each term's class where it is
-    new, and -1 where it is not.
+    Attributes:
+        of: the number of each term's class. New classes follow the known classes.
+        represents: whether the term is the first of a new class.
+        first: the terms that represent the new classes, in order.
+        leader: the first term of each term's class if the class is new, else -1.
     """
 
     of: Ints
@@ -32,12 +36,12 @@ class Classified:
 
     @property
     def fresh(self) -> int:
-        """How many classes are new."""
+        """The number of new classes."""
         return len(self.first)
 
 
 def classified(values: Values, found: Digests) -> Classified:
-    """The classes of terms with these digests."""
+    """Return the classes of terms with these digests."""
     known = _keys(values.every, values.positive, values.total, values.every, values.positive, values.total)
     own = _keys(
         found.every,
@@ -65,7 +69,10 @@ def classified(values: Values, found: Digests) -> Classified:
 
 
 def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_positive: Hashes, all_total: Flags) -> Hashes:
-    """What terms of one class have in common; `all_` columns are those of all terms that may represent a class."""
+    """Return a key for each term that all terms of its class share.
+
+    The `all_` columns are those of all terms that may represent a class.
+    """
     keys = every.copy()
     if total.all():
         return keys

@@ -223,7 +223,7 @@ LAYOUT = Universe(
     ranges=WINDOWS,
 )
 
-# Images and kernels with m channels instead of c, of which the last are zero: what costs nothing where it cancels.
+# Images and kernels whose c channels are padded with zeros to m channels. The padding costs nothing where it cancels.
 
 C, M = symbols("c m")
 P = M - C

@@ -1,6 +1,7 @@
-"""What composite operators are, as rules: a search may always fold a term into a composite, and sometimes write one out.
+"""Definitions of composites, and other algorithms for operators, as rules.
 
-And by what algorithms operators can be computed, which are operators too: a search may put one in an operator's place.
+A search may always fold a term into a composite, and may sometimes write a composite out. An algorithm is an operator too: a
+search may replace an operator by it.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ ALGORITHM = "algorithm"
 
 
 def definitions() -> dict[str, Rule]:
-    """The axiom that says what a composite operator is, by the operator's name."""
+    """Return the axioms that define the composites, by the composite's name."""
     parts = ((name.partition("."), law) for name, law in axioms().items())
     return {operator: law for (operator, _, axiom), law in parts if axiom == DEFINITION}
 
 
 def algorithms() -> dict[str, Rule]:
-    """The axioms that say what is computed by an algorithm, `operator.algorithm-...`, by their full names."""
+    """Return the axioms that give an algorithm, `operator.algorithm-...`, by their full names."""
     return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
 
 def readings(stated: str) -> Iterator[Rule]:
-    """A definition or an algorithm, by its key, as nameless rules: from what the operator is made of or computes to it, always.
+    """Yield a definition or an algorithm, given by its key, as nameless rules.
 
-    The other way too where what a composite is made of is moves, sums and products alone: then writing it out loses no
-    accuracy, and what other rules say about its parts is at hand.
+    The rule from the axiom's right side to its left side is always given. The opposite rule is given for a composite that is
+    defined by moves, sums and products only. Writing such a composite out loses no accuracy and lets other rules apply to its
+    parts.
     """
     known = definitions().get(stated)
     law = known or algorithms()[stated]

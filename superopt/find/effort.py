@@ -1,4 +1,4 @@
-"""What a graph with numeric extents costs at run time, in arbitrary units: the measure by which directions serve a search."""
+"""The cost of a numeric graph at run time, in arbitrary units, which decides which directions of rules serve a search."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ LAUNCH = 10000.0
 VECTOR = 16.0
 INTENSE = 8.0
 VIEWS = ("expand", "reshape")
-"""Operators that compute nothing and copy nothing: ONNX broadcasts by itself, and a reshaped tensor is the same memory."""
+"""Operators that compute and copy nothing: ONNX broadcasts by itself, and a reshaped tensor uses the same memory."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What a graph costs at run time: operators executed, and arithmetic plus traffic in arbitrary units."""
+    """The cost of a graph at run time: executed operators, and arithmetic plus memory traffic in arbitrary units."""
 
     operators: int
     work: float
 
     @property
     def total(self) -> float:
-        """Both in one number: starting an operator costs as much as moving `LAUNCH` elements."""
+        """The total cost. Starting an operator costs as much as moving `LAUNCH` elements."""
         return self.work + LAUNCH * self.operators
 
 
 def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
-    """The cost of numeric terms; with `weights_known`, what depends on weights alone is free."""
+    """Return the cost of numeric terms. With `weights_known`, terms that depend on weights alone are free."""
     live = _live(roots, weights_known=weights_known)
     return Effort(len(live), sum(map(_work, live), 0.0))
 
 
 def executed(*roots: Term) -> Counter[str]:
-    """How many of each operator are executed, weights known."""
+    """Return how often each operator is executed when weights are known."""
     return Counter(term.op for term in _live(roots, weights_known=True))
 
 
 def _live(roots: Sequence[Term], *, weights_known: bool) -> list[Term]:
-    """What is computed at run time, by operators that compute something."""
+    """Return the terms that are computed at run time by operators that compute or copy."""
     live = list[Term]()
     free: set[Term] = set()
     for term in subterms(*roots):
@@ -58,7 +58,7 @@ _known: dict[tuple[str, tuple[tuple[str, Attribute], ...], tuple[Shape, ...]], f
 
 
 def _work(term: Term) -> float:
-    """Elements read and written, and operations, `VECTOR` of which take as long as moving one element."""
+    """Return the elements read and written, plus the operations. `VECTOR` operations take as long as moving one element."""
     kind = term.op, term.attributes, tuple(a.shape for a in term.args)
     found = _known.get(kind)
     if found is None:
@@ -67,7 +67,7 @@ def _work(term: Term) -> float:
 
 
 def heavy(root: Term) -> bool:
-    """Whether an operator in the term does more than `INTENSE` operations for each element that it reads or writes."""
+    """Return whether an operator in the term does more than `INTENSE` operations for each element that it reads or writes."""
     return any(_work(t) - _moved(t) > INTENSE / VECTOR * _moved(t) for t in subterms(root) if t.args)
 
 

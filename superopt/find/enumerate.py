@@ -1,7 +1,7 @@
-"""Enumeration of representatives: terms by size, one kept per value, every other one a candidate equality.
+"""Enumeration of a universe's terms by size. One term per value is kept as the representative; every other term is a candidate.
 
-Terms are rows of numbers over representatives (`superopt.find.table`); they are evaluated in batches and told apart by digests.
-Only representatives and the sides of candidates are built.
+Terms are rows of numbers over representatives (`superopt.find.table`). They are evaluated in batches and distinguished by
+digests. Only representatives and the sides of candidates are built.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRIED = 64
 class Candidate:
     """Terms of a universe that have the same values in every environment, output by output.
 
-    With one output, `right` is the representative of the class that `left` fell into.
+    With one output, `right` is the representative of the class of `left`.
     """
 
     universe: Universe
@@ -42,12 +42,21 @@ class Candidate:
 
 @dataclass
 class Enumeration:
-    """What one universe holds up to its limit: how many terms were evaluated, how many graphs they stand for, how many classes
-    they fall into, the representatives of those below the limit, and the candidates.
+    """The result of enumerating one universe up to its limit.
 
-    An argument of a term stands for any graph of its class; of graphs that share work between arguments, only the terms
-    themselves are counted. `instances` were left out of the candidates: smaller ones say them. `parts` are slices, each with
-    the representative that it equals, and `same` finds the representative of any term that has the value of one.
+    An argument of a term stands for any graph of its class. Of graphs that share work between arguments, only the terms
+    themselves are counted.
+
+    Attributes:
+        universe: the universe.
+        built: the number of terms that were evaluated.
+        graphs: the number of graphs that the terms stand for.
+        classes: the number of classes.
+        instances: the number of candidates that were left out because smaller candidates imply them.
+        representatives: the representatives of the classes of terms below the limit.
+        candidates: the candidates.
+        parts: slices, each with the representative that it equals.
+        same: a function that returns the representative with the value of a term, or None.
     """
 
     universe: Universe
@@ -62,15 +71,17 @@ class Enumeration:
 
 
 def weight(term: Term) -> int:
-    """How many binary or unary operators a node stands for: none for variables and constants, n - 1 for a sum of n."""
+    """Return how many binary or unary operators a node stands for: 0 for variables and constants, n - 1 for a sum of n."""
     if not term.args:
         return 0
     return len(term.args) - 1 if operator(term.op).commutative else 1
 
 
 def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
-    """Sorts candidates: small ones first, among those of one size the more general, which have more variables, and among those
-    the ones about operators that the universe names first.
+    """Return a sort key for candidates.
+
+    Small candidates come first. Among candidates of one size, those with more variables come first, because they are more
+    general. Then come those about operators that the universe names first.
     """
     left, right = candidate.left, candidate.right
     named = list(dict.fromkeys(t.op for t in candidate.universe.templates))
@@ -79,14 +90,14 @@ def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
 
 
 def term_size(*roots: Term) -> int:
-    """The operators of a graph, shared ones counted once."""
+    """Return the number of operators of a graph. Shared operators are counted once."""
     return sum(weight(t) for t in subterms(*roots))
 
 
 def enumerate_universe(universe: Universe, seed: int, *, every: bool = False) -> Enumeration:
-    """Every class of terms of the universe up to its limit, and every equality that its representatives suggest.
+    """Enumerate the terms of the universe up to its limit, and the equalities that its representatives suggest.
 
-    With `every`, candidates that are instances or renamings of others are among them.
+    With `every`, the result includes candidates that are instances or renamings of other candidates.
     """
     return _Enumerator(universe, seed, every=every).run()
 
@@ -140,7 +151,7 @@ class _Enumerator:
         self._suggest(rows, classes, before)
 
     def _rows(self, level: int, *, last: bool) -> Rows:
-        """Every term of this level, each once, in an order that is the same in every run."""
+        """Return every term of this level once, in an order that is the same in every run."""
         found: list[Rows] = []
         for arity in sorted({t.operands for t in self.universe.templates}):
             operands = np.concatenate([np.empty((0, arity), np.int64), *rows_of(self.table, arity, level)])
@@ -172,14 +183,14 @@ class _Enumerator:
         return rows
 
     def _keep(self, rows: Rows, classes: Classified, level: int) -> None:
-        """Adds a representative for each new class."""
+        """Add a representative for each new class."""
         new = rows.at(classes.first)
         for row, kind in enumerate(new.kinds.tolist()):
             self.table.add(self.typing.term(new, row), self.typing.kinds.things[kind].code, level)
         self.values.add(new, self.typing.kinds.things)
 
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
-        """Candidates from terms that are not their class's first, and what slices equal."""
+        """Add candidates for terms that are not the first of their class, and record the representatives that slices equal."""
         others = np.flatnonzero(~classes.represents)
         sides = self._used(rows, others) | self._used_by_class(rows, classes, others)
         suggested = others[self.table.prefixed(sides)]
@@ -214,7 +225,7 @@ class _Enumerator:
 
 
 def agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Whether terms over the universe's variables have the same values, output by output, in random environments."""
+    """Return whether terms over the universe's variables have the same values in random environments, output by output."""
     leaves = [v for row in universe.variables for v in row]
     asked = (*requirements(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))
     drawn = environments(
@@ -228,9 +239,10 @@ def agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bo
 
 
 def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
-    """Whether numbers for the symbols meet the conditions of every operator applied to variables and constants alone.
+    """Return a function that checks numbers for the symbols against the operators' conditions.
 
-    Conditions that no numbers of the universe meet are those of operators that do not stand there.
+    These are the conditions of every operator applied to variables and constants alone. Conditions that no numbers of the
+    universe meet are left out: they belong to operators that cannot be applied there.
     """
     conditions = dict.fromkeys(requirements(*(c.term for c in universe.constants)))
     for template in universe.templates:

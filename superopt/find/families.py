@@ -1,4 +1,4 @@
-"""The universes in the order in which they are explored: what an earlier one finds makes rules of a later one redundant."""
+"""The universes in the order of exploration: rules of an earlier universe make rules of a later universe redundant."""
 
 from __future__ import annotations
 
@@ -84,4 +84,4 @@ ABOUT: Mapping[str, str] = {
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
     "algorithms": "By what other algorithms operators can be computed: with fewer multiplications, or in fuller vectors.",
 }
-"""What the rules of each family are about, as the first lines of its file say."""
+"""The subject of each family's rules, as stated in the first line of the family's file."""

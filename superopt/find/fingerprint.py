@@ -1,7 +1,7 @@
-"""Fingerprints: what terms are in a few random environments, computed exactly, a whole batch of terms of one kind at a time.
+"""Fingerprints: exact values of terms in a few random environments, computed for a whole batch of terms of one kind at a time.
 
-Where a universe has nothing but sums, products and choices, inputs are eighths of small integers and float64 has no rounding
-error; in every other, values are those of `superopt.exact`. A fingerprint only suggests an equality.
+If a universe has only sums, products and choices, inputs are eighths of small integers, and float64 has no rounding error. In
+every other universe, values are those of `superopt.exact`. A fingerprint only suggests an equality.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def domain_of(universe: Universe) -> Floats | Fields:
-    """The arithmetic in which the universe's terms are compared."""
+    """Return the arithmetic in which the universe's terms are compared."""
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
     known = frozenset[str]().union(*map(means, sorted(names)))
@@ -45,20 +45,23 @@ def domain_of(universe: Universe) -> Floats | Fields:
 
 
 def _rounds(value: Attribute) -> bool:
-    """Whether multiplying by the number may leave what float64 holds exactly."""
+    """Return whether a product with the number may not be exact in float64."""
     if isinstance(value, Size):
         return any(isinstance(a, Inverse) for a in value.atoms())
     return isinstance(value, Fraction) and value.denominator & (value.denominator - 1) != 0
 
 
 def count_of(universe: Universe) -> int:
-    """How many environments tell the universe's terms apart: the more, the less often a choice goes one way."""
+    """Return the number of environments that distinguish the universe's terms.
+
+    A universe with choices needs more environments, so that a choice rarely goes the same way in all of them.
+    """
     order = any("order" in means(t.op) for t in universe.templates)
     return ENVIRONMENTS["conditions" if universe.conditions else "order" if order else ""]
 
 
 def partial(universe: Universe) -> bool:
-    """Whether an operator of the universe is defined on positive numbers alone."""
+    """Return whether an operator of the universe is defined on positive numbers only."""
     return any(operator(t.op).domain == POSITIVE for t in universe.templates)
 
 
@@ -70,16 +73,17 @@ class Environment:
     arrays: Mapping[str, Array]
 
     def value(self, atom: Atom) -> Extent | None:
-        """The lookup that `substitute` takes."""
+        """Return the number of a symbol, or None, as `substitute` needs it."""
         return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
 
 
 def environment(
     universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator, *, positive: bool = False
 ) -> Environment:
-    """A random environment in which `legal` holds: symbols from their ranges, inputs of both signs or all positive.
+    """Return a random environment in which `legal` holds.
 
-    Conditions are 0 or 1, and what the universe calls positive is.
+    Symbols have numbers from their ranges. Inputs have both signs or, with `positive`, are all positive. Conditions are 0 or 1.
+    Variables that the universe calls positive are positive.
 
     Raises:
         InstantiationError: no numbers are found for which `legal` holds.
@@ -107,14 +111,15 @@ def environment(
 
 
 def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent]:
-    """A random number for each symbol, from its range."""
+    """Return a random number for each symbol, from its range."""
     return {name: values[int(rng.integers(len(values)))] for name, values in universe.ranges.items()}
 
 
 def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
-    """Environments between which every symbol of more than two numbers differs at least once.
+    """Return environments between which every symbol with more than two numbers differs at least once.
 
-    In a universe with operators that positive numbers alone have, the inputs of the first half of them are all positive.
+    If an operator of the universe is defined on positive numbers only, the inputs of the first half of the environments are all
+    positive.
     """
     varied = [name for name, values in universe.ranges.items() if len(values) > 2]
     count = count_of(universe)
@@ -127,7 +132,7 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
 
 
 class Fingerprints:
-    """Evaluation of operators on whole batches in each environment, and digests of what comes out."""
+    """Evaluation of operators on whole batches in each environment, and digests of the results."""
 
     def __init__(self, universe: Universe, environments_: Sequence[Environment]) -> None:
         self.domain = domain_of(universe)
@@ -137,11 +142,11 @@ class Fingerprints:
         self._keys: list[Hashes] = [np.empty(0, np.uint64) for _ in environments_]
 
     def leaf(self, term: Term, number: int) -> Array:
-        """The value of a variable, as a batch of one."""
+        """Return the value of a variable as a batch of one."""
         return self.environments[number].arrays[term.name][..., None]
 
     def applied(self, op: str, attributes: Mapping[str, Attribute], operands: Sequence[Array], number: int) -> Array | None:
-        """The operator on batches of operands in one environment; None where it is not defined at its sizes."""
+        """Return the operator's result on batches of operands in one environment, or None if it is not defined at its sizes."""
         lookup = self.environments[number].value
         grid = Grid(self.domain)
         try:
@@ -153,7 +158,7 @@ class Fingerprints:
         return np.asarray(found.data)
 
     def digests(self, values: Array, number: int) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-        """A digest for each term of a batch in one environment, and which of them are defined and exact there."""
+        """Return a digest for each term of a batch in one environment, and whether the term is defined and exact there."""
         if isinstance(self.domain, Fields):
             own = np.ascontiguousarray(self.domain.identities(values)).reshape(-1, values.shape[-1])
             exact = ~np.isnan(own).any(axis=0)
@@ -178,7 +183,7 @@ class Fingerprints:
 
 
 def mixed_ids(ids: Array, position: int) -> Hashes:
-    """A pseudo-random number for each identifier, other ones for another position."""
+    """Return a pseudo-random number for each identifier. The numbers differ between positions."""
     found = (ids.astype(np.uint64) + np.uint64(1 + 0x9E3779B97F4A7C15 * (position + 1) % 2**64)) * FIRST
     found ^= found >> np.uint64(32)
     found *= SECOND

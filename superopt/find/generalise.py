@@ -1,8 +1,8 @@
-"""From an equality between terms of a universe to rules: independent extents, attributes as expressions, every rank that fits.
+"""Generalisation: from an equality between terms of a universe to rules with independent extents, for every rank that fits.
 
-A universe's variables share extents. Here every variable gets extents of its own (what typing demands, it implies), and each
-attribute is written over them, the most general way first: an attribute variable, then the extents it may be read from. Which
-of these forms hold is for sampling and proof to say.
+The variables of a universe share extents. Here every variable gets extents of its own, and typing implies the necessary
+equalities. Each attribute is written over these extents, in the most general way first: as an attribute variable, then as the
+extents that it may be read from. Sampling and proof decide which of these forms hold.
 """
 
 from __future__ import annotations
@@ -51,17 +51,19 @@ BEGINS, ENDS = ("begin", "first"), ("end", "last")
 
 @dataclass(frozen=True)
 class Reading:
-    """How the extents of a universe are written over a rule's own variables; what is missing stays an attribute variable.
+    """How the extents of a universe are written over a rule's own variables. Other extents stay attribute variables.
 
-    A slice from 0 is written as one from a variable, and a slice to the end as one to a variable, if `anywhere` is not 0: one
-    variable for all, or one for each of so many axes.
+    Attributes:
+        extents: maps an extent of the universe to its general expression.
+        anywhere: if not 0, slices from 0 start at a variable and slices to the end stop at a variable. There is one variable
+            for all axes, or one for each of this many axes.
     """
 
     extents: Mapping[Extent, Extent]
     anywhere: int = 0
 
     def extent(self, value: Extent) -> Extent:
-        """The general expression for an extent of the universe: whole if it is known, else monomial by monomial."""
+        """Return the general expression for an extent of the universe: as a whole if it is known, else monomial by monomial."""
         if not isinstance(value, Size):
             return value
         known = self.extents.get(value)
@@ -73,7 +75,7 @@ class Reading:
         return total
 
     def _product(self, monomial: Monomial) -> Extent:
-        """A product of atoms, the largest known products in it replaced."""
+        """Return a product of atoms with the largest known products in it replaced."""
         for count in range(len(monomial), 0, -1):
             for chosen in itertools.combinations(monomial, count):
                 known = self.extents.get(Size(((chosen, 1),)))
@@ -89,11 +91,11 @@ class Reading:
 
 
 def general_rules(sides: Sides, judge: Judge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
-    """Rules that state an equality of a universe, the most general that `judge` lets pass first; nameless, left to right.
+    """Yield nameless rules, left to right, that state an equality of a universe, the most general plausible form first.
 
-    With `widen`, they cover every rank of their variables and every axis at which they stay well typed and true; variables of
-    one of the `rows` have one rank. None at all where no form is plausible, or none can be written so that the left side
-    determines the right.
+    With `widen`, the rules cover every rank of their variables and every axis at which they stay well typed and true. Variables
+    of one of the `rows` have one rank. No rule is given if no form is plausible, or if no form can be written so that the left
+    side determines the right side.
     """
     kinds = tuple(tuple(v.name for v in row) for row in rows)
     sides = abstracted(sides, lambda tried: seems(tried, judge))
@@ -106,16 +108,16 @@ def general_rules(sides: Sides, judge: Judge, *, widen: bool, rows: Sequence[Seq
 
 
 def seems(sides: Sides, judge: Judge) -> bool:
-    """Whether the sides may be equal as they are, over independent extents and without conditions."""
+    """Return whether the sides may be equal as they are, over independent extents and without conditions."""
     readings = itertools.islice(_readings(sides), SEEMING)
     return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
 
 
 def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
-    """The same equality with values for some symbols of its universe.
+    """Return the same equality with values for some symbols of its universe.
 
     Raises:
-        ShapeError: it is not well typed there.
+        ShapeError: the equality is not well typed at these values.
     """
 
     def value(atom: Atom) -> Extent | None:
@@ -132,7 +134,7 @@ def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
 
 
 def _forms(sides: Sides, judge: Judge) -> Iterator[Equation]:
-    """Plausible equations over independent extents; if there is none, under conditions on numbers, or with extents shared."""
+    """Yield a plausible equation with independent extents, else under conditions on numbers, else with shared extents."""
     for reading in _readings(sides):
         equation = _read(sides, reading)
         if equation is not None and judge.plausible([equation]):
@@ -149,7 +151,7 @@ def _forms(sides: Sides, judge: Judge) -> Iterator[Equation]:
 
 
 def _unconditional(sides: Sides, reading: Reading, conditions: Sequence[Cond], equation: Equation, judge: Judge) -> Equation:
-    """The equation without those of its conditions that it seems to hold without."""
+    """Return the equation without the conditions that it does not seem to need."""
     for condition in conditions:
         fewer = [c for c in conditions if c != condition]
         tried = _read(sides, reading, fewer)
@@ -159,7 +161,7 @@ def _unconditional(sides: Sides, reading: Reading, conditions: Sequence[Cond], e
 
 
 def _abstracted(sides: Sides, reading: Reading, equation: Equation, judge: Judge) -> Equation:
-    """The equation with as many attribute expressions as possible replaced by attribute variables."""
+    """Return the equation with as many attribute expressions as possible replaced by attribute variables."""
     for number, expression in enumerate(_expressions(sides[0])):
         wider = replace(reading, extents={**reading.extents, expression: size(Sym(f"o{number}"))})
         tried = _read(sides, wider)
@@ -173,7 +175,7 @@ def _abstracted(sides: Sides, reading: Reading, equation: Equation, judge: Judge
 
 
 def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
-    """Attribute expressions of the left side that are not attribute variables already; results' shapes excepted."""
+    """Return the attribute expressions of the left side that are not attribute variables yet, except shapes of results."""
     own = _extents(roots)
     found: dict[Extent, None] = {}
     for term in subterms(*roots):
@@ -186,7 +188,7 @@ def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
 
 
 def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
-    """Names of attribute variables that stand alone where an operator takes them, so that matching the left side binds them."""
+    """Return the names of attribute variables that matching the left side binds, because an operator takes them as they are."""
     own = _extents(roots)
     values = [v for t in subterms(*roots) for name, v in (t.attributes if t.args else ()) if name != "shape"]
     listed = [e for v in values for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Size) and e not in own]
@@ -194,18 +196,18 @@ def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
 
 
 def _extents(roots: tuple[Term, ...]) -> set[Extent]:
-    """The extents of the variables: in attributes they stand for sizes, all others are attribute variables of their own."""
+    """Return the extents of the variables. In attributes they stand for sizes; all other symbols are attribute variables."""
     return {extent for v in variables(*roots) for extent in v.shape}
 
 
 def _symbol(extent: Size) -> Sym | None:
-    """The symbol that the extent is, if it is just one."""
+    """Return the symbol that the extent consists of, or None."""
     atom = next(extent.atoms())
     return atom if isinstance(atom, Sym) and extent == size(atom) else None
 
 
 def _readings(sides: Sides) -> Iterator[Reading]:
-    """Ways to write each extent of the universe as an extent of a variable; where several variables have it, each in turn."""
+    """Yield ways to write the universe's extents as extents of variables, with each variable that has the extent in turn."""
     left = variables(*sides[0])
     options: dict[Extent, list[Extent]] = {}
     for tensor in left:
@@ -226,7 +228,10 @@ def _readings(sides: Sides) -> Iterator[Reading]:
 
 
 def _read(sides: Sides, reading: Reading, conditions: Sequence[Cond] = ()) -> Equation | None:
-    """The equality over independent extents, or None where it is ill typed or the left side does not determine the right."""
+    """Return the equality over independent extents.
+
+    Returns None if the equality is ill typed or if the left side does not determine the right side.
+    """
     writer = _Writer(sides, reading)
     try:
         left = tuple(writer.written(t) for t in sides[0])
@@ -245,7 +250,7 @@ def _read(sides: Sides, reading: Reading, conditions: Sequence[Cond] = ()) -> Eq
 
 
 class _Writer:
-    """Rebuilds terms of a universe over variables with extents of their own."""
+    """A writer that rebuilds terms of a universe over variables with extents of their own."""
 
     def __init__(self, sides: Sides, reading: Reading) -> None:
         self.reading = reading
@@ -257,7 +262,7 @@ class _Writer:
         self.anchors = {a for e in listed for a in atoms(e) if isinstance(a, Sym)}
 
     def written(self, term: Term) -> Term:
-        """The term over the rule's own variables."""
+        """Return the term over the rule's own variables."""
         if term not in self.done:
             if term.is_variable:
                 self.done[term] = variable(term.name, term.rank)
@@ -280,14 +285,15 @@ class _Writer:
         return self.reading.extent(value) if isinstance(value, Size) else value
 
     def _somewhere(self, term: Term, names: Sequence[str]) -> Extent:
-        """A variable for where slices along the term's axis begin or end, one for each axis."""
+        """Return a variable for the start or stop of slices along the term's axis, one for each axis."""
         axes = dict.fromkeys(_axis(t) for t in self.order if t.op == term.op)
         return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
 
     def _shape(self, value: Shape, *, whole: bool) -> Shape:
-        """A shape that no term has by itself. What nothing determines is free; a `whole` shape is then free as a whole.
+        """Return a shape that no term has by itself, with fresh attribute variables for extents that nothing determines.
 
-        The names of its extents say from then on what they are in other shapes.
+        If an extent of a `whole` shape is not determined, every extent of the shape gets a fresh variable. In other shapes,
+        these variables then stand for the same extents.
         """
         stem = self.named.get(value)
         if stem is not None:
@@ -313,12 +319,12 @@ class _Writer:
         return tuple(size(Sym(f"{stem}{position}")) for position in range(len(value)))
 
     def _determined(self, extent: Extent) -> bool:
-        """Whether an extent is made of variables' extents and of attribute variables that other attributes bind."""
+        """Return whether an extent consists of variables' extents and of attribute variables that other attributes bind."""
         symbols = {a for a in atoms(extent) if isinstance(a, Sym)}
         return symbols <= self.anchors
 
     def _like(self, term: Term, shape: Shape) -> Term | None:
-        """A term of the rule that has this shape by itself: a variable if there is one."""
+        """Return a term of the rule that has this shape by itself, preferably a variable, or None."""
         fits = [
             t
             for t in self.order
@@ -334,7 +340,7 @@ def _axis(term: Term) -> int:
 
 
 def _shared_extents(sides: Sides) -> Iterator[Cond]:
-    """Equalities between extents of different variables that are one extent in the universe, and of those that are a number."""
+    """Yield the equalities between extents of different variables, or with a number, that hold in the universe."""
     first: dict[Extent, Size] = {}
     for tensor in variables(*sides[0], *sides[1]):
         for axis in range(-tensor.rank, 0):

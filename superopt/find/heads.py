@@ -1,11 +1,9 @@
-"""The heads family: attention by heads, flattened into one axis with the batch, and sharing keys and values in groups.
+"""The heads family: attention heads that are flattened into one axis with the batch, or share keys and values in groups.
 
-What is done to scores by element or by row, be they in one shape of heads or in another, is a universe of its own, and so are
-heads of a batch of one: ONNX Runtime takes a transpose of three axes into a product, one of four it does not.
-
-Heads that are taken before their rows and back are as they were, and so are those that are flattened and taken apart again.
-
-Exporters write products of heads as products of stacks of matrices, and repeat what several query heads share for each of them.
+Elementwise and row operations on scores, in either shape of heads, form a universe of their own. So do heads of a batch of one:
+ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four axes. Moving heads before their rows
+and back cancels, and so does flattening heads and splitting them again. Exporters write products of heads as products of stacks
+of matrices, and repeat keys and values that several query heads share for each of these heads.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ SCORES = Universe(
 
 
 def _lone(order: tuple[int, ...]) -> Universe:
-    """Heads of a batch of one, whose other axes come to stand in this order."""
+    """Return a universe of heads of a batch of one whose other axes are permuted to this order."""
     heads = N, H, K
     return Universe(
         family="heads",

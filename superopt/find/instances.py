@@ -1,8 +1,8 @@
-"""Candidates that smaller ones say already: renamings of interchangeable variables, and instances, found on whole columns.
+"""Remove candidates that smaller candidates imply: renamings of interchangeable variables, and instances.
 
-A term t that fell into the class of r is left out where an earlier candidate l = l' of the universe, with representatives in
-the place of its variables, turns the whole of t into a term that is known to be of the same class. Nothing is assumed: that
-term was built, and its value compared.
+The search for such candidates works on whole columns. A term t in the class of r is left out if an earlier candidate l = l' of
+the universe, with representatives in place of its variables, turns the whole of t into a term that is known to be in the same
+class. Nothing is assumed: that term was built, and its value compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Bound = dict[Term, Ints]
 
 @dataclass(frozen=True)
 class Equality:
-    """A candidate that was kept, to be recognised in larger ones."""
+    """A kept candidate, whose instances are recognised in larger candidates."""
 
     left: Term
     right: Term
@@ -33,14 +33,14 @@ class Equality:
 
 @dataclass
 class Registry:
-    """The class of every term that was built, and its place in the order of building, by its key."""
+    """The class and the position in building order of every term that was built, by the term's key."""
 
     keys: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     classes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     places: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def add(self, keys: Hashes, classes: Ints) -> None:
-        """Adds terms, in the order in which they were built."""
+        """Add terms in the order in which they were built."""
         places = np.arange(len(self.keys), len(self.keys) + len(keys))
         order = np.argsort(np.concatenate([self.keys, keys]), kind="stable")
         self.keys = np.concatenate([self.keys, keys])[order]
@@ -48,7 +48,7 @@ class Registry:
         self.places = np.concatenate([self.places, places])[order]
 
     def of(self, keys: Hashes) -> tuple[Ints, Ints]:
-        """The class and the place of each term; -1 where it was not built."""
+        """Return the class and the position of each term, or -1 for terms that were not built."""
         found = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
         if not len(self.keys):
             return np.full(len(keys), -1), np.full(len(keys), -1)
@@ -57,7 +57,7 @@ class Registry:
 
 
 class Redundancy:
-    """What was suggested so far in a universe, and what of a further level is news."""
+    """The candidates suggested so far in a universe, and a filter for the candidates of a further level."""
 
     def __init__(self, table: Table, typing: Typing) -> None:
         self.table = table
@@ -67,7 +67,7 @@ class Redundancy:
         self.renamings: list[Ints] = []
 
     def news(self, rows: Rows, classes: Classified, suggested: Ints) -> Ints:
-        """Those of the suggested rows that are neither renamings nor instances of others."""
+        """Return the suggested rows that are neither renamings nor instances of others."""
         first = len(self.registry.keys)
         self.registry.add(rows.keys, classes.of)
         self._rename()
@@ -87,7 +87,7 @@ class Redundancy:
     # ------------------------------------------------------------ renamings
 
     def _rename(self) -> None:
-        """For each renaming the number of every representative's image, -1 where there is none."""
+        """Update, for each renaming, the number of every representative's image, with -1 where there is none."""
         table = self.table
         orders = [list(itertools.permutations(row)) for row in table.universe.variables]
         for number, order in enumerate(itertools.islice(itertools.product(*orders), 1, MOST_RENAMINGS)):
@@ -122,7 +122,10 @@ class Redundancy:
         return found
 
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
-        """The numbers of an operator over columns of operands, which may be padded; -1 where it was not built."""
+        """Return the classes of an operator over columns of operands, with -1 where the term was not built.
+
+        The columns may be padded, with `there` False for padding.
+        """
         known = (~there | ((operands >= 0) & (operands < len(self.table)))).all(axis=1)
         found = np.full(len(operands), -1, dtype=np.int64)
         keys = self.typing.keys(code, np.where(there, operands, 0)[known], there[known])
@@ -130,7 +133,7 @@ class Redundancy:
         return found
 
     def _first_of_renamings(self, rows: Rows, classes: Classified, suggested: Ints, first: int) -> Flags:
-        """Whether no renaming of the equality comes before it."""
+        """Return, for each suggested equality, whether no renaming of it comes before it."""
         keep = np.ones(len(suggested), bool)
         own_class, own_place = classes.of[suggested], suggested + first
         codes = np.array([k.code for k in self.typing.kinds.things], dtype=np.int64)
@@ -152,7 +155,7 @@ class Redundancy:
     # ------------------------------------------------------------ instances
 
     def _learn(self, rows: Rows, classes: Classified, kept: Ints) -> None:
-        """Remembers equalities for the levels to come: those whose left side has all variables of the right."""
+        """Keep equalities for the levels to come if their left side has all variables of the right side."""
         for row in kept.tolist():
             number = int(classes.of[row])
             if number >= len(self.table):
@@ -165,7 +168,7 @@ class Redundancy:
                 self.equalities.setdefault(code, []).append(Equality(left, right))
 
     def _said(self, equality: Equality, code: int, rows: Rows, classes: Ints) -> Flags:
-        """Which rows, all of one code, the equality turns into a term of their class."""
+        """Return which rows, all of one code, the equality turns into a term of their class."""
         found = np.zeros(len(rows), bool)
         op = self.table.code_of(code)
         operands = rows.operands
@@ -184,7 +187,7 @@ class Redundancy:
         return found
 
     def _root(self, left: Term, operands: Ints, *, commutative: bool) -> Iterator[tuple[Ints, Bound, Ints]]:
-        """Rows over whose operands the left side's root stands, with what its variables are, and the operands left over."""
+        """Yield rows that the left side's root matches, with the values of its variables and the remaining operands."""
         count = len(left.args)
         every = np.arange(len(operands))
         if not commutative:
@@ -202,7 +205,10 @@ class Redundancy:
     def _all(
         self, patterns: tuple[Term, ...], columns: list[Ints] | Ints, where: Ints, bound: Bound
     ) -> Iterator[tuple[Ints, Bound]]:
-        """Rows on which every pattern stands over its column; `where` and what is bound go along with the rows left."""
+        """Yield the rows on which every pattern matches its column, with the variables bound there.
+
+        `where` and `bound` are reduced to these rows.
+        """
         if not len(where):
             return
         if not patterns:
@@ -213,7 +219,7 @@ class Redundancy:
             yield from self._all(patterns[1:], [c[kept] for c in rest], where[kept], now)
 
     def _one(self, pattern: Term, column: Ints, bound: Bound) -> Iterator[tuple[Ints, Bound]]:
-        """Positions of the column at which the pattern stands, and what is bound there."""
+        """Yield the positions of the column at which the pattern matches, with the variables bound there."""
         table = self.table
         if pattern.is_variable or not pattern.args:
             if pattern.is_variable and pattern not in bound:
@@ -235,7 +241,7 @@ class Redundancy:
             yield from self._all(pattern.args, [kids[:, c] for c in order], here, {v: c[here] for v, c in bound.items()})
 
     def _image(self, term: Term, bound: Bound, count: int) -> Ints:
-        """The class of the term on each row, with what its variables are bound to; -1 where it was not built."""
+        """Return the class of the term on each row under the binding, or -1 where the term was not built."""
         known: dict[Term, Ints] = {}
         for part in subterms(term):
             if part.is_variable:

@@ -1,8 +1,8 @@
-"""Rules with several outputs, by joining: terms that are each equal to one part of another are computed by it alone.
+"""Rules with several outputs, by joining: terms that each equal one part of another term are computed by that term alone.
 
-The parts are slices. Two terms of one form that share an operand are joined by a term that was enumerated; three by doing to
-the second what was done to the first; and two that share nothing by stacking their operands along a new axis, where the
-operator works batch by batch. Whatever is suggested here was evaluated.
+The parts are slices. Two terms of one form that share an operand are joined by a term that was enumerated. A third term is
+joined by applying the same changes as for the second. Two terms that share nothing are joined by stacking their operands along
+a new axis, over which the operator works as a batch. Every suggestion is evaluated.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from superopt.op import apply, operator, rebuild, requirements
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand", "pad"})
 NAMES = ("xyzq", "wvubctr")
 THREE = ", three of "
-"""What follows the name of a universe in that of one with another variable like one of its own."""
+"""The text between a universe's name and the name of one of its variables, for the universe with one more variable like it."""
 
 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Pairs of representatives that are the two parts of a term which does less arithmetic, triples like them, and batches."""
+    """Yield pairs of representatives that are the two parts of a term with less arithmetic, similar triples, and batches."""
     general: list[Candidate] = []
     for pair in sorted(_pairs(enumeration), key=candidate_order):
         if any(_instance(known, pair) for known in general):
@@ -55,7 +55,7 @@ def _pairs(enumeration: Enumeration) -> Iterator[Candidate]:
 
 
 def _turned(universe: Universe, one: Term, other: Term) -> bool:
-    """Whether the terms are renamings of each other and stand in the order in which their variables do not."""
+    """Return whether the terms are renamings of each other in the opposite order of their variables."""
     (here, there) = ([v for v in variables(a) if v not in variables(b)] for a, b in ((one, other), (other, one)))
     if len(here) != len(there) or len(here) != 1 or not _exchanged((one, other), here[0], there[0]):
         return False
@@ -63,7 +63,7 @@ def _turned(universe: Universe, one: Term, other: Term) -> bool:
 
 
 def _saves(left: tuple[Term, ...], whole: Term) -> bool:
-    """Whether the whole takes fewer operators that compute than its parts do, and is none of what they are made of."""
+    """Return whether the whole needs fewer computing operators than its parts and does not occur in them."""
     return _computing(whole) < _computing(*left) and whole not in subterms(*left)
 
 
@@ -72,27 +72,27 @@ def _computing(*roots: Term) -> int:
 
 
 def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
-    """Whether one variable in the place of another makes the first term the second."""
+    """Return whether replacing one variable by another turns the first term into the second."""
     return here.shape == there.shape and rebuild(terms[0], {here: there}) is terms[1]
 
 
 def _plain(term: Term) -> bool:
-    """Whether it is one operator that computes, or two of which one sums over an extent, and joins nothing itself.
+    """Return whether the term has one computing operator, or two of which one sums over an extent, and no concatenation.
 
-    What is larger is joined piece by piece.
+    Larger terms are joined piece by piece.
     """
     count = 0 if any(t.op == "concat" for t in subterms(term)) else _computing(term)
     return count == 1 or (count == 2 and any(_contracts(t) for t in subterms(term)))
 
 
 def _instance(known: Candidate, pair: Candidate) -> bool:
-    """Whether terms in the place of variables make one join the other."""
+    """Return whether replacing variables by terms turns the known join into the other join."""
     patterns, terms = (*known.left, known.right[0].args[0]), (*pair.left, pair.right[0].args[0])
     return next(_stands(list(zip(patterns, terms, strict=True)), {}), None) is not None
 
 
 def _stands(pairs: list[tuple[Term, Term]], bound: dict[Term, Term]) -> Iterator[dict[Term, Term]]:
-    """What variables are where every pattern stands over its term, extents aside."""
+    """Yield the bindings of variables under which every pattern matches its term, extents aside."""
     if not pairs:
         yield bound
         return
@@ -114,7 +114,10 @@ def _kind(term: Term) -> list[tuple[str, Attribute]]:
 
 
 def _triples(pair: Candidate) -> Iterator[Candidate]:
-    """The pair with a third output like the second: of a variable of its own, whose extent is its own if that is typed."""
+    """Yield the pair with a third output like the second, over a variable of its own.
+
+    The variable has an extent of its own if the result is well typed.
+    """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return
     only = [[v for v in variables(a) if v not in variables(b)] for a, b in itertools.permutations(pair.left)]
@@ -153,7 +156,7 @@ def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, 
 
 
 def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
-    """The term with every concatenation of something of `one` and the same of `other` followed by the same of the third."""
+    """Return the term with the third operand appended to every concatenation of like terms of `one` and `other`."""
     done: dict[Term, Term] = {other: second}
     for term in subterms(whole):
         if term.is_variable:
@@ -168,7 +171,7 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
 
 
 def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
-    """The universe with extents of their own along the axis for two variables, and their shapes."""
+    """Return the universe with separate extents along the axis for two variables, and the shapes of these variables."""
     if axis is None or not isinstance(like.shape[axis], Size) or len(like.shape[axis].terms) > 1:  # type: ignore[union-attr]
         return universe, (like.shape, like.shape)
     names = [f"{stem}{number}" for stem in "z" for number in (1, 2)]
@@ -186,7 +189,7 @@ def _names(universe: Universe) -> set[str]:
 
 
 def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Two terms of one operator over different variables, as the two slices of that operator over stacked variables."""
+    """Yield two terms of one operator over different variables as the slices of that operator over stacked variables."""
     second = {a: b for row in enumeration.universe.variables for a, b in itertools.pairwise(row[:2])}
     for one in enumeration.representatives:
         if not _contracts(one) or not all(a in second and second[a].shape == a.shape for a in one.args):
@@ -202,7 +205,7 @@ def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
 
 
 def _contracts(term: Term) -> bool:
-    """Whether an operator of several operands sums over an extent: it is one of theirs, and none of the result."""
+    """Return whether an operator of several operands sums over an extent: its operands have the extent, its result does not."""
     several = len(term.args) > 1 and term.op not in MOVES
     return several and not {e for a in term.args for e in a.shape} <= set(term.shape)
 

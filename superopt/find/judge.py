@@ -1,4 +1,4 @@
-"""What generalisation asks about forms of a rule; the proof comes later."""
+"""The questions that generalisation asks about forms of a rule. The proof comes later."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from superopt.text import Equation
 
 
 class Judge(Protocol):
-    """What says which forms of a rule may be true."""
+    """A judge of which forms of a rule may be true."""
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
-        """Whether sampling finds no difference between the sides of any of them."""
+        """Return whether sampling finds no difference between the sides of any of the equations."""
 
     def outcomes(self, equation: Equation) -> Sequence[tuple[Mapping[str, Extent], bool]]:
-        """Random values of the equation's attribute variables, and whether its sides agree there."""
+        """Return random values of the equation's attribute variables, and whether the equation's sides agree there."""
 
     def completed(self, rule: Rule) -> Rule | None:
-        """The rule with every condition that its right side needs; None if there are none that leave all its ranks."""
+        """Return the rule with every condition that its right side needs, or None if no conditions keep all its ranks."""

@@ -1,4 +1,4 @@
-"""Which rows of operands each template of a universe takes, and what becomes of them: an operator's code, a result's shape."""
+"""The typing of a universe's terms: the rows of operands that each template takes, and the code and shape of each result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,13 @@ class Kind:
 
 @dataclass(frozen=True)
 class Rows:
-    """Terms that are not built: of each its kind, its operands by number (padded with -1), and a key that tells it apart."""
+    """Terms that are not built.
+
+    Attributes:
+        kinds: the kind of each term.
+        operands: the numbers of each term's operands, padded with -1.
+        keys: a key that distinguishes each term from other terms.
+    """
 
     kinds: Ints
     operands: Ints
@@ -40,7 +46,7 @@ class Rows:
         return len(self.kinds)
 
     def at(self, where: Ints | Flags) -> Rows:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Rows(self.kinds[where], self.operands[where], self.keys[where])
 
 
@@ -58,7 +64,7 @@ class Typing:
         self._spreads: dict[tuple[str, int], Hashes] = {}
 
     def applied(self, rows: Ints, level: int) -> Iterator[Rows]:
-        """All terms of the templates over these rows of operands."""
+        """Yield all terms of the templates over these rows of operands."""
         arity = rows.shape[1]
         for template in (t for t in self.universe.templates if t.operands == arity):
             turned = arity == 2 and not Code(template.op, ()).commutative
@@ -71,7 +77,7 @@ class Typing:
                             yield found
 
     def _taken(self, template: Template, rows: Ints) -> Flags:
-        """Which rows the template takes, shapes aside."""
+        """Return which rows the template takes, shapes aside."""
         table = self.table
         good = np.ones(len(rows), dtype=bool)
         for constant, under in table.constants.items():
@@ -108,8 +114,10 @@ class Typing:
                     yield kind, members
 
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
-        """Both parts of an axis at every boundary between extents of the universe, or summands of one that is whole; of a
-        concatenation, at its own.
+        """Yield both parts of an axis at every boundary, with the rows that the boundary applies to.
+
+        The boundaries are between extents of the universe, or between summands of an extent that is the whole axis. A
+        concatenation has only its own boundary.
         """
         whole_shape = self.table.shape_of(shape)
         if len(whole_shape) < -axis:
@@ -126,7 +134,7 @@ class Typing:
                 yield [(0, first), (first, whole)], rows[~joined]
 
     def _typed(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> int | None:
-        """The number of the kind, if it is typed in every environment: no equality of extents is asked for."""
+        """Return the number of the kind, or None if it is not typed in every environment without equalities of extents."""
         key = (op, tuple(attributes.items()), shapes)
         if key not in self._known:
             self._known[key] = self._kind(op, attributes, shapes)
@@ -145,7 +153,7 @@ class Typing:
         return Kind(self.table.codes.of(Code(op, term.attributes)), shapes, self.table.shapes.of(term.shape))
 
     def _rows(self, kind: int, operands: Ints, level: int) -> Rows:
-        """The rows as terms of this kind; where operands of a sum are sums, if that is of the level still."""
+        """Return the rows as terms of this kind. A sum with sums as operands is only included if it is still of this level."""
         found: Kind = self.kinds.things[kind]
         code = self.table.code_of(found.code)
         if code.commutative:
@@ -158,7 +166,7 @@ class Typing:
         return Rows(np.full(len(operands), kind, dtype=np.int64), padded, self.keys(found.code, operands))
 
     def _flat(self, op: str, rows: Ints, level: int) -> Flags:
-        """Whether sums of sums, written as one, are of this level and have no operand twice."""
+        """Return which sums of sums, written as one sum, are of this level and have no operand twice."""
         table = self.table
         kids = self.flattened(op, rows)
         runs, weighs = table.count(table.inside(kids))
@@ -171,7 +179,7 @@ class Typing:
         return np.asarray(good)
 
     def flattened(self, op: str, rows: Ints) -> Ints:
-        """The operands of sums, operands of operands that are sums themselves in their place; padded with -1."""
+        """Return the operands of sums, padded with -1. An operand that is a sum itself is replaced by its own operands."""
         table = self.table
         found = np.full((len(rows), rows.shape[1] * MOST_OPERATORS), -1, dtype=np.int64)
         for position in range(rows.shape[1]):
@@ -182,7 +190,10 @@ class Typing:
         return found
 
     def keys(self, code: int, operands: Ints, there: Flags | None = None) -> Hashes:
-        """What tells a term apart: for sums, their operands in whatever order and nesting. `there` excepts padding."""
+        """Return a key for each term. The key of a sum does not depend on the order and nesting of its operands.
+
+        `there` is False for padding.
+        """
         total = mixed_ids(np.full(len(operands), code, dtype=np.int64), ARITY)
         op = self.table.code_of(code)
         for position in range(operands.shape[1]):
@@ -194,13 +205,13 @@ class Typing:
         return total
 
     def term(self, rows: Rows, row: int) -> Term:
-        """The term that a row stands for."""
+        """Return the term that a row stands for."""
         found = self.table.code_of(self.kinds.things[rows.kinds[row]].code)
         operands = (self.table.terms[n] for n in rows.operands[row].tolist() if n >= 0)
         return apply(found.op, *operands, **dict(found.attributes))
 
     def _spread(self, op: str) -> Hashes:
-        """What each representative adds to the key of a sum that it stands under."""
+        """Return the amount that each representative adds to the key of a sum that it is an operand of."""
         table = self.table
         key = op, len(table)
         if key not in self._spreads:
@@ -215,7 +226,7 @@ def _summands(extent: Size) -> list[Extent]:
 
 
 def _by_columns(columns: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:
-    """Which rows have the same entries, for each that occurs."""
+    """Yield each set of entries that occurs as a row, with the rows that have these entries."""
     if not len(columns):
         return
     order = np.lexsort(columns.T[::-1])

@@ -1,4 +1,4 @@
-"""The lookups family: rows of tables at positions that are known at run time alone, what can be done to a table before."""
+"""The lookups family: rows of tables at positions known only at run time, and operations that can move to the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOKUP_IN_STACKS = Template("lookup", 2, takes=(_VALUES, ("i", "j", "concat")))
 
 
 def _of_values(op: str, operands: int, **attributes: Attribute) -> Template:
-    """An operator that takes no indices."""
+    """Return a template for an operator that takes no indices."""
     return Template(op, operands, attributes, takes=(_VALUES,) * operands)
 
 
@@ -46,7 +46,7 @@ LINEAR = Universe(
 
 
 def functions(name: str, *templates: Template, positive: bool = False) -> Universe:
-    """How these functions of a table's rows trade places with looking rows up."""
+    """Return a universe about how these functions of a table's rows commute with lookups."""
     return Universe(
         family="lookups",
         name=name,

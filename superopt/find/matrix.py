@@ -1,4 +1,4 @@
-"""The matrix family: elementwise operators, matrix products, pieces of tensors, reductions; all at rank 2, widened later."""
+"""The matrix family: elementwise operators, matrix products, pieces of tensors and reductions, at rank 2 and widened later."""
 
 from __future__ import annotations
 

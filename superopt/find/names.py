@@ -1,4 +1,4 @@
-"""Names of rules: the operators of the left side, then those of the right, and a number where that is not unique."""
+"""Names of rules: the operators of the left side, the operators of the right side, and a number if the name is not unique."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 4
 
 
 def named(rules: Sequence[Rule], before: Sequence[Rule] = ()) -> list[Rule]:
-    """The rules in their order, each with a name of its own, which none of those that are named `before` has."""
+    """Return the rules in their order, each with a name that no other rule has, including the rules named `before`."""
     stems = [_stem(rule) for rule in rules]
     counts = Counter(_stem(rule) for rule in before)
     uses = counts + Counter(stems)
@@ -31,7 +31,7 @@ def _stem(rule: Rule) -> str:
 
 
 def _words(roots: tuple[Term, ...]) -> str:
-    """Operators from the outputs inwards, each once; `x` for a bare variable."""
+    """Return the operators from the outputs inwards, each once, or `x` for a bare variable."""
     found: dict[str, None] = {}
     waiting = list(roots)
     while waiting:

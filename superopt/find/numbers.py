@@ -1,4 +1,4 @@
-"""Numbers for the symbols of a universe: what matching works on, and what costs are compared at."""
+"""Numbers for the symbols of a universe, for matching and for comparing costs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ATTRIBUTE, WINDOW, LOW = 2, 5, 8
 
 
 class Numbered:
-    """Terms of a universe with numbers for its symbols. No two extents coincide."""
+    """Terms of a universe with numbers for its symbols. No two extents are equal."""
 
     def __init__(self, symbols: Mapping[str, Extent]) -> None:
         self.symbols = symbols
         self.done: dict[Term, Term | None] = {}
 
     def of(self, term: Term) -> Term | None:
-        """The term with numeric extents and attributes, or None where it is not typed at these numbers."""
+        """Return the term with numeric extents and attributes, or None if it is not well typed at these numbers."""
         if term not in self.done:
             self.done[term] = self._built(term)
         return self.done[term]
@@ -55,16 +55,17 @@ class Numbered:
             return None
 
     def value(self, atom: Atom) -> Extent | None:
-        """The number of a symbol."""
+        """Return the number of a symbol."""
         return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
 
 
 def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, Extent]:
-    """A number for every symbol of the universe, at which its operators are typed on its variables and constants, if any is.
+    """Return a number for every symbol of the universe at which its operators are well typed, if there are such numbers.
 
-    Extents are large and different, later ones larger, or smaller where they are `turned`. Small are what stands in attributes,
-    what the universe says is small, and what has to be for a condition to hold: the window of a pool, which must fit into the
-    image. Real numbers are the last of their range.
+    The operators are those applied to variables and constants. Extents are large and different. Later extents are larger or,
+    with `turned`, smaller. Small numbers are used for symbols in attributes, for symbols that the universe calls small, and for
+    symbols that have to be small for a condition to hold, as the window of a pool has to fit into the image. A real number is
+    the last number of its range.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}
@@ -102,7 +103,7 @@ def _numbers(universe: Universe, real: set[str], small: Mapping[str, int], large
 
 
 def _attributes(universe: Universe) -> Iterator[Extent]:
-    """The extents that stand in attributes of the universe's operators, shapes of results excepted."""
+    """Yield the extents in attributes of the universe's operators, except shapes of results."""
     for template in universe.templates:
         for name, value in template.attributes.items():
             if name != "shape":
@@ -110,7 +111,7 @@ def _attributes(universe: Universe) -> Iterator[Extent]:
 
 
 def _conditions(universe: Universe) -> Iterator[Cond]:
-    """What operators of the universe ask of its variables and constants."""
+    """Yield the conditions that the universe's operators put on its variables and constants."""
     leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
     for constant in universe.constants:
         yield from constant.term.requires
@@ -130,7 +131,7 @@ def _conditions(universe: Universe) -> Iterator[Cond]:
 
 
 def is_weight(term: Term) -> bool:
-    """Whether no activation can reach the term."""
+    """Return whether the term depends on no activation."""
     return all(v.name in WEIGHTS for v in variables(term))
 
 

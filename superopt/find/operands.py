@@ -1,6 +1,6 @@
-"""Which representatives are put together under one more operator: all rows of operands that hold so many operators in all.
+"""Combinations of representatives as operands of one more operator: all rows with a given number of operators in total.
 
-Of three operands, one at least is a variable or constant, or each is a single operator.
+Of three operands, at least one is a variable or constant, or each is a single operator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ ROWS = 1 << 20
 
 
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
-    """Rows of operands over which an operator makes a term of this level; in one order for two operands, in every for three."""
+    """Yield rows of operands over which an operator makes a term of this level.
+
+    Two operands come in one order, three operands in every order.
+    """
     if arity == 1:
         numbers = np.arange(len(table))
         yield numbers[_reached(table, table.runs, table.weighs, table.weights == 1) == level][:, None]
@@ -27,12 +30,15 @@ def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
 
 
 def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
-    """The level of one more operator over operands that hold these operators together; `weights`: only weights reach it."""
+    """Return the level of one more operator over operands with these operators together.
+
+    `weights` says whether only weights reach the operator.
+    """
     return table.level_of(runs + ~weights, weighs + weights)
 
 
 def _kept(table: Table, rows: Ints, level: int) -> Ints:
-    """The rows over which an operator is of this level."""
+    """Return the rows over which an operator is of this level."""
     if not len(rows):
         return rows
     runs, weighs = table.count(table.inside(rows))
@@ -42,7 +48,11 @@ def _kept(table: Table, rows: Ints, level: int) -> Ints:
 
 
 def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
-    """The representatives by how many operators run, how many only weights reach, and whether weights are all there is."""
+    """Return the representatives in groups.
+
+    The representatives of a group have the same number of running operators and the same number of weight-only operators. They
+    all consist of weights only, or none does.
+    """
     keys = np.stack([table.runs, table.weighs, table.weights], axis=1)
     kinds, which = np.unique(keys, axis=0, return_inverse=True)
     which = which.reshape(-1)
@@ -50,7 +60,7 @@ def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
 
 
 def _pairs(table: Table, level: int) -> Iterator[Ints]:
-    """Pairs, the later representative first: disjoint ones, one inside the other, and those that share some operators."""
+    """Yield pairs, the later representative first: disjoint pairs, nested pairs, and pairs that share some operators."""
     for (r, w, o, some), (s, x, p, others) in itertools.combinations_with_replacement(_groups(table), 2):
         both = np.array([o and p])
         if _reached(table, np.array([r + s]), np.array([w + x]), both)[0] == level:
@@ -60,7 +70,7 @@ def _pairs(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool) -> Iterator[Ints]:
-    """All pairs of two groups that share no operator; `alone`: one group has none."""
+    """Yield all pairs of two groups that share no operator. `alone` says whether one group has no operators."""
     step = max(1, ROWS // max(len(others), 1))
     for first in range(0, len(some), step):
         one, other = np.meshgrid(some[first : first + step], others, indexing="ij")
@@ -72,13 +82,13 @@ def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool
 
 
 def _inside(table: Table) -> Ints:
-    """Each representative with each operator inside it, itself included; constants and variables have none."""
+    """Return each representative paired with each operator inside it, including itself. Leaves have no operators."""
     owner, column = np.nonzero(table.nodes >= 0)
     return np.stack([owner, table.nodes[owner, column]], axis=1)
 
 
 def _sharing(table: Table, level: int) -> Ints:
-    """Pairs that share an operator, neither being inside the other."""
+    """Return pairs that share an operator, where neither is inside the other."""
     small = np.flatnonzero((table.level <= level - 2) & (table.runs + table.weighs >= 2))
     owner, column = np.nonzero(table.nodes[small] >= 0)
     shared, owner = table.nodes[small][owner, column], small[owner]
@@ -107,6 +117,6 @@ def _triples(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _everywhere(table: Table, rows: Ints, level: int) -> Ints:
-    """The rows in every order, each once."""
+    """Return the rows in every order, each once."""
     turned = np.concatenate([rows[:, list(order)] for order in itertools.permutations(range(3))])
     return _kept(table, np.unique(turned, axis=0), level)

@@ -1,4 +1,4 @@
-"""Which universes are explored before which: what one finds makes another's candidates redundant where operators are shared."""
+"""The order of exploration: a universe's rules make candidates of other universes redundant if they share operators."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from collections.abc import Sequence
 from superopt.find.universe import Universe
 
 COVERED = 0.75
-"""The share of the pairs of operators that are news to no universe after it, for which a universe waits."""
+"""The share of a universe's known operator pairs that the universes it waits for have to cover.
+
+A pair is known if an earlier universe has it too.
+"""
 
 
 def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
-    """The names of the universes that each one builds on, in the order given: those before it that meet most of what it meets.
+    """Return, for each universe, the names of the earlier universes that it builds on, in the order given.
 
-    Two operators of one universe meet in its terms. Of the pairs that meet in any universe before it, a universe waits for as
-    few universes as meet `COVERED` of them, those of more pairs first where they meet as many, and for what those wait for.
+    Two operators of one universe form a pair, because they meet in its terms. A universe waits for as few earlier universes as
+    cover the share `COVERED` of its pairs that any earlier universe has. If several universes cover equally many pairs, the one
+    with more pairs of its own comes first. The universe also waits for the universes that those wait for.
     """
     found: dict[str, tuple[str, ...]] = {}
     meetings = {u.name: _meetings(u) for u in universes}

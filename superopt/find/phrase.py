@@ -1,4 +1,4 @@
-"""A general equation as text of the notation, at as many ranks and along as many axes as it is true.
+"""General equations as text of the notation, at as many ranks and along as many axes as they are true.
 
 Axes are counted from the end and shapes are named (`x.shape`, `(x @ w).shape`), so one text can be read at many ranks.
 """
@@ -30,9 +30,14 @@ CHOICES = 16
 
 @dataclass(frozen=True)
 class Phrase:
-    """Both sides as text, the ranks of the variables and of the tuples of attribute variables, and the conditions.
+    """An equation as text.
 
-    `fixed` are tuples that are as long as their operator takes them; any other tuple is a shape.
+    Attributes:
+        left: the left side.
+        right: the right side.
+        ranks: the ranks of the variables, and of the tuples of attribute variables.
+        where: the conditions.
+        fixed: the tuples whose length is given by their operator. Any other tuple is a shape.
     """
 
     left: str
@@ -42,17 +47,17 @@ class Phrase:
     fixed: frozenset[str] = frozenset()
 
     def replaced(self, substitution: Callable[[str], str]) -> Phrase:
-        """The phrase with both sides and the conditions put through a substitution."""
+        """Return the phrase with a substitution applied to both sides and the conditions."""
         where = tuple(map(substitution, self.where))
         return replace(self, left=substitution(self.left), right=substitution(self.right), where=where)
 
     @property
     def statement(self) -> Statement:
-        """The phrase as a nameless rule, not yet read."""
+        """The phrase as a nameless rule that is not read yet."""
         return Statement("", self.left, "=>", self.right, self.ranks, self.where)
 
     def rule(self) -> Rule | None:
-        """The rule read from the text, or None if it cannot be read at any choice of ranks."""
+        """Return the rule read from the text, or None if it cannot be read at any choice of ranks."""
         try:
             return Rule("", self.statement, tuple(equations(self.statement)))
         except (NotationError, ShapeError):
@@ -60,7 +65,7 @@ class Phrase:
 
 
 def phrase(equation: Equation) -> Phrase:
-    """The equation in the notation, shapes and tuples of attribute variables by their names where they have one."""
+    """Return the equation in the notation, with names for shapes and tuples of attribute variables where they have names."""
     parts = getattr(equation.where, "parts", () if equation.where is True else (equation.where,))
     where = tuple(show_condition(c) for c in parts)
     plain = Phrase(show(*equation.left), show(*equation.right), tuple((v, (rank,)) for v, rank in equation.ranks), where)
@@ -70,7 +75,7 @@ def phrase(equation: Equation) -> Phrase:
 
 
 def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
-    """Shapes as they are printed, and the terms they may be named after: variables first, then small terms."""
+    """Yield printed shapes with the terms they may be named after: variables first, then small terms."""
     terms = sorted(
         (
             t
@@ -86,7 +91,7 @@ def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
 
 
 def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
-    """The phrase with `(s0, s1)` written `s` and `s[2]` declared, for every such tuple."""
+    """Return the phrase with every tuple such as `(s0, s1)` written as `s` and declared as `s[2]`."""
     names = {a.name for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym)}
     taken = {v for v, _ in plain.ranks} | names
     for stem in sorted({match[1] for n in names if (match := re.fullmatch(r"(.*\D)\d", n))}):
@@ -103,7 +108,7 @@ def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
 
 
 def written(equation: Equation) -> Rule | None:
-    """The rule at the equation's own ranks, or None if it cannot be written down."""
+    """Return the rule at the equation's own ranks, or None if it cannot be written."""
     return phrase(equation).rule()
 
 
@@ -111,7 +116,7 @@ def written(equation: Equation) -> Rule | None:
 
 
 def widest(equation: Equation, judge: Judge, kinds: Kinds = ()) -> Iterator[Rule]:
-    """The rule at every rank of its tensors, and along every axis, at which it may be true; then at its own alone.
+    """Yield the rule at every rank of its tensors and along every axis at which it may be true, then at its own ranks only.
 
     Variables of one kind have one rank.
     """
@@ -131,9 +136,10 @@ def widest(equation: Equation, judge: Judge, kinds: Kinds = ()) -> Iterator[Rule
 
 
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
-    """The conditions, so that they can be read at other ranks where the right side concatenates along one axis.
+    """Return the conditions in a form that can be read at other ranks if the right side concatenates along one axis.
 
-    What asks that sizes of two variables agree along other axes asks it along all axes but that one.
+    A condition that sizes of two variables agree along another axis becomes a condition that they agree along all axes except
+    the concatenated axis.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -155,15 +161,15 @@ def _accepted(wide: Phrase, judge: Judge) -> Rule | None:
 
 
 def _equalities(rule: Rule | None) -> int:
-    """How many of the rule's conditions are equalities."""
+    """Return the number of the rule's conditions that are equalities."""
     return sum(" == " in condition for condition in rule.statement.where) if rule is not None else 0
 
 
 def _turned(narrow: Phrase, judge: Judge, equalities: int) -> Iterator[Phrase]:
-    """The phrase with its axes as variables, the widest choice of axes first.
+    """Yield the phrase with its axes as variables, the widest choice of axes first.
 
-    Of two axes, one may be what is left of a term's axes when the other is taken away. At the phrase's own ranks every choice
-    must seem true before it is looked at closer, under no more `equalities` than the phrase's own axes need.
+    One of two axes may become all axes of a term except the other axis. At the phrase's own ranks, every choice of axes must
+    seem true, with no more `equalities` than the phrase's own axes need.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -177,7 +183,7 @@ def _turned(narrow: Phrase, judge: Judge, equalities: int) -> Iterator[Phrase]:
 
 
 def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:
-    """The phrase with its axes as variables, or with one as a variable and the other as the rest of some term's axes."""
+    """Yield the phrase with one axis as a variable and the other as a term's remaining axes, then with variables only."""
     for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
         apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
         if None not in apart:
@@ -196,9 +202,9 @@ def _axis_named(text: str, axis: int, variable: str, shapes: bool) -> str:
 
 
 def _apart(text: str, axis: int, variable: str) -> str | None:
-    """The text with `axes=(axis,)` after `shape=E.shape` written `axes=others(E, k)`; None if the axis stands elsewhere too.
+    """Return the text with `axes=(axis,)` after `shape=E.shape` written as `axes=others(E, k)`.
 
-    `variable` is k, that axis of E which is left out.
+    `variable` is k, the axis of E that is left out. Returns None if the axis also occurs elsewhere.
     """
     written = f".shape, axes=({axis},)"
     while (at := text.find(written)) >= 0:
@@ -210,7 +216,7 @@ def _apart(text: str, axis: int, variable: str) -> str | None:
 
 
 def _operand(text: str, end: int) -> int:
-    """Where the name or the parenthesis that ends there begins."""
+    """Return the start of the name or the parenthesis that ends at `end`."""
     depth, start = 0, end
     while start > 0 and (depth or re.fullmatch(r"[\w)]", text[start - 1])):
         start -= 1
@@ -221,9 +227,9 @@ def _operand(text: str, end: int) -> int:
 
 
 def _turns(turned: Phrase, names: Sequence[str], judge: Judge, equalities: int) -> bool:
-    """Whether at the phrase's own ranks each choice of axes that is well typed seems true, and some choice is there.
+    """Return whether, at the phrase's own ranks, some choice of axes is well typed and every such choice seems true.
 
-    None may need more equalities: axes along which the sides are well typed for few sizes alone say nothing worth a match.
+    No choice may need more equalities. Axes along which the sides are well typed only at few sizes are not worth a match.
     """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False
@@ -240,7 +246,7 @@ def _turns(turned: Phrase, names: Sequence[str], judge: Judge, equalities: int) 
 
 
 def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
-    """The phrase with ever fewer of its tensors and shapes of one rank at more ranks; at last none."""
+    """Yield the phrase with more ranks for fewer and fewer of its tensors and shapes of one rank, and finally unchanged."""
     native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
     known = {v for kind in kinds for v in kind}
     rows = [*kinds, *((v,) for v in native if v not in known)]
@@ -256,7 +262,7 @@ def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
 
 
 def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
-    """Whether the phrase can be read with all of the chosen variables at this rank, all others at some choice of theirs."""
+    """Return whether the phrase can be read with all chosen variables at this rank and the others at some of their ranks."""
     others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
     for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), CHOICES):
         try:
@@ -268,13 +274,16 @@ def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
 
 
 def _reaches(rule: Rule, wide: Phrase) -> bool:
-    """Whether each variable occurs at every rank, and each axis variable at every axis, in some well-typed reading."""
+    """Return whether each variable occurs at every rank, and each axis variable at every axis, in some well-typed reading."""
     reached = {(v, rank) for e in rule.equations for v, rank in e.ranks}
     return all((v, rank) in reached for v, ranks in wide.ranks for rank in ranks)
 
 
 def backwards(rule: Rule, *, anew: bool = True) -> Rule:
-    """The rule from right to left; `anew` without the conditions on extents, which are then for the new left side to ask."""
+    """Return the rule from right to left.
+
+    With `anew`, the conditions on extents are left out, because the new left side has to ask for its own.
+    """
     old = rule.statement
     where = tuple(c for c in old.where if ".shape" not in c) if anew else old.where
     turned = replace(old, left=old.right, right=old.left, where=where)

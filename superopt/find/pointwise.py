@@ -1,4 +1,4 @@
-"""The pointwise family: functions of single elements, maxima and conditions, and how they trade places with moves."""
+"""The pointwise family: functions of single elements, maxima and conditions, and how they commute with moves."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ _NOT = Template("logical_not", 1, takes=(_TRUTHS,))
 
 
 def _of_values(op: str, operands: int, **attributes: Attribute) -> Template:
-    """An operator that takes no conditions."""
+    """Return a template for an operator that takes no conditions."""
     return Template(op, operands, attributes, takes=(_VALUES,) * operands)
 
 
@@ -185,7 +185,7 @@ CONDITIONS = Universe(
 
 
 def moves(name: str, *functions: Template, positive: bool = False) -> Universe:
-    """How these functions trade places with what only moves elements."""
+    """Return a universe about how these functions commute with operators that only move elements."""
     return Universe(
         family="pointwise",
         name=name,

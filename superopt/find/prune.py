@@ -1,4 +1,4 @@
-"""Redundancy: no equality is kept that kept ones join, no direction written that serves no search."""
+"""Pruning: drop equalities that the kept equalities imply, and directions that serve no search."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ DimBinding: TypeAlias = "Callable[[Term], Term | None]"
 
 
 def useful(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Whether rewriting the candidate's left side to its right can serve a search.
+    """Return whether rewriting the candidate's left side to its right side can serve a search.
 
-    It cannot where nothing but variables or constants is on the left, where the left does not determine all variables of the
-    right, where a left side is part of the right, where the sides differ in the names of variables alone, where the step both
-    executes more operators and does more work, weights known or not, and where `NEUTRAL` operators or more are only rearranged,
-    none of them saved.
+    The direction does not serve a search in these cases:
+
+    - The left side consists of variables or constants only.
+    - The left side does not determine all variables of the right side.
+    - A left side is part of the right side.
+    - The sides differ only in the names of variables.
+    - The step both executes more operators and does more work, with weights known and with weights unknown.
+    - At least `NEUTRAL` operators are only rearranged, and none is saved.
     """
     left, right = candidate.left, candidate.right
     if all(t.is_variable or not variables(t) for t in left) or not set(variables(*right)) <= set(variables(*left)):
@@ -49,9 +53,10 @@ def useful(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def crosses(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Whether the right side costs less than the left, weights known, or is dearer but executes no more operators.
+    """Return whether the right side costs less than the left side, or costs more but executes no more operators.
 
-    The first is a step over a hill, the second a step up one. A join always counts: it gains in operators started.
+    Weights are known. In the first case, the step crosses a hill; in the second case, it climbs one. A join always counts,
+    because it starts fewer operators.
     """
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
     old, new = effort(before, weights_known=True), effort(after, weights_known=True)
@@ -59,11 +64,11 @@ def crosses(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Whether a search gains by the step from left to right although other rules lead there, if by more steps than a few.
+    """Return whether a search gains by the step from left to right although other rules lead there in more than a few steps.
 
-    It does where the step crosses or climbs a hill and has an operator that `counts`, where it takes out a constant factor, and
-    where a graph of `LOCAL` operators or fewer becomes one that has or executes fewer: what a rule leaves behind is tidied by
-    single steps.
+    The step has to cross or climb a hill. Then it helps in three cases: an operator of the step `counts`, or the step takes out
+    a constant factor, or a graph of at most `LOCAL` operators becomes a graph that has or executes fewer operators. The last
+    case lets single steps tidy the terms that a rule leaves behind.
     """
     if not crosses(candidate, numbered):
         return False
@@ -76,15 +81,19 @@ def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def counts(term: Term) -> bool:
-    """Whether an operator in the term is heavy, or looks rows up at run time: what a runtime fuses with those matters."""
+    """Return whether an operator in the term is heavy or looks rows up at run time.
+
+    A runtime's fusions around such operators matter.
+    """
     return heavy(term) or "lookup" in executed(term)
 
 
 def factored(left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Whether a constant factor is taken out: right is a product by a constant, left is none, by no more operators.
+    """Return whether the step takes out a constant factor.
 
-    Weights are known, and a constant is what no variable reaches. Products by constants in a row become one, since what is
-    computed of constants alone is computed beforehand.
+    The right side is then a product by a constant, the left side is not, and the right side executes no more operators. Weights
+    are known. A constant is a term without variables. Consecutive products by constants become one product, because terms of
+    constants are computed beforehand.
     """
     if len(left) != 1 or len(right) != 1 or _by_a_constant(left[0]) or not _by_a_constant(right[0]):
         return False
@@ -93,13 +102,13 @@ def factored(left: Sequence[Term], right: Sequence[Term]) -> bool:
 
 
 def _by_a_constant(term: Term) -> bool:
-    """Whether the term is linear in each of two operands, one of which is constant."""
+    """Return whether the term is linear in each of two operands, one of which is constant."""
     constant = [not variables(a) for a in term.args]
     return sorted(constant) == [False, True] and is_product(term)
 
 
 def _renamed(candidate: Candidate) -> bool:
-    """Whether exchanging variables of one row turns the left side into the right."""
+    """Return whether exchanging variables of one row turns the left side into the right side."""
     used = variables(*candidate.left)
     rows = [[v for v in row if v in used] for row in candidate.universe.variables]
     for orders in itertools.product(*(itertools.permutations(row) for row in rows)):
@@ -112,21 +121,24 @@ def _renamed(candidate: Candidate) -> bool:
 
 
 def _gains(dear: Term, cheap: Term) -> bool:
-    """Whether, weights known, the cheap term executes fewer operators or costs less than `HILL` times the dear one."""
+    """Return whether the cheap term executes fewer operators or costs less than `HILL` times the dear term.
+
+    Weights are known.
+    """
     old, new = (effort([t], weights_known=True) for t in (dear, cheap))
     return new.operators < old.operators or new.total < HILL * old.total
 
 
 @dataclass
 class _Place:
-    """What is known about the terms of one universe."""
+    """The sizings of a universe, and the classes of its terms."""
 
     sizings: tuple[Numbered, Numbered]
     classes: Classes
 
 
 class Kept:
-    """The equalities kept so far, and what they make of another: nothing new, a step over a hill, or news."""
+    """The equalities kept so far, and their verdict on another equality: redundant, a step over a hill, or new."""
 
     def __init__(self) -> None:
         self.rewriter = Rewriter()
@@ -135,9 +147,9 @@ class Kept:
         self._joins: list[Pattern] = []
 
     def sizings(self, universe: Universe) -> tuple[DimBinding, ...]:
-        """Two ways to put numbers into a universe's terms: extents that are larger in one are smaller in the other.
+        """Return two ways to put numbers into a universe's terms: extents that are larger in one are smaller in the other.
 
-        A step serves where it does at one of them.
+        A step serves a search if it does so at one of them.
         """
         return tuple(sizing.of for sizing in self._place(universe).sizings)
 
@@ -148,7 +160,7 @@ class Kept:
         return self._places[universe.name]
 
     def add(self, rule: Rule) -> bool:
-        """Keeps an equality that was proved; False if it is there already."""
+        """Keep a proved equality. Return False if it is kept already."""
         news = rule.text not in self._texts
         self._texts.add(rule.text)
         if news:
@@ -157,11 +169,11 @@ class Kept:
         return news
 
     def suspect(self, rule: Rule) -> None:
-        """Lets an equality that could not be proved count as known, so that what it would join is not tried again."""
+        """Treat an equality that could not be proved as known, so that equalities that it implies are not tried again."""
         self.rewriter.add(rule)
 
     def settle(self, candidate: Candidate) -> None:
-        """The candidate's sides are one class from now on: it was found to be redundant, or decided."""
+        """Merge the classes of the candidate's sides, because the candidate was found redundant or was decided."""
         place = self._place(candidate.universe)
         if len(candidate.left) == 1:
             left, right = map(place.sizings[0].of, candidate.left + candidate.right)
@@ -169,7 +181,7 @@ class Kept:
                 place.classes.merge(left, right)
 
     def idle(self, candidate: Candidate) -> bool:
-        """Whether more than `NEUTRAL` operators are only rearranged: no side saves an operator or a tenth of the cost."""
+        """Return whether over `NEUTRAL` operators are only rearranged: no side saves an operator or a tenth of the cost."""
         if len(candidate.left) > 1 or term_size(*candidate.left) <= NEUTRAL:
             return False
         for numbered in self.sizings(candidate.universe):
@@ -179,15 +191,19 @@ class Kept:
         return True
 
     def part(self, candidate: Candidate) -> str | None:
-        """CORE for an equality that those kept do not join, SEARCH for one they join only over a hill, None for any other.
+        """Return CORE if the kept equalities do not imply the candidate, SEARCH if they imply it only over a hill, else None.
 
-        A hill counts where the step saves an operator or a tenth of the cost, and where an operator is heavy or there are no
-        more than `LOCAL`: between larger graphs without a heavy one hills are low, and a search climbs them by itself. What one
-        operator computes as another kind of operator does is a hill as well: no step leads up it through more operators. So is
-        what other operators compute for the same cost: which of them a runtime takes together with those around them, no count
-        tells. So is taking out a constant factor, where no sequence of steps takes out any: to multiply the rest by ones is no
-        step.
-        Joining two outputs in one takes steps that no single output pays for, so such rules are for the search.
+        These count as hills:
+
+        - The step saves an operator or a tenth of the cost, and an operator is heavy or there are at most `LOCAL` operators.
+          Between larger graphs without a heavy operator, hills are low, and a search climbs them by itself.
+        - Two operators of different kinds compute the same value. No step leads up this hill through more operators.
+        - Different operators compute the same value at the same cost. No count tells which of them a runtime fuses with the
+          operators around them.
+        - The step takes out a constant factor, and no sequence of steps takes out any factor: multiplying the rest by ones is
+          no step.
+
+        Joining two outputs takes steps that no single output pays for, so joins are search rules.
         """
         numbered = self.sizings(candidate.universe)[0]
         if len(candidate.left) > 1:
@@ -201,7 +217,7 @@ class Kept:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Whether one side gains on the other at both sizings, and at one only dearer terms lead from the other to it."""
+        """Return whether one side gains on the other at both sizings while at one sizing only dearer terms lead to it."""
         for steps in self._directions(candidate):
             gains = all(_gains(d, c) and (heavy(d) or term_size(d) <= LOCAL) for d, c in steps)
             if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
@@ -209,19 +225,19 @@ class Kept:
         return False
 
     def _takes_out_a_factor(self, candidate: Candidate) -> bool:
-        """Whether one side is the other with a constant factor taken out, and at one sizing no steps take any out."""
+        """Return whether one side is the other with a constant factor taken out, and no steps take out any at one sizing."""
         return any(
             all(factored([old], [new]) for old, new in steps) and not all(self._factors(old, new) for old, new in steps)
             for steps in self._directions(candidate)
         )
 
     def _factors(self, old: Term, new: Term) -> bool:
-        """Whether steps through what is not much dearer than both take a constant factor out of the old term."""
+        """Return whether steps through terms not much dearer than both sides take a constant factor out of the old term."""
         dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
         return self.rewriter.leads(old, dearest, lambda term: factored([old], [term]))
 
     def _directions(self, candidate: Candidate) -> Iterator[list[tuple[Term, Term]]]:
-        """The candidate's sides at both sizings, from left to right and from right to left, where both are typed."""
+        """Yield the candidate's sides at both sizings, left to right and right to left, if both sizings are well typed."""
         pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
         for turned in (1, -1):
             steps = [(one, other) for one, other in (pair[::turned] for pair in pairs) if one is not None and other is not None]
@@ -229,7 +245,10 @@ class Kept:
                 yield steps
 
     def _of_another_kind(self, candidate: Candidate) -> bool:
-        """Whether both sides execute one operator, weights known, not of one kind, and no step leads to the dear one."""
+        """Return whether both sides execute one operator, of different kinds, and no step leads to the dear side.
+
+        Weights are known.
+        """
         for sizing in self.sizings(candidate.universe):
             sides = [n for t in candidate.left + candidate.right if (n := sizing(t)) is not None]
             if len(sides) < 2 or any(effort([t], weights_known=True).operators != 1 for t in sides):
@@ -241,8 +260,9 @@ class Kept:
         return True
 
     def _in_other_operators(self, candidate: Candidate) -> bool:
-        """Whether both sides cost the same, weights known, an operator that `counts` on each, but are not of the same
-        operators, and no step leads from one to the other.
+        """Return whether different operators compute both sides at the same cost, and no step leads from one side to the other.
+
+        Weights are known, and an operator on each side `counts`.
         """
         steps = next(self._directions(candidate), [])
         return bool(steps) and all(self._is_another_way(one, other) for one, other in steps)
@@ -253,7 +273,10 @@ class Kept:
         return alike and executed(one) != executed(other) and other not in self.rewriter.steps(one)
 
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
-        """Whether the terms are joined: by congruence and up to three steps at the root, or by one step and normal forms."""
+        """Return whether the kept equalities imply that the terms are equal.
+
+        The terms are compared by congruence and up to three steps at the root, then by one step and normal forms.
+        """
         goals = {classes.canonical(right)}
         around = [{classes.canonical(left)}]
         if around[0] & goals:
@@ -269,11 +292,11 @@ class Kept:
         return self.rewriter.joins(left, right) or self.rewriter.joins_around(left, right)
 
     def _around(self, term: Term, classes: Classes) -> set[Term]:
-        """What represents the terms that are one step at the root away."""
+        """Return the representatives of the terms that are one step at the root away."""
         return {classes.canonical(t) for t in self.rewriter.steps(term)}
 
     def _joined(self, candidate: Candidate, numbered: DimBinding) -> bool:
-        """Whether a join that is kept computes these outputs together already, by no more operators than the candidate."""
+        """Return whether a kept join computes these outputs together already, with no more operators than the candidate."""
         left, right = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
         return any(
             match.roots == tuple(left) and term_size(*match.replacements) <= term_size(*right)

@@ -1,4 +1,4 @@
-"""The reductions family: sums, means and maxima over axes, softmax and normalizations, scans; at rank 2, widened later."""
+"""The reductions family: sums, means and maxima over axes, softmax, normalizations and scans, at rank 2 and widened later."""
 
 from __future__ import annotations
 

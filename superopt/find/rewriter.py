@@ -1,8 +1,8 @@
-"""Equalities between numeric terms as known ones imply them: by congruence, by a step at the root, by ordered rewriting.
+"""Equalities between numeric terms that known equalities imply: by congruence, a step at the root, or ordered rewriting.
 
-A term is built over representatives, and what its operands are equal to was settled before. So most equalities are one step of
-a known rule at the root away, with congruence on both sides of it; that is looked at first, and rewriting to normal forms only
-where it does not lead to the goal.
+A term is built over representatives, and equalities of its operands were settled before. So most equalities are one step of a
+known rule at the root away, with congruence on both sides of the step. The rewriter tries such steps first. It rewrites to
+normal forms only if the steps do not lead to the goal.
 """
 
 from __future__ import annotations
@@ -42,13 +42,16 @@ class Classes:
         self._parents: dict[Term, Term] = {}
 
     def merge(self, term: Term, representative: Term) -> None:
-        """The terms are equal from now on."""
+        """Make the two terms equal from now on."""
         one, other = self.canonical(term), self.canonical(representative)
         if one is not other:
             self._parents[one] = other
 
     def canonical(self, term: Term) -> Term:
-        """The term with every part replaced by what represents its class; equal for terms that congruence makes equal."""
+        """Return the term with every part replaced by its class's representative.
+
+        Congruent terms have the same canonical term.
+        """
         if term.args:
             args = tuple(self.canonical(a) for a in term.args)
             if any(a is not b for a, b in zip(args, term.args, strict=True)):
@@ -63,7 +66,7 @@ class Classes:
         return term
 
     def _contracted(self, term: Term) -> Term:
-        """A sum of which no two operands together are known to equal something else."""
+        """Return the sum with every pair of operands that is known to equal another term replaced by that term."""
         if 2 < len(term.args) <= SUMMANDS:
             for i, j in itertools.combinations(range(len(term.args)), 2):
                 whole = self._root(apply(term.op, term.args[i], term.args[j]))
@@ -75,7 +78,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class Reading:
-    """An equation in one direction. It is prepared for matching when it is first tried."""
+    """An equation in one direction, which is prepared for matching on first use."""
 
     left: Term
     right: Term
@@ -88,7 +91,10 @@ class Reading:
 
     @cached_property
     def place(self) -> Place | None:
-        """An operand that is no variable, by its position (-1 under a sum or product: anywhere) and its operator."""
+        """The position and the operator of an operand that is not a variable, or None.
+
+        In a sum or product, the position is -1, which means anywhere.
+        """
         anywhere = operator(self.left.op).commutative
         return next(((-1 if anywhere else i, a.op) for i, a in enumerate(self.left.args) if a.op != VARIABLE), None)
 
@@ -107,7 +113,7 @@ class Row:
         self.count += 1
 
     def fitting(self, term: Term, since: int) -> Iterator[Pattern]:
-        """Patterns that may match the term, of those added since so many were there."""
+        """Yield the patterns that may match the term, without the first `since` patterns that were added."""
         commutative = operator(term.op).commutative
         own: dict[Place | None, None] = {None: None}
         own.update(dict.fromkeys((-1 if commutative else i, a.op) for i, a in enumerate(term.args)))
@@ -120,7 +126,7 @@ class Row:
 
 
 def fits(pattern: Term, term: Term, *, root: bool = False) -> bool:
-    """Whether the operators of a pattern stand in the term where it asks for them; sums may have more operands at the root."""
+    """Return whether the pattern's operators occur in the term at their places. At the root, sums may have more operands."""
     if pattern.op == VARIABLE:
         return len(pattern.shape) == len(term.shape)
     if pattern.op != term.op:
@@ -132,17 +138,18 @@ def fits(pattern: Term, term: Term, *, root: bool = False) -> bool:
 
 
 def size_of(term: Term) -> tuple[int, int, str]:
-    """A measure by which a term with fewer operators is smaller."""
+    """Return a measure under which a term with fewer operators is smaller."""
     parts = subterms(term)
     return sum(map(weight, parts)), sum(len(t.args) for t in parts), term.key
 
 
 class Spread:
-    """A measure by which a term is smaller where what is linear is spread over sums, and differences are sums.
+    """A measure under which a term is smaller if linear operators are spread over sums and differences are sums.
 
-    It is a polynomial in the operands: their product where an operator is linear in each of them alone, else their sum and one
-    for each that is added, those after the first weighing thrice where their order matters; thrice the operand where there is
-    one. Of two terms with one value, that is smaller whose operators' names come first.
+    The measure is a polynomial in the operands. For an operator that is linear in each operand, it is the product of the
+    operands. For other operators with several operands, it is their sum plus one for each added operand; if the order of
+    operands matters, operands after the first weigh three times. For one operand, it is three times the operand. Of two terms
+    with equal values, the term whose operators' names come first is smaller.
     """
 
     def __init__(self) -> None:
@@ -150,7 +157,7 @@ class Spread:
         self._products: dict[str, bool] = {}
 
     def of(self, term: Term) -> tuple[int, tuple[str, ...], str]:
-        """The measure of a term with numeric extents."""
+        """Return the measure of a term with numeric extents."""
         known = self._known.get(term)
         if known is None:
             below = [self.of(a) for a in term.args]
@@ -178,14 +185,14 @@ class Spread:
 
 
 class Normal:
-    """Ordered rewriting: steps that each make a term smaller by one measure, as far as `STEPS` of them lead."""
+    """Ordered rewriting: up to `STEPS` steps that each make a term smaller under one measure."""
 
     def __init__(self, rewriter: Rewriter, measure: Callable[[Term], Any]) -> None:
         self._rewriter, self._measure = rewriter, measure
         self._known: dict[Term, tuple[Term, int]] = {}
 
     def of(self, term: Term) -> Term:
-        """The term after those steps, its parts first."""
+        """Return the term after these steps, which rewrite its parts first."""
         known, version = self._known.get(term, (term, -1))
         if version == self._rewriter.version:
             return known
@@ -206,7 +213,7 @@ class Normal:
 
 
 class Rewriter:
-    """Single-output equalities as rewriting steps, and two normal forms: as few operators as may be, and all spread out."""
+    """Equalities with one output as rewriting steps, and two normal forms: with the fewest operators, and spread over sums."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -217,7 +224,7 @@ class Rewriter:
         self._efforts: dict[Term, tuple[Effort, Effort]] = {}
 
     def add(self, rule: Rule) -> None:
-        """Uses the rule from now on, in both directions."""
+        """Use the rule from now on, in both directions."""
         for equation in rule.equations:
             if len(equation.left) == 1:
                 self._direction(equation.left[0], equation.right[0], equation.where)
@@ -229,11 +236,11 @@ class Rewriter:
             self._rows.setdefault((left.op, left.rank), Row()).add(Reading(left, right, where))
 
     def joins(self, left: Term, right: Term) -> bool:
-        """Whether both terms have one normal form."""
+        """Return whether both terms have one normal form."""
         return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:
-        """Whether one step anywhere in either term, in either direction, leads to terms that join."""
+        """Return whether one step anywhere in either term, in either direction, leads to terms that join."""
         normal = self.small.of
         goal_left, goal_right = normal(left), normal(right)
         if goal_left is goal_right:
@@ -245,7 +252,7 @@ class Rewriter:
         return goal_left in around_right or bool(around_left & around_right)
 
     def neighbours(self, term: Term, takes: Callable[[Term, Term], bool] = lambda *_: True) -> Iterator[Term]:
-        """Terms one step away, in either direction, anywhere in the term, by steps that `takes` says are taken."""
+        """Yield the terms one step away, in either direction and anywhere in the term, by steps that `takes` admits."""
         for part in subterms(term):
             for after in self.steps(part):
                 if not takes(part, after):
@@ -256,7 +263,7 @@ class Rewriter:
                     continue
 
     def steps(self, term: Term) -> tuple[Term, ...]:
-        """Terms one step away, in either direction, at the root; what is known of them is kept and added to."""
+        """Return the terms one step at the root away, in either direction. Known steps are cached and extended."""
         row = self._rows.get((term.op, term.rank))
         if row is None or len(term.args) > SUMMANDS:
             return ()
@@ -268,14 +275,18 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Whether steps that cost at most `CLIMB` times the start lead to what costs no more than the goal, weights known."""
+        """Return whether steps through terms of at most `CLIMB` times the start's cost lead to the goal's cost or less.
+
+        Weights are known.
+        """
         enough = self.cost(goal)
         return self.leads(start, self.cost(start), lambda term: self.cost(term) <= enough)
 
     def leads(self, start: Term, dearest: float, arrived: Callable[[Term], bool]) -> bool:
-        """Whether steps through terms that cost at most `CLIMB` times the dearest lead to one at which they have arrived.
+        """Return whether steps lead to a term for which `arrived` returns True.
 
-        The steps are those that a search takes, and at the root of the start all.
+        The steps pass through terms that cost at most `CLIMB` times `dearest`. The steps are those that a search takes. At the
+        root of the start, all steps are taken.
         """
         limit = CLIMB * dearest
         if any(map(arrived, self.steps(start))):
@@ -295,18 +306,21 @@ class Rewriter:
         return False
 
     def cost(self, term: Term) -> float:
-        """The term's effort once weights are known."""
+        """Return the term's total effort with weights known."""
         return self._effort(term)[0].total
 
     def _effort(self, term: Term) -> tuple[Effort, Effort]:
-        """The term's effort with weights known, and without."""
+        """Return the term's effort with weights known, and with weights unknown."""
         known = self._efforts.get(term)
         if known is None:
             known = self._efforts[term] = effort([term], weights_known=True), effort([term], weights_known=False)
         return known
 
     def _serves(self, part: Term, after: Term) -> bool:
-        """Whether a search takes the step: what depends on weights alone it leaves alone, and no rule only adds operators."""
+        """Return whether a search takes the step.
+
+        A search does not rewrite weight-only terms, and no rule only adds operators.
+        """
         names = [v.name for v in variables(part)]
         if names and WEIGHTS.issuperset(names):
             return False

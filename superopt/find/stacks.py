@@ -1,4 +1,4 @@
-"""The stacks family: what stands side by side, stacked along an axis of its own and taken out of there again."""
+"""The stacks family: tensors side by side that are stacked along a separate axis and unstacked again."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ NUMBERS = Universe(
 
 
 def _regrouped(name: str, one: Shape, other: Shape, shapes: Sequence[Shape], axes: Sequence[int]) -> Universe:
-    """Two tensors that are concatenated along some of the axes, and given some of the shapes before or after that."""
+    """Return a universe of two tensors that are concatenated along the axes and reshaped to the shapes, in any order."""
     return Universe(
         family="stacks",
         name=name,
@@ -249,7 +249,7 @@ REGROUPED = (
 
 
 def _neighbouring(name: str, whole: Shape, axis: int, step: Extent, shape: Shape, along: int) -> Universe:
-    """Two neighbouring parts of a tensor, cut along one axis from `P` on, that are put together along another."""
+    """Return a universe of two neighbouring parts of a tensor, cut along one axis from `P` on and joined along another."""
     cuts = (P, P + step), (P + step, P + 2 * step), (P, P + 2 * step)
     return Universe(
         family="stacks",

@@ -1,7 +1,7 @@
-"""The representatives of a universe's classes, as columns of numbers that whole batches of terms are built from.
+"""The representatives of a universe's classes, as columns of numbers from which whole batches of terms are built.
 
-A representative is known by its number. An operator with its attributes is known by a code, a shape by another; the operators
-inside a representative are representatives themselves, and are listed by number.
+A representative is identified by its number. An operator with its attributes is identified by a code, a shape by another code.
+The operators inside a representative are representatives themselves and are listed by number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_OPERATORS = 8
 
 @dataclass(frozen=True)
 class Code:
-    """An operator with its attributes, as a template of the universe has it."""
+    """An operator with its attributes, as in a template of the universe."""
 
     op: str
     attributes: tuple[tuple[str, Attribute], ...]
@@ -36,7 +36,7 @@ class Code:
 
 
 class Numbering:
-    """Numbers for things in the order in which they are met."""
+    """Numbers for things, in the order in which they are first seen."""
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
@@ -51,7 +51,7 @@ class Numbering:
 
 
 class Table:
-    """Columns with an entry for each representative, in the order in which they were found."""
+    """Columns with an entry for each representative, in the order in which the representatives were found."""
 
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
@@ -76,7 +76,7 @@ class Table:
         return self._arrays[name]
 
     def add(self, term: Term, code: int, level: int) -> int:
-        """The number of a new representative, whose arguments are representatives already."""
+        """Add a representative whose arguments are representatives already, and return its number."""
         number = len(self.terms)
         self.terms.append(term)
         self.numbers[term] = number
@@ -104,34 +104,37 @@ class Table:
         return number
 
     def shape_of(self, code: int) -> Shape:
-        """The shape of this code."""
+        """Return the shape of this code."""
         found: Shape = self.shapes.things[code]
         return found
 
     def code_of(self, number: int) -> Code:
-        """The operator and attributes of this code."""
+        """Return the operator and attributes of this code."""
         found: Code = self.codes.things[number]
         return found
 
     def level_of(self, runs: Ints, weighs: Ints) -> Ints:
-        """The level of terms that run so many operators, and have so many more that only weights reach."""
+        """Return the level of terms with `runs` running operators and `weighs` further operators that only weights reach."""
         return np.asarray(runs + np.maximum(weighs - self.universe.weighing, 0))
 
     def inside(self, operands: Ints) -> Ints:
-        """For each row of operands (padded with -1) the operators in them, each once; padded with -1 too."""
+        """Return the operators inside each row of operands, each once. Both the operands and the result are padded with -1."""
         nodes = np.where(operands[..., None] >= 0, self.nodes[operands], -1)
         together = np.sort(nodes.reshape(len(operands), operands.shape[1] * MOST_OPERATORS), axis=1)
         together[:, 1:][together[:, 1:] == together[:, :-1]] = -1
         return np.asarray(together)
 
     def count(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """How many operators rows of nodes hold: those that run, and those that only weights reach."""
+        """Return how many operators each row of nodes has: those that run, and those that only weights reach."""
         there = nodes >= 0
         safe = np.where(there, nodes, 0)
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
 
     def prefixed(self, used: Ints) -> Flags:
-        """Whether of interchangeable variables the first ones are used: all other terms are renamings of such."""
+        """Return whether each term uses the first of its interchangeable variables.
+
+        All other terms are renamings of such terms.
+        """
         good = np.ones(len(used), dtype=bool)
         for row in self.universe.variables:
             for earlier, later in itertools.pairwise(row):

@@ -1,4 +1,4 @@
-"""How many graphs the terms of a universe stand for: an argument may be any graph of its class."""
+"""The number of graphs that the terms of a universe stand for. An argument may be any graph of its class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROWS = 1 << 16
 
 
 class Tally:
-    """Counts graphs of up to `most` operators. Of those that share work between arguments, only the terms are counted."""
+    """A count of graphs of up to `most` operators. Of graphs that share work between arguments, only the terms are counted."""
 
     def __init__(self, table: Table, typing: Typing, most: int) -> None:
         self.table = table
@@ -24,11 +24,11 @@ class Tally:
         self._counted: Ints | None = None
 
     def leaves(self, count: int) -> None:
-        """Variables and constants, each in a class of its own."""
+        """Add variables and constants, each in a class of its own."""
         self._leaves = count
 
     def add(self, rows: Rows, classes: Ints, *, last: bool) -> None:
-        """Terms of one level, and the classes they are in; of the last level, terms are no arguments."""
+        """Add terms of one level with their classes. Terms of the last level are not arguments of other terms."""
         for start in range(0, len(rows), ROWS):
             part = rows.at(np.arange(start, min(start + ROWS, len(rows))))
             kids = self._kids(part)
@@ -58,17 +58,17 @@ class Tally:
         return found
 
     def _own(self, rows: Rows, kids: Ints) -> Ints:
-        """The operators of each root: n - 1 for a sum of n."""
+        """Return the number of operators of each root: n - 1 for a sum of n."""
         sums = np.array([self.table.code_of(k.code).commutative for k in self.typing.kinds.things], dtype=bool)
         return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
 
     def _unshared(self, kids: Ints, own: Ints) -> Ints:
-        """How many terms have more operators than `most` if shared ones are counted each time."""
+        """Return how many terms have more operators than `most` if shared operators are counted each time."""
         counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
         return np.asarray((counts > self.most).sum())
 
     def _sizes(self) -> Ints:
-        """The operators of each representative, shared ones counted each time."""
+        """Return the number of operators of each representative, with shared operators counted each time."""
         if len(self._tree) != len(self.table):
             own = self.table.run + self.table.weighing
             for number in range(len(self._tree), len(self.table)):
@@ -77,7 +77,7 @@ class Tally:
         return np.asarray(self._tree, dtype=np.int64)
 
     def _members(self) -> Ints:
-        """For each class how many graphs of 0, 1, ... operators are in it, of terms that are below the last level."""
+        """Return, for each class, the number of its graphs of 0, 1, ... operators, from terms below the last level."""
         if self._counted is None:
             counts = np.zeros((len(self.table), self.most + 1), dtype=np.int64)
             counts[: self._leaves, 0] = 1
@@ -88,7 +88,7 @@ class Tally:
         return self._counted
 
     def _ways(self, members: Ints, kids: Ints, operators: Ints) -> Ints:
-        """In how many ways one graph for each argument holds so many operators together; none for fewer than none."""
+        """Return in how many ways graphs for the arguments have this many operators in total. A negative number gives 0."""
         ways = np.zeros((len(kids), self.most + 1), dtype=np.int64)
         ways[:, 0] = 1
         for column in kids.T:

@@ -1,7 +1,7 @@
-"""What a universe is: one typed vocabulary of variables, constants and operator templates.
+"""Universes: typed vocabularies of variables, constants and operator templates.
 
-Extents are symbols shared by the variables of a universe, so that terms compose; rules found here are generalised to
-independent extents afterwards. Variables of one row of `variables` are interchangeable.
+Extents are symbols that the variables of a universe share, so that terms compose. The rules of a universe are generalised to
+independent extents afterwards. The variables of one row of `variables` are interchangeable.
 """
 
 from __future__ import annotations
@@ -20,10 +20,16 @@ WEIGHTS = frozenset({"w", "v", "u", "b", "c", "t", "r"})
 class Template:
     """An operator with its attributes.
 
-    `cut` names an axis: the operand's two parts there, at every boundary, are meant. `first` is what the first operand's first
-    extent must be, where it is given: activations are told from weights by it. `beside` names an operator that one of the
-    operands must be made by. `weighted`: the second operand is made of weights alone, the first is not. `takes` lists for each
-    operand the operators, and the variables by name, that may stand there; an empty entry, or none, lets all stand.
+    Attributes:
+        op: the operator.
+        operands: the number of operands.
+        attributes: the attributes.
+        cut: if not 0, an axis. The template stands for the operand's two parts along the axis, at every boundary.
+        first: if not 0, the first extent that the first operand must have. It distinguishes activations from weights.
+        beside: if not empty, an operator that must make one of the operands.
+        weighted: whether the second operand must consist of weights only and the first operand must not.
+        takes: for each operand, the operators and the names of variables that are allowed. An empty or missing entry allows
+            all.
     """
 
     op: str
@@ -38,7 +44,7 @@ class Template:
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant and the operators it may stand under directly; constants count as no operator."""
+    """A constant, and the operators that it may be a direct operand of. Constants do not count as operators."""
 
     term: Term
     under: tuple[str, ...]
@@ -46,13 +52,22 @@ class Constant:
 
 @dataclass(frozen=True)
 class Universe:
-    """A vocabulary. `ranges` are the numbers a symbol may stand for in an environment.
+    """A vocabulary.
 
-    Constants count as no operator. With `repeats`, an operator may have one operand twice, and scale and relu may stand on
-    themselves. `instances` are values for symbols at which a rule is stated too where its left side leaves them open. `small`
-    are symbols of extents that are small beside all others where costs are compared, as low ranks are. Variables named in
-    `conditions` are 0 or 1, those in `positive` are greater than 0. `limit` bounds the operators of a term; `weighing` of
-    those that weights alone reach are not counted.
+    Attributes:
+        family: the family of the universe's rules.
+        name: the name of the universe.
+        variables: the variables, in rows of interchangeable variables.
+        constants: the constants, which do not count as operators.
+        templates: the operators.
+        ranges: the numbers that a symbol may stand for in an environment.
+        limit: the most operators of a term.
+        repeats: whether an operator may have one operand twice, and scale and relu may be applied to themselves.
+        instances: values for symbols. A rule is also stated at these values if its left side leaves the symbols open.
+        small: symbols of extents that are small compared with all others when costs are compared, such as low ranks.
+        conditions: the names of variables that are 0 or 1.
+        positive: the names of variables that are greater than 0.
+        weighing: the number of operators reached only by weights that are not counted.
     """
 
     family: str
@@ -75,25 +90,25 @@ FACTORS: tuple[Extent, ...] = (2, 3, 5, 7)
 
 
 def symbols(names: str) -> list[Size]:
-    """Extents and attribute variables by their names."""
+    """Return extents and attribute variables by their names."""
     return [size(Sym(name)) for name in names.split()]
 
 
 def unary(op: str, *, first: Extent = 0, **attributes: Attribute) -> Template:
-    """An operator of one operand."""
+    """Return a template for an operator of one operand."""
     return Template(op, 1, attributes, first=first)
 
 
 def binary(op: str, *, first: Extent = 0, beside: str = "", **attributes: Attribute) -> Template:
-    """An operator of two operands."""
+    """Return a template for an operator of two operands."""
     return Template(op, 2, attributes, first=first, beside=beside)
 
 
 def convolution(pads: tuple[Extent, ...], *, group: Extent, **attributes: Attribute) -> Template:
-    """A convolution of an image by a kernel of weights."""
+    """Return a template for the convolution of an image by a kernel of weights."""
     return Template("conv", 2, {"pads": pads, "group": group, **attributes}, weighted=True)
 
 
 def parts(axis: int) -> Template:
-    """The two parts of an operand along an axis."""
+    """Return a template for the two parts of an operand along an axis."""
     return Template("slice", 1, cut=axis)

@@ -1,4 +1,4 @@
-"""Values of representatives in every environment, and digests of terms that are made of them."""
+"""Values of representatives in every environment, and digests of terms over the representatives."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ SHAPED = 11
 
 @dataclass(frozen=True)
 class Digests:
-    """Digests of some terms: over all environments, and over those with positive inputs alone.
+    """Digests of some terms.
 
-    `defined` says for each of the rows that were asked about whether there is a digest; the other columns are of those alone.
-    `total` holds where a term is defined in every environment. Where `sure` does not hold, only the first environment was
-    looked at, because no other term has the same value there.
+    Attributes:
+        defined: whether each of the requested rows has a digest. The other columns cover only rows with a digest.
+        every: digests over all environments.
+        positive: digests over the environments with positive inputs only.
+        total: whether a term is defined in every environment.
+        sure: False if only the first environment was evaluated, because no other term has the same value there.
     """
 
     defined: Flags
@@ -36,7 +39,7 @@ class Digests:
 
 
 class Values:
-    """Columns of values, one array for each environment and shape; and the digests of the representatives."""
+    """Columns of values, one array for each environment and shape, and the digests of the representatives."""
 
     def __init__(self, table: Table, fingerprints: Fingerprints) -> None:
         self.table = table
@@ -50,7 +53,7 @@ class Values:
         self.total: Flags = np.empty(0, bool)
 
     def add_leaf(self, term: Term) -> None:
-        """A variable or constant as a representative."""
+        """Add a variable or constant as a representative."""
         code = -1
         number = self.table.add(term, code, 0)
         values = [self._leaf(term, e) for e in range(self.count)]
@@ -81,7 +84,11 @@ class Values:
         self.total = np.concatenate([self.total, total])
 
     def digests(self, rows: Rows, kinds: Sequence[Kind], *, quick: bool) -> Digests:
-        """Digests of the rows. With `quick`, environments after the first are looked at only for rows of equal value there."""
+        """Return the digests of the rows.
+
+        With `quick`, environments after the first are evaluated only for rows whose value in the first environment is not
+        unique.
+        """
         shapes = np.array([k.result for k in kinds], dtype=np.int64)
         found = [self._of(rows, kinds, 0)]
         sure = found[0][1].copy()
@@ -99,14 +106,14 @@ class Values:
         return Digests(defined, total[defined], positive[defined], whole[defined], sure[defined])
 
     def _of(self, rows: Rows, kinds: Sequence[Kind], number: int) -> tuple[Hashes, Flags]:
-        """Digests of rows in one environment, and where they are exact."""
+        """Return digests of rows in one environment, and whether they are exact."""
         digests, exact = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)
         for members, value in self._evaluated(rows, kinds, number):
             digests[members], exact[members] = self.fingerprints.digests(value, number)
         return digests, exact
 
     def _evaluated(self, rows: Rows, kinds: Sequence[Kind], number: int) -> Iterator[tuple[Ints, Array]]:
-        """The rows' values in one environment, batch by batch, of one kind each; kinds that are not defined there left out."""
+        """Yield the rows' values in one environment in batches of one kind each, without kinds that are not defined there."""
         columns = np.asarray(self._columns, dtype=np.int64)
         order = np.argsort(rows.kinds, kind="stable")
         edges = np.flatnonzero(np.diff(rows.kinds[order])) + 1
@@ -124,7 +131,7 @@ class Values:
                 yield part, np.broadcast_to(value, (*value.shape[:-1], len(part)))
 
     def _step(self, stores: Sequence[Array | None]) -> int:
-        """How many terms to evaluate at once, so that what comes in between fits into a cache."""
+        """Return how many terms to evaluate at once, so that intermediate values fit into a cache."""
         sizes = [s[..., 0].size for s in stores if s is not None]
         return int(np.clip(BATCH // (max(sizes) * (min(sizes) if len(sizes) > 1 else 1)), 64, 1 << 14))
 
@@ -132,7 +139,7 @@ class Values:
         return digests + mixed_ids(shapes, SHAPED)
 
     def _summed(self, found: Sequence[tuple[Hashes, Flags]], shapes: Ints) -> tuple[Hashes, Hashes, Hashes, Flags]:
-        """Digests in the first environment, in all, in those with positive inputs; and where all are exact."""
+        """Return digests in the first environment, in all, in those with positive inputs, and whether all are exact."""
         parts = [d * np.uint64(2 * e + 1) for e, (d, _) in enumerate(found)]
         positive = functools.reduce(lambda a, b: a + b, parts[: self.fingerprints.positive])
         every = functools.reduce(lambda a, b: a + b, parts)
@@ -140,7 +147,7 @@ class Values:
         return self._salted(found[0][0], shapes), self._salted(every, shapes), self._salted(positive, shapes), total
 
     def add(self, rows: Rows, kinds: Sequence[Kind]) -> None:
-        """Remembers the values of rows that have become representatives, in this order; the table has them already."""
+        """Store the values of rows that became representatives, in this order. The table already has these representatives."""
         base = len(self._columns)
         self._columns += [0] * len(rows)
         results = np.array([kinds[k].result for k in rows.kinds.tolist()], dtype=np.int64)
@@ -164,7 +171,7 @@ class Values:
         self._remember(self._summed(found, results))
 
     def digest_of(self, term: Term) -> int | None:
-        """The digest of any term over the universe's variables in all environments; None where it is not defined."""
+        """Return the digest, over all environments, of any term over the universe's variables, or None if it is not defined."""
         found = []
         for number in range(self.count):
             value = self._value(term, number, {})
@@ -193,7 +200,7 @@ class Values:
 
 
 def _repeated(values: Hashes, where: Flags) -> Flags:
-    """Which of the values that are meant occur more than once among them."""
+    """Return which of the values selected by `where` occur more than once among them."""
     _, inverse, counts = np.unique(values[where], return_inverse=True, return_counts=True)
     found = np.zeros(len(values), bool)
     found[where] = counts[inverse] > 1

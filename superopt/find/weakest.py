@@ -1,7 +1,7 @@
 """The weakest conditions on real attribute variables under which an equation that does not always hold may hold.
 
-Random values of the variables are tried. Of the conjunctions of a few comparisons with 0, with 1 and with each other that
-exclude every value at which the sides differ, the one that keeps most of the others is the weakest.
+Random values of the variables are tried. The conditions are conjunctions of a few comparisons with 0, with 1 and between
+variables. They must exclude every value at which the sides differ. The weakest conjunction keeps the most other values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TRIED = 3
 
 
 def weakest(equation: Equation, judge: Judge) -> Iterator[tuple[Cond, ...]]:
-    """Conditions that exclude every value seen at which the equation is wrong, those that exclude least first."""
+    """Yield conditions that exclude every value at which the equation was found wrong, the least restrictive first."""
     reals = sorted(a for a in attribute_atoms(*equation.left) if isinstance(a, Sym) and a.real)
     outcomes = judge.outcomes(equation) if reals else ()
     wrong = [values for values, agrees in outcomes if not agrees]
@@ -41,7 +41,7 @@ def weakest(equation: Equation, judge: Judge) -> Iterator[tuple[Cond, ...]]:
 
 
 def _degenerate(conditions: tuple[Compare, ...]) -> bool:
-    """Whether two of the conditions make one number of what should be a range."""
+    """Return whether two of the conditions restrict a range to a single number."""
     return any(one.left + other.left == 0 for one, other in itertools.combinations(conditions, 2))
 
 

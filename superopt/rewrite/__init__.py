@@ -1,1 +1,1 @@
-"""Rewriting graphs of terms with proved rules: where rules match, what applying them gives, and which result is cheapest."""
+"""Rewriting graphs of terms with proved rules: match rules, apply them, and find the cheapest result."""

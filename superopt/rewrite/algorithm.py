@@ -1,10 +1,10 @@
-"""Which operators of an island are computed by another algorithm: each where that measures faster.
+"""Choose faster algorithms for the operators of an island.
 
-An algorithm in an operator's place changes nothing around it, so places are decided by themselves; what all of them together
-would do to a state need not be looked at. Operators are measured on variables first, equal ones on operands of equal shapes
-once, those first for which the estimate promises most, and by the algorithm that it prefers. All that gain so are taken
-together, as far as weights may grow; where the whole does not gain by that, they are tried in it one kind after the other, and
-one by one where a kind does not pay.
+Another algorithm for one operator does not change the terms around it. So each place is decided by itself, and combinations
+are not searched. Operators are first measured on variables. Equal operators on operands of equal shapes are measured once.
+The operators with the largest estimated gain come first, each with the algorithm that the estimate prefers. All algorithms
+that measure faster are then taken together, as far as weights may grow. If the whole island does not gain, the kinds are tried
+in the island one after the other, and the places of a kind that does not pay are tried one by one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,14 @@ from superopt.rewrite.search import NOISE, OUT_OF_TIME, Cost, Found, Limits
 
 @dataclass(frozen=True)
 class Place:
-    """A term, the rule by which it is computed in another way, that way, both on variables for what they take (`alone`), and
-    the seconds that it saves, as far as is known.
+    """A term, and another algorithm that a rule gives for it.
+
+    Attributes:
+        term: the term.
+        rule: the name of the rule.
+        other: the term that the rule gives in its place.
+        alone: the term and the other term, both over variables in place of their common operands.
+        gain: the seconds that the other term saves, estimated or measured.
     """
 
     term: Term
@@ -35,18 +41,19 @@ class Place:
 
     @property
     def kind(self) -> Hashable:
-        """What places have in common whose kernels are the same."""
+        """The key of the places that have the same kernels."""
         return self.rule, self.alone
 
     @property
     def weights(self) -> float:
-        """By how many elements weights grow."""
+        """The number of elements by which weights grow."""
         return weight_elements((self.other,)) - weight_elements((self.term,))
 
 
 def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits) -> Found:
-    """What was found, with operators computed by those of the rule set's algorithms that measure faster in their places, as
-    long as weights grow by no more than the limits allow.
+    """Return the search result with faster algorithms in place of its operators.
+
+    The algorithms are those of the rule set that measure faster in their places. Weights grow by no more than the limits allow.
     """
     alike: dict[Hashable, list[Place]] = {}
     for place in places(found.outputs, rules, estimate):
@@ -69,7 +76,7 @@ def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Co
 
 
 class _Taking:
-    """The algorithms that are taken on the way from what was found; weights have no more elements than `most`."""
+    """The algorithms taken so far for a search result; weights have at most `most` elements."""
 
     def __init__(self, found: Found, measure: Cost, most: float) -> None:
         self.start, self.measure, self.most = found, measure, most
@@ -79,7 +86,10 @@ class _Taking:
         self.tried = 0
 
     def together(self, kinds: Sequence[Sequence[Place]]) -> None:
-        """As many places of these kinds as there is room for, those first that gain most for it, if the whole gains by them."""
+        """Take as many places of these kinds as weights have room for, if the whole state gains.
+
+        The places with the largest gain per added weight element come first.
+        """
         places = [place for kind in kinds for place in kind]
         room, chosen = self.most - weight_elements(self.state), list[Place]()
         for place in sorted(places, key=lambda place: -place.gain / max(place.weights, 1.0)):
@@ -89,7 +99,7 @@ class _Taking:
         self._take(chosen)
 
     def one_by_one(self, kinds: Sequence[Sequence[Place]], deadline: float) -> None:
-        """Kind after kind, where the whole gains by it, and place after place of those that do not pay or have no room."""
+        """Take each kind if the whole state gains, then single places of the kinds that do not pay or have no room."""
         waiting = [*kinds]
         while waiting and not expired(deadline):
             kind = waiting.pop(0)
@@ -117,7 +127,7 @@ class _Taking:
         return True
 
     def found(self) -> Found:
-        """What was found with them, if it gains beyond the noise."""
+        """Return the search result with the algorithms taken, if the gain exceeds the noise."""
         expanded = self.start.expanded + self.tried
         if self.cost >= self.start.after * (1 - NOISE):
             return replace(self.start, expanded=expanded)
@@ -126,7 +136,7 @@ class _Taking:
 
 
 def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:
-    """The terms for which the estimate prefers an algorithm, each with the one that it prefers most, on variables."""
+    """Yield the terms for which the estimate prefers another algorithm, each with the algorithm of least estimate."""
     for term in computed(state):
         ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
         best = max(ways, key=lambda place: place.gain, default=None)
@@ -135,7 +145,7 @@ def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:
 
 
 def _place(term: Term, rule: str, other: Term, estimate: Cost) -> Place:
-    """The place, its gain by estimate."""
+    """Return the place of `term` with its estimated gain."""
     both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
     names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
     operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
@@ -144,7 +154,7 @@ def _place(term: Term, rule: str, other: Term, estimate: Cost) -> Place:
 
 
 def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
-    """Those of the terms that are among these, and what is outermost of the others' operands that is."""
+    """Yield the terms that are in `among`; for each other term, yield the outermost of its operands that are."""
     waiting, seen = [*reversed(terms)], set[Term]()
     while waiting:
         term = waiting.pop()

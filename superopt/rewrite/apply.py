@@ -1,4 +1,4 @@
-"""One rewriting step: every place where a rule of the set matches a state, and the state after it is applied."""
+"""One rewriting step: all matches of the rules in a state, and the state after a match is applied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = tuple[Term, ...]
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
 """Operators that only move elements."""
 PARTLY = "~>"
-"""What the name of a step begins with that exchanges an operator for a corrected mutant: no rule says that they are equal."""
+"""The prefix of the name of a step that replaces an operator by a corrected mutant. No rule proves the two sides equal."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Step:
 
     @property
     def programs(self) -> tuple[Term, Term]:
-        """What is exchanged for what at the first root, whose operands are variables."""
+        """The first root and its replacement, as terms over variables in place of the root's operands."""
         (root, *_), (replacement, *_) = self.roots, self.replacements
         names = {
             arg: variable(f"{'w' if arg.constant else 'x'}{n}", arg.shape, constant=arg.constant)
@@ -40,24 +40,27 @@ class Step:
 
     @property
     def text(self) -> str:
-        """What is exchanged for what, the first root's operands being variables."""
+        """The first root and its replacement as text, over variables in place of the root's operands."""
         program, replacement = self.programs
         return f"{show(program)}  {PARTLY}  {show(replacement)}"
 
 
 def parted(weight: Term, axis: int, first: Extent) -> Term:
-    """The weight, written as put together along the axis of its `first` positions and the others."""
+    """Return the weight as the concatenation of its `first` positions along the axis and of the others."""
     bounds = (0, first), (first, weight.shape[axis])
     return apply("concat", *(apply("slice", weight, axis=axis, start=start, stop=stop) for start, stop in bounds), axis=axis)
 
 
 def computed(state: State) -> list[Term]:
-    """The terms that are computed at run time, arguments before users: neither variables nor weight-only."""
+    """Return the terms that are computed at run time, arguments before users.
+
+    Variables and weight-only terms are left out.
+    """
     return [t for t in subterms(*state, constants=False) if not t.is_variable]
 
 
 def foremost(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
-    """The first rule of one output that has a place, and what it says of the terms at all of its places."""
+    """Return the first rule with one output that matches, with its replacement for each term that it matches."""
     found: dict[str, dict[Term, Term]] = {}
     for term in computed(state):
         for name, match in rules.matches(term):
@@ -66,8 +69,9 @@ def foremost(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | Non
 
 
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
-    """The terms by how many operators that compute they are away from the inputs: none of those feeds its like, not even
-    through others.
+    """Return the terms in groups by their distance from the inputs, counted in operators that compute.
+
+    Among the operators that compute, no term of a group feeds another term of the group, not even through other terms.
     """
     levels: dict[Term, int] = {}
     found: dict[int, list[Term]] = {}
@@ -78,10 +82,10 @@ def siblings(live: Sequence[Term]) -> list[list[Term]]:
 
 
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
-    """Every state one rule application away, each with the step that leads there, in a deterministic order.
+    """Yield every state that is one rule application away, with its step, in a deterministic order.
 
-    With `focus`, only matches whose first root is in it. Rules of several outputs are applied to siblings. Weight-only terms
-    are left alone: they cost nothing.
+    With `focus`, only matches whose first root is in `focus` are applied. Rules with several outputs are applied to siblings.
+    Weight-only terms are not rewritten: they cost nothing.
     """
     live = computed(state)
     beside = {term: same for same in siblings(live) for term in same}
@@ -95,7 +99,7 @@ def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = Non
 
 
 def rewritten(state: State, match: Match, live: Sequence[Term]) -> State | None:
-    """The state with the match's roots replaced, or None if one of several outputs feeds another (a cycle).
+    """Return the state with the match's roots replaced, or None if one root feeds another (a cycle) or shapes do not fit.
 
     `live` lists the state's terms that are not weight-only, arguments before users.
     """
@@ -114,7 +118,10 @@ def rewritten(state: State, match: Match, live: Sequence[Term]) -> State | None:
 
 
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
-    """Where what is new in `state` since `before` can be built upon: new terms, their users, and the users of these."""
+    """Return the terms where further steps can use the terms that are new in `state` since `before`.
+
+    These are new terms, their users and the users of their users.
+    """
     old = set(subterms(*before))
     live = computed(state)
     new = {t for t in live if t not in old}
@@ -125,7 +132,10 @@ def neighbourhood(state: State, before: State) -> frozenset[Term]:
 
 
 def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
-    """What every term of the state becomes with these replacements, also inside each other; None if they cannot be made."""
+    """Map each term of the state to its form after the replacements `wanted`, which may be inside each other.
+
+    Returns None if the replacements need each other in a cycle or if a shape does not fit.
+    """
     done: dict[Term, Term] = {}
     waiting: set[Term] = set()
     stack = list(state)
@@ -149,6 +159,6 @@ def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | 
 
 
 def _with(term: Term, args: Sequence[Term]) -> Term:
-    """The operator of the term applied to these."""
+    """Return the term's operator applied to `args`."""
     same = all(a is b for a, b in zip(term.args, args, strict=False))
     return term if same else apply(term.op, *args, **dict(term.attributes))

@@ -1,4 +1,4 @@
-"""One form for all states that are equal up to the names of their variables, so that repeated blocks are searched once."""
+"""A canonical form for states that are equal up to the names of their variables, so that repeated blocks are searched once."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Canonical:
-    """A state whose variables are numbered (`x0`, `x1` and, where constant, `w0`, `w1`), and what each of them is called."""
+    """A state over numbered variables, and the original variables.
+
+    Variables are named `x0`, `x1` and so on. Constant variables are named `w0`, `w1` and so on. `names` maps each of these
+    names to the original variable.
+    """
 
     outputs: State
     names: Mapping[str, Term]
 
     def restored(self, outputs: Sequence[Term]) -> State:
-        """Outputs over the numbered variables, written over the original ones."""
+        """Return outputs over the numbered variables as outputs over the original variables."""
         return _renamed(outputs, {t: self.names[t.name] for t in subterms(*outputs) if t.is_variable})
 
 
 def canonical(outputs: State) -> Canonical:
-    """The state with its variables numbered by what is computed with them, not by what they are called.
+    """Return the state with its variables numbered by their uses instead of their names.
 
-    States that differ in names alone have the same canonical outputs, except that operands of sums and products which no
-    structure tells apart may be numbered either way.
+    States that differ only in names have the same canonical outputs, with one exception: operands of sums and products that no
+    structure distinguishes may be numbered in either order.
     """
     colours = _colours(outputs)
     order: dict[Term, None] = {}
@@ -64,7 +68,10 @@ def _commutes(term: Term) -> bool:
 
 
 def _colours(outputs: State) -> dict[Term, str]:
-    """A hash of each term that does not depend on names: of what it computes, refined by what is computed from it."""
+    """Return a hash of each term that does not depend on names.
+
+    The hash covers the computation of the term and is refined by the uses of the term.
+    """
     order = subterms(*outputs)
     colours: dict[Term, str] = {}
     for term in order:

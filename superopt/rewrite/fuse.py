@@ -1,7 +1,8 @@
-"""Operators in the place of what they are defined as, by rules that are fusions.
+"""Fusions: replace terms by operators that are defined as these terms.
 
-All places of one fusion are taken at once, and what only moves elements around them goes where it undoes itself; then what that
-makes is looked at for the next one. Each result is a candidate: whether it is faster is for a measurement to say.
+One fusion is applied at all of its places at once. The reshapes and transposes around the places are then removed where they
+cancel, and the next fusion is looked for in the result. Each result is a candidate, and a measurement decides whether it is
+faster.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from superopt.rewrite.search import NOISE, Found
 from superopt.rewrite.sequence import shaped
 
 ORDERS = frozenset({"reshape", "transpose"})
-"""Operators that put the elements of their operand in another order, or none of them elsewhere, and can be undone."""
+"""Operators that reorder the elements of their operand, or leave them in order, and that can be undone."""
 PRIMES = (5, 7, 11, 13, 17, 19)
-"""What open extents are taken for where orders are compared."""
+"""The values that dynamic dimensions take when the orders of elements are compared."""
 
 
 def with_fusions(found: Found, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> Found:
-    """What was found, with the fusions that are fastest there, if any is faster.
+    """Return the search result with the fusions that make it fastest, or unchanged if none makes it faster.
 
-    `faster` says how many times as fast the second state is as the first, for which both are timed as wholes too: where many
-    kernels become one, the sum of what kernels take by themselves does not tell enough.
+    Args:
+        found: the search result.
+        fusions: the rules that are fusions.
+        faster: a function that times two states and returns the speed of the second relative to the first. The states are also
+            timed as wholes: if many kernels become one, the sum of the times of single kernels is not reliable.
     """
     best, most = found, 1 + NOISE
     for state, steps in fused(found.outputs, fusions):
@@ -40,7 +44,7 @@ def with_fusions(found: Found, fusions: RuleSet, *, faster: Callable[[State, Sta
 
 
 def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
-    """The states after one fusion at all of its places, after the next one, and so on, and the steps that lead to each."""
+    """Yield the states after one fusion at all of its places, after the next fusion, and so on, each with its steps."""
     state, steps = start, list[Step]()
     while found := foremost(state, fusions):
         (name, wanted), done = found, None
@@ -55,7 +59,7 @@ def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, .
 
 
 def _undone(state: State) -> dict[Term, Term]:
-    """What terms whose order is that of the elements of another are: that one, in their shape."""
+    """Map each term whose elements have the order of a deeper term to that deeper term, in the shape of the former."""
     found: dict[Term, Term] = {}
     for term in computed(state):
         source = _in_order(term) if term.op in ORDERS else None
@@ -65,7 +69,10 @@ def _undone(state: State) -> dict[Term, Term]:
 
 
 def _in_order(term: Term) -> Term | None:
-    """The deepest term whose elements this one has in the same order, under moves alone; open extents are taken for primes."""
+    """Return the deepest term under moves that has the same elements in the same order as `term`, or None.
+
+    Dynamic dimensions are replaced by primes.
+    """
     chain = [term]
     while chain[-1].op in ORDERS:
         chain.append(chain[-1].args[0])

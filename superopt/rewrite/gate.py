@@ -1,8 +1,9 @@
-"""Which matches of a rule a search may use: by the floating-point mode, the rule's flags and the facts of what is matched.
+"""The gate: which matches of a rule a search may use.
 
-Over the real numbers a rule holds for every tensor that has values. A term that is bound to a variable may have none: 1 / 0. A
-match is refused, in every mode, where such an element is absorbed by the left side and reaches the result on the right side.
-The modes add what the rule's flags ask for (`fp_flags`).
+The gate looks at the floating-point mode, the rule's flags and the facts of the matched terms. Over the real numbers, a rule
+holds for every tensor that has values. A term that is bound to a variable may lack a value, as 1 / 0 does. In every mode, a
+match is refused if the left side absorbs such an element and the right side passes it on to the result. The modes add the
+conditions of the rule's flags (`fp_flags`).
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
 
 @dataclass(frozen=True)
 class Absorption:
-    """How the sides of a rule differ in finiteness.
+    """The differences in finiteness between the sides of a rule.
 
-    `exposed` names the variables of which an element that is not finite reaches a finite element of the left side's result on
-    the right side alone; `different` those of which it reaches the results of one side alone. `partial` says whether the right
-    side has an element that is not finite where the left side's is finite, on finite values, and `repairs` whether it is the
-    other way round.
+    Attributes:
+        exposed: the variables whose non-finite elements reach, on the right side only, an element that is finite in the left
+            side's result.
+        different: the variables whose non-finite elements reach the result of one side only.
+        partial: whether, on finite values, an element of the right side can be non-finite where the left side's is finite.
+        repairs: whether, on finite values, an element of the left side can be non-finite where the right side's is finite.
     """
 
     exposed: frozenset[str]
@@ -43,10 +46,14 @@ class Absorption:
 
 
 class Gate:
-    """The matches that a mode admits, in terms over variables of which facts are given by name.
+    """The matches that a floating-point mode admits, in terms over variables with given facts.
 
-    `absorption` looks at a rule for variables that one side absorbs. A gate that is not `strict` takes values for finite that
-    are so for ordinary inputs. Whoever uses its matches has to run the result on inputs that are not.
+    Args:
+        mode: the floating-point mode.
+        facts: the facts of the variables, by name.
+        absorption: a function that returns the differences in finiteness between the sides of a rule.
+        strict: if False, values that are finite on ordinary inputs are taken as finite. The caller then has to run the result
+            on other inputs too.
     """
 
     def __init__(
@@ -59,11 +66,11 @@ class Gate:
 
     @functools.cached_property
     def key(self) -> str:
-        """What tells this gate from others."""
+        """A text that distinguishes this gate from other gates."""
         return f"{self.mode} {self.strict} {sorted(self._variables.items())}"
 
     def permits(self, rule: Rule, match: Match) -> bool:
-        """Whether the mode admits the rule at this match."""
+        """Return whether the mode admits the rule at this match."""
         if self.mode is FpMode.PRECISE and not rule.flags <= EXACT:
             return False
         key = rule.name, match.roots, match.replacements
@@ -73,7 +80,7 @@ class Gate:
         return known
 
     def facts(self, term: Term) -> Facts:
-        """The facts of a term of a state."""
+        """Return the facts of a term of a state."""
         stack = [term]
         while term not in self._facts:
             one = stack[-1]
@@ -88,7 +95,7 @@ class Gate:
         return self._facts[term]
 
     def permits_polynomial(self, operands: Iterable[Term]) -> bool:
-        """Whether the mode admits another program for a polynomial in these operands, which may need every flag."""
+        """Return whether the mode admits another program for a polynomial in these operands, which may need every flag."""
         if self.mode is FpMode.PRECISE:
             return False
         known = [self.facts(operand) for operand in operands]
@@ -97,8 +104,9 @@ class Gate:
         return all(one.ordinary and (one.sure or not self.strict) for one in known)
 
     def rounds_otherwise(self, state: State) -> bool:
-        """Whether the state has a sum, of three or more terms, that may be computed in an order which loses what the original
-        rounds on purpose: `(x + c) - c` with a large constant, or `((s + y) - s) - y`.
+        """Return whether a new order of summation in the state may lose a rounding that the original makes on purpose.
+
+        This concerns sums of three or more terms such as `(x + c) - c` with a large constant, or `((s + y) - s) - y`.
         """
         return self.mode is not FpMode.FAST and any(
             loses_rounding(term, tuple(map(self.facts, term.args))) for term in subterms(*state, constants=False)
@@ -115,10 +123,10 @@ class Gate:
         return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
 
     def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Whether NaN and infinities, where the rule needs their absence, cannot occur or do no harm.
+        """Return whether NaN and infinities cannot occur, or do no harm, where the rule needs their absence.
 
-        In a strict gate, what the right side alone lets through must be finite whatever the inputs are: an input may have an
-        infinity of which the original keeps most elements of its results free.
+        In a strict gate, an operand that only the right side passes on must be finite for all inputs: an input may have an
+        infinity that does not reach most elements of the original's results.
         """
         if not rule.flags & SPECIAL:
             return True
@@ -133,7 +141,7 @@ class Gate:
         return not doubtful & self._absorption(rule).different and not self._absorption(rule).partial
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Whether magnitudes are bounded where the rule needs it, and nothing is dropped that was added to round."""
+        """Return whether magnitudes are bounded where the rule needs bounds, and no term that was added to round is dropped."""
         if FpFlag.RANGE in rule.flags and not all(known.finite for known in (*bound.values(), *self._new(match).values())):
             return False
         inside = _inside(match)
@@ -151,7 +159,7 @@ class Gate:
         return not any(_rounds(term) for term in subterms(*match.roots) if term in met and term.op in SUMS)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
-        """The terms that the match adds, with the facts that those of their operands imply."""
+        """Return the terms that the match adds, with the facts that the facts of their operands imply."""
         stop = _outside(match)
         old = set(subterms(*match.roots, stop=stop))
         found: dict[Term, Facts] = {}
@@ -163,8 +171,9 @@ class Gate:
 
 
 def loses_rounding(term: Term, operands: Sequence[Facts]) -> bool:
-    """Whether the term is a sum of three or more terms, two of which cancel: large constants of opposite signs, or a term and
-    its negative.
+    """Return whether the term is a sum of three or more terms, two of which cancel.
+
+    Large constants of opposite signs cancel, and so do a term and its negative.
     """
     if term.op != "add" or len(term.args) < 3:
         return False
@@ -176,7 +185,7 @@ def loses_rounding(term: Term, operands: Sequence[Facts]) -> bool:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _rounds(term: Term) -> bool:
-    """Whether a sum adds and subtracts the same value, which is no constant, as `(x + y) - y` does to round x."""
+    """Return whether a sum adds and subtracts the same non-constant value, as `(x + y) - y` does to round x."""
     signs: dict[Term, list[int]] = {}
     stack = [(term, 1)]
     while stack:
@@ -193,13 +202,14 @@ def _rounds(term: Term) -> bool:
 
 
 def _inside(match: Match) -> list[Term]:
-    """The terms of both sides down to what the variables stand for, without operands that the match leaves alone."""
+    """Return the terms of both sides above the match's variables, without operands that the match leaves alone."""
     return subterms(*match.roots, *match.replacements, stop=_outside(match))
 
 
 def _outside(match: Match) -> set[Term]:
-    """The terms that variables stand for and the operands that the match leaves alone. A sum or a product among them may have
-    become part of a longer one, so its operands are included.
+    """Return the terms that the variables stand for and the operands that the match leaves alone.
+
+    A sum or a product among these terms may have become part of a longer sum or product, so its operands are included.
     """
     found = {*match.binding.tensors.values(), *(term for rest in match.rests for term in rest)}
     return found | {part for term in found if not term.is_variable and operator(term.op).commutative for part in term.args}

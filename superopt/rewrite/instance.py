@@ -1,8 +1,8 @@
-"""Whether a step is what it says: each of its roots exchanged for what a rule says is equal.
+"""The check that a step is an instance of a rule: each root is replaced by a term that a rule proves equal.
 
-The search is not asked how it came to the step. The rule is matched at the roots anew, and what it says there is compared with
-what the step has. A sweep exchanges many roots at once, with replacements inside each other, so what the rule says of each is
-put together again (`rebuilt`, which refuses replacements that need each other in a cycle).
+The check does not use the search's derivation of the step. It matches the rules at the roots again and compares their
+replacements with those of the step. A sweep replaces many roots at once, with replacements inside each other. So the check
+combines the rules' replacements again (`rebuilt`, which refuses replacements that need each other in a cycle).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from superopt.rewrite.ruleset import RuleSet
 
 
 def is_instance(step: Step, state: State, rules: RuleSet) -> bool:
-    """Whether one of the rules says of every root of the step that it equals its replacement.
+    """Return whether, for every root of the step, one of the rules proves it equal to its replacement.
 
-    Where a rule has several outputs, the others may stand at any term of the state.
+    If a rule has several outputs, the other outputs may be any terms of the state.
     """
     wanted = dict(zip(step.roots, step.replacements, strict=True))
     said: dict[Term, Term] = {}
@@ -33,7 +33,7 @@ def is_instance(step: Step, state: State, rules: RuleSet) -> bool:
 
 
 def after(state: State, step: Step) -> State | None:
-    """The state with the step's roots exchanged; None where that is not well typed."""
+    """Return the state with the step's roots replaced, or None if the result is not well typed."""
     wanted = dict(zip(step.roots, step.replacements, strict=True))
     cache: dict[Term, Term] = {}
     try:
@@ -43,7 +43,7 @@ def after(state: State, step: Step) -> State | None:
 
 
 def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]:
-    """What matches of the rules at these terms say is equal to what."""
+    """Yield the pairs of equal terms that matches of the rules at these terms give."""
 
     def candidates(op: str) -> Sequence[Term]:
         return [t for t in among if t.op == op]
@@ -54,7 +54,7 @@ def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]
 
 
 def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
-    """What the rule says, with all roots in it exchanged as the step has them; None where that is not well typed."""
+    """Return the rule's replacement with all roots inside it replaced as in the step, or None if it is not well typed."""
     try:
         return rebuild(new, wanted)
     except ShapeError:
@@ -62,6 +62,6 @@ def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
 
 
 def _together(roots: State, said: Mapping[Term, Term]) -> State | None:
-    """What the roots are when all are exchanged for what is said of them, inside each other too."""
+    """Return the roots with all replacements `said` made, also inside each other, or None if they cannot be made."""
     done = rebuilt(roots, said)
     return None if done is None else tuple(done[root] for root in roots)

@@ -1,5 +1,7 @@
-"""The cheapest form of a whole island: by sweeps from it, from what it is with its unrolled recurrences as operators, and with
-operators computed by other algorithms.
+"""The search for the cheapest form of a whole island.
+
+The search sweeps the island as given and with its unrolled recurrences replaced by operators, and tries other algorithms for
+its operators.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from superopt.rewrite.search import Cost, Found, Limits
 from superopt.rewrite.sweep import SWEPT, sweep
 
 FAR = 0.5
-"""How much of its time is left of an island that recurrences make so fast that it is not swept unrolled as well."""
+"""The fraction of an island's time at or below which an island with rerolled recurrences is not swept unrolled as well."""
 
 
 def search_island(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-    """The cheapest state met; `start` if nothing is cheaper. Algorithms are chosen for what sweeps make, and for the start too:
-    of a large island that alone may be what there is time for.
+    """Return the cheapest state found, or `start` if no state is cheaper.
+
+    Algorithms are chosen both for the result of the sweeps and for the start: on a large island, the time may suffice for the
+    latter only.
     """
     within = limits or Limits()
     cost = measure(start)
@@ -34,7 +38,7 @@ def search_island(start: State, rules: RuleSet, /, *, estimate: Cost, measure: C
 
 
 def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-    """The cheapest state that sweeps meet. Recurrences come first, for they leave little to sweep."""
+    """Return the cheapest state that sweeps find. Recurrences are rerolled first, because they leave little to sweep."""
     state, steps = rerolled(start, rules)
     if not steps:
         return sweep(start, rules, estimate=estimate, measure=measure, limits=limits)

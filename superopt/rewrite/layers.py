@@ -1,9 +1,9 @@
-"""Layers side by side made one, from the inputs to the outputs: what pays only when the last of a chain is joined.
+"""Join the parallel layers of equal branches, from the inputs to the outputs.
 
-Equal branches (experts, towers, tables of embeddings) are joined where they begin by rules of several outputs, again and again
-until one operator is left; what took their parts is joined next, and so on until the branches end. Each join by itself leaves
-slices and concatenations behind, which cancel when the next one is made: so no estimate is asked on the way, but for which of
-several rules joins a layer best.
+Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join the branches where they
+begin, again and again until one operator is left. The operators that read the parts are joined next, and so on until the
+branches end. Each join leaves slices and concatenations behind, which cancel only when the next join is made. So joining pays
+only at the end of a chain, and the estimate is used only to choose between rules that join the same layer.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from superopt.rewrite.meeting import beneath
 from superopt.rewrite.sweeper import Sweeper, Swept
 
 Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
-"""A place in a term: into how many parts that falls, negative; its key; and where in it."""
+"""A place in a term: the negative number of parts of that term, the key of the term, and the position in the term."""
 LEAST = 4
-"""How many siblings of one operator and shape make a layer that is worth joining."""
+"""The least number of siblings with one operator and shape that are worth joining."""
 
 
 def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
-    """The state after each layer from the inputs on is joined, and what the last was when time was out.
+    """Yield the state after each layer is joined, from the inputs on, and the last state when time runs out.
 
-    A layer that no rule joins, or not within the ceiling of the sweeper before what cancels is tidied, is left as it is.
+    A layer is left as it is if no rule joins it, or if the join exceeds the sweeper's ceiling before cancelling terms are
+    removed.
     """
     here, told, level = start, start, 0
     while not expired(sweeper.deadline) and (layers := siblings(computed(here.state)))[level:]:
@@ -44,12 +45,12 @@ def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
 
 
 def wide(state: State) -> bool:
-    """Whether `LEAST` siblings or more are of one operator and shape."""
+    """Return whether at least `LEAST` siblings have one operator and shape."""
     return any(_alike(layer) for layer in siblings(computed(state)))
 
 
 def _alike(layer: Sequence[Term]) -> list[list[Term]]:
-    """The terms of the layer that compute something, by operator and shape, where `LEAST` or more are of one."""
+    """Return the layer's terms that compute, grouped by operator and shape, in groups of at least `LEAST`."""
     kinds: dict[tuple[str, Shape], list[Term]] = {}
     for term in layer:
         if term.op not in MOVES:
@@ -58,8 +59,9 @@ def _alike(layer: Sequence[Term]) -> list[list[Term]]:
 
 
 def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:
-    """The state with the terms of one operator and shape of the layer joined by the rules that are estimated to join them best;
-    None if no rule makes them fewer.
+    """Return the state with the terms of one operator and shape joined, or None if no rule reduces their number.
+
+    The rules are those with the best estimate for the layer.
     """
     for same in _alike(layer):
         firsts = _ends(here, sweeper, same)
@@ -70,7 +72,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
 
 
 def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
-    """Where each rule leads that joins terms of the layer two by two."""
+    """Return the state after each rule that joins terms of the layer in pairs."""
     live = computed(here.state)
     joined = sweeper.joins([sorted(layer, key=_order(live))], live)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
@@ -78,8 +80,9 @@ def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swe
 
 
 def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequence[Term]) -> Swept:
-    """Where joining what some of the layer are made into leads, until no two are found: by the rule while it finds any, then by
-    the one that leaves the cheapest.
+    """Return the state after the terms made from the layer `same` are joined until no two are left to join.
+
+    `rule` is used as long as it matches, then the rule that leaves the cheapest state.
     """
     while not expired(sweeper.deadline):
         layers = siblings(computed(here.state))[level : level + 1]
@@ -92,8 +95,9 @@ def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequen
 
 
 def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
-    """Whether some of these, which are of one operator and shape, could have been joined to the term, along some axis or one of
-    its own.
+    """Return whether joining some terms of `same` can give `term`, along one of their axes or a new axis.
+
+    All terms of `same` have one operator and shape.
     """
     one = same[0]
     if term.op != one.op or term.rank < one.rank:
@@ -105,9 +109,11 @@ def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
 
 
 def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
-    """What sorts terms so that parts meet in their order: by the places in what they are put together to, or by the parts
-    that stand beside what is made of them; where nothing tells, by the parts of a term that they are applied to. What falls
-    into more parts goes before.
+    """Return a sort key under which parts meet in their order.
+
+    The key of a term is its place in the concatenation that the term ends in, or the place of the part that stands beside a
+    term made from it. Without such a place, the key is the part that the term itself is applied to. Places in terms with more
+    parts come first.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
     joints: dict[Term, int] = {}
@@ -130,7 +136,10 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
 
 
 def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
-    """The part that an operator is applied to, of the term that falls into most; None where it is applied to several of one."""
+    """Return the part that an operator is applied to, or None if it is applied to several parts of one term or to none.
+
+    If there are parts of several terms, the part of the term with the most parts is returned.
+    """
     found: list[Place] = []
     for part in map(beneath, term.args):
         if part.op == "slice" and not part.constant:
@@ -140,5 +149,5 @@ def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
 
 
 def _cost(swept: Swept) -> tuple[int, float]:
-    """How many operators compute something, and what all of them are estimated to take."""
+    """Return the number of operators that compute, and the estimated time of all operators."""
     return sum(term.op not in MOVES for term in computed(swept.state)), swept.estimate

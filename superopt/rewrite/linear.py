@@ -1,8 +1,9 @@
-"""Linear maps in one form, however a model writes them: sums outside, and what only moves elements inside, next to weights.
+"""A normal form for linear maps: sums outside, and moves of elements inside, next to the weights.
 
-The gates of a cell are parts of one sum of products in one model, and sums of four products in another. Rules of linear
-operators bring both to the second form: each application lowers a measure under which moving a sum costs more than a sum of
-what is moved (a polynomial interpretation; Lankford, On proving term rewriting systems are Noetherian, 1979), so they end.
+Models write the gates of a cell in different ways: as parts of one sum of products, or as sums of four products. Rules of
+linear operators bring both to the second form. Each application lowers a measure under which moving a sum costs more than a
+sum of moved terms (a polynomial interpretation; Lankford, On proving term rewriting systems are Noetherian, 1979). So the
+rewriting terminates.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from superopt.rewrite.ruleset import RuleSet
 
 LINEAR = MOVES | {"add", "matmul", "scale"}
 MOVED = 2
-"""By what moving elements multiplies the measure of what is moved."""
+"""The factor by which an operator that moves elements multiplies the measure of its operand."""
 JOINED = 12
-"""What a concatenation adds to the measures of its operands: more than the products of parts of a weight and the sum that may
-take its place.
+"""The amount that a concatenation adds to the measures of its operands.
+
+It exceeds the measure of the products of parts of a weight, and of their sum, that may replace the concatenation.
 """
 
 
 class LinearForms:
-    """Terms in their linear form, each found once."""
+    """Terms in their linear form, with a cache of known forms."""
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules.within(LINEAR)
@@ -32,7 +34,7 @@ class LinearForms:
         self._measures: dict[Term, int] = {}
 
     def form(self, term: Term) -> Term:
-        """An equal term to which no rule of linear operators applies anywhere that would lower its measure."""
+        """Return an equal term in which no rule of linear operators lowers the measure anywhere."""
         stack = [term]
         while stack:
             top = stack[-1]
@@ -46,7 +48,7 @@ class LinearForms:
         return self._forms[term]
 
     def _formed(self, term: Term) -> Term:
-        """The form of a term whose operands' forms are known."""
+        """Return the form of a term whose operands' forms are known."""
         args = [self._forms[a] for a in term.args]
         if term.is_variable:
             return term
@@ -55,7 +57,7 @@ class LinearForms:
         return here if better is None else self.form(better)
 
     def _better(self, term: Term) -> Term | None:
-        """The term after the rule that lowers the measure most; None if none lowers it."""
+        """Return the term after the rule that lowers the measure most, or None if no rule lowers it."""
         if term.op not in LINEAR:
             return None
         written = _parted(term)
@@ -64,12 +66,12 @@ class LinearForms:
         return best if self._rank(best) < self._rank(term) else None
 
     def _rank(self, term: Term) -> tuple[int, bool]:
-        """The measure; of terms of equal measure, slices in the order of their axes come first."""
+        """Return the measure, and a tie-breaker that puts nested slices in the order of their axes first."""
         inner = term.args[0] if term.op == "slice" else term
         return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 
     def _measure(self, term: Term) -> int:
-        """What the rules lower: 1 for what is no linear operator."""
+        """Return the measure that the rules lower. It is 1 for a term whose operator is not linear."""
         if term.is_variable or term.op not in LINEAR:
             return 1
         stack = [term]
@@ -89,7 +91,11 @@ class LinearForms:
 
 
 def _parted(term: Term) -> Term:
-    """A product of parts joined along the inner axis with a weight, which is written as joined where the parts meet."""
+    """Split the weight of a product whose other operand is a concatenation along the inner axis.
+
+    The weight is written as a concatenation of two parts that match the parts of the operand. Other terms are returned
+    unchanged.
+    """
     if term.op != "matmul" or not term.args[1].constant:
         return term
     x, weight = term.args
@@ -99,5 +105,5 @@ def _parted(term: Term) -> Term:
 
 
 def _none(_: str) -> Sequence[Term]:
-    """No terms, where other outputs could stand."""
+    """Return no terms, for the other outputs of a rule with several outputs."""
     return ()

@@ -1,7 +1,7 @@
-"""Looking ahead over cost hills: chains of a few steps whose estimate falls only at the end.
+"""Lookahead over cost hills: chains of a few steps whose estimate falls only at the end.
 
-Folding a low-rank adapter into its matrix takes three steps, the first of which multiplies the work. Such chains are followed
-by estimate alone, each step near the one before it, and only their ends are offered to the search.
+Folding a low-rank adapter into its matrix takes three steps, and the first step multiplies the work. Such chains are followed
+by estimate alone, each step near the previous step. Only the ends of the chains are offered to the search.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ GAIN = 2e-3
 
 @dataclass(frozen=True)
 class Horizon:
-    """How far to look: steps in a chain, chains followed from one depth to the next, and of those, ends of one rule."""
+    """The limits of the lookahead.
+
+    Attributes:
+        depth: the most steps in a chain.
+        beam: the most chains that are followed from one depth to the next.
+        alike: the most of these chains that end with the same rule.
+    """
 
     depth: int = 3
     beam: int = 96
@@ -28,7 +34,7 @@ class Horizon:
 
 @dataclass(frozen=True)
 class Chain:
-    """Steps that lead to a state, its estimate, and where the next step may be."""
+    """Steps that lead to a state, the estimate of the state, and the terms where the next step may start (None: anywhere)."""
 
     state: State
     steps: tuple[Step, ...]
@@ -39,7 +45,7 @@ class Chain:
 def chains(
     start: State, rules: RuleSet, *, estimate: Callable[[State], float], ceiling: float, horizon: Horizon
 ) -> Iterator[Chain]:
-    """Chains of two or more steps from `start` that end below its estimate and pass only through states below `ceiling`."""
+    """Yield chains of two or more steps from `start` that end below its estimate and stay at or below `ceiling`."""
     here = estimate(start)
     seen: set[State] = {start}
     frontier = [Chain(start, (), here, None)]
@@ -63,7 +69,7 @@ def chains(
 
 
 def _diverse(ahead: list[Chain], horizon: Horizon) -> list[Chain]:
-    """The chains of lowest estimate, few of them ending with the same rule."""
+    """Return the chains of lowest estimate, with few chains that end with the same rule."""
     kept: list[Chain] = []
     count: dict[str, int] = {}
     for chain in sorted(ahead, key=lambda c: c.estimate):

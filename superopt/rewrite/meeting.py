@@ -1,4 +1,4 @@
-"""Parts of terms and where they meet: in which order matches are best made, and what they cancel or mix."""
+"""Parts of terms and where they meet: the order in which matches are made, and which parts cancel or mix."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from superopt.graph import Attribute, Term
 from superopt.match import Match
 
 LARGEST = 6
-"""Operators of a left side, at most."""
+"""The most operators of a rule's left side."""
 
 
 def in_order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
-    """The operator and the place of the term among others, then its weights.
+    """Return a sort key: the term's operator, its place among other terms, then its weights.
 
-    So siblings made of parts of one term stand in the order of the parts, and the weights of equal layers are joined in one
-    order, and shared as before.
+    With this order, siblings made from parts of one term stand in the order of the parts. The weights of equal layers are
+    joined in one order and stay shared.
     """
     return term.op, *_part(term), tuple(a.key for a in term.args if a.constant)
 
 
 def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
-    """Where the parts are that the match covers at a commutative operator, which tells its matches there apart, how many
-    concatenations it makes of parts in another order, and how many are mixed.
+    """Return a sort key that distinguishes the matches at a commutative operator.
+
+    Returns:
+        The places of the parts that the match covers, the number of concatenations that the match makes of parts in another
+        order, and the number of mixed concatenations.
     """
     if not match.rests[0]:
         return [], 0, mixed(match)
@@ -33,7 +36,10 @@ def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
 
 
 def _part(term: Term) -> tuple[str, float]:
-    """The term, and the position in it, of the part that this is, or of the first part that it is applied to."""
+    """Return the key of the term that this term is a part of, or is applied to a part of, and the start of the part.
+
+    If the term is applied to several parts, the first part counts.
+    """
     for part in map(beneath, (term, *term.args)):
         if part.op == "slice":
             start = part["start"]
@@ -42,21 +48,21 @@ def _part(term: Term) -> tuple[str, float]:
 
 
 def beneath(term: Term) -> Term:
-    """What the term is, but for its shape and how often it is repeated."""
+    """Return the term below reshapes and expands."""
     while term.op in ("reshape", "expand"):
         term = term.args[0]
     return term
 
 
 def _source(term: Term) -> Term:
-    """What the term is, but for its shape."""
+    """Return the term below reshapes."""
     while term.op == "reshape":
         term = term.args[0]
     return term
 
 
 def added(match: Match, live: Container[Term]) -> int:
-    """How many terms that are computed at run time the match adds to those that are live."""
+    """Return how many terms that are computed at run time the match adds to the live terms."""
     stack, met = list(match.replacements), set[Term]()
     while stack:
         term = stack.pop()
@@ -67,15 +73,20 @@ def added(match: Match, live: Container[Term]) -> int:
 
 
 def change(match: Match, live: Container[Term]) -> tuple[int, int]:
-    """By how many operators there are more after the match, and how many concatenations are then mixed; of neighbouring parts
-    that meet again, three operators are going to be one.
+    """Return the change in the number of operators, and the number of mixed concatenations afterwards.
+
+    Where neighbouring parts of a term meet again, three operators will become one, so two are subtracted. The number of mixed
+    concatenations is 0 if the number of operators does not fall.
     """
     more = added(match, live) - _matched(match) - 2 * sum(map(meeting, made(match)))
     return more, mixed(match) if more < 0 else 0
 
 
 def meeting(term: Term) -> bool:
-    """Whether it concatenates neighbouring parts of one term, along the axis where they were cut or reshaped since."""
+    """Return whether the term concatenates neighbouring parts of one term.
+
+    The parts have to meet along the axis where they were cut, or have to be reshaped since.
+    """
     if term.op != "concat":
         return False
     first, last = map(_source, term.args)
@@ -86,7 +97,7 @@ def meeting(term: Term) -> bool:
 
 
 def made(match: Match) -> Iterator[Term]:
-    """The terms of the replacements above what the pattern's variables stand for, and what it leaves alone."""
+    """Yield the replacement terms above the terms that the pattern's variables stand for and that the match leaves alone."""
     met, stack = {*match.binding.tensors.values(), *itertools.chain(*match.rests)}, [*match.replacements]
     while stack:
         term = stack.pop()
@@ -97,20 +108,21 @@ def made(match: Match) -> Iterator[Term]:
 
 
 def mixed(match: Match) -> int:
-    """How many concatenations of the replacements join what different operators make, or parts of a term other than along the
-    axis where they were cut: such do not cancel.
+    """Return how many concatenations of the replacements are mixed, so that they do not cancel.
+
+    A mixed concatenation joins results of different operators, or joins parts of a term along another axis than they were cut.
     """
     joined = [t for t in made(match) if t.op == "concat" and not t.constant]
     return sum(len({_origin(a) for a in t.args}) > 1 or _origin(t.args[0])[2] not in (0, t["axis"]) for t in joined)
 
 
 def mixture(matches: Sequence[Match]) -> tuple[float, int]:
-    """How many concatenations are mixed by a match, on average; then, negative, how many matches there are."""
+    """Return the mean number of mixed concatenations per match, then the negative number of matches."""
     return sum(map(mixed, matches)) / len(matches), -len(matches)
 
 
 def _origin(term: Term) -> tuple[str, str, Attribute]:
-    """The operator that makes the term, none of a weight; the term that it is a part of, and along which axis."""
+    """Return the operator that makes the term (empty for a weight), the key of the term it is a part of, and the axis."""
     part = _source(term)
     if term.constant:
         return "", "", 0
@@ -118,7 +130,10 @@ def _origin(term: Term) -> tuple[str, str, Attribute]:
 
 
 def _matched(match: Match) -> int:
-    """How many operators the match covers, `LARGEST` at most: operands of a sum that it leaves alone are not told apart."""
+    """Return how many operators the match covers, at most `LARGEST`.
+
+    The operands of a sum that the match leaves alone are not told apart from those that it covers.
+    """
     below = set(match.binding.tensors.values())
     stack, met = list(match.roots), set(match.roots)
     while stack and len(met) < LARGEST:

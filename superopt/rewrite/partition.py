@@ -1,8 +1,8 @@
-"""Cutting a long island into windows that are searched one by one.
+"""Cut a long island into windows, which are searched one by one.
 
 Nodes are given in topological order. A window is a run of consecutive nodes, so windows depend on each other in one direction
-only; cuts are made where few values cross, at a single value where the graph allows it. Layers of a deep model are cut alike,
-so what is searched in one of them is known of all.
+only. Cuts are made where few values cross, at a single value if the graph allows it. The layers of a deep model are cut alike,
+so a search result for one layer holds for all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 N = TypeVar("N")
 
 LONGEST = 512
-"""Nodes of the longest layer whose repetitions are looked for."""
+"""The most nodes of a layer whose repetitions are looked for."""
 
 
 def windows(
@@ -30,12 +30,19 @@ def windows(
     most: int = 32,
     between: bool = False,
 ) -> list[tuple[N, ...]]:
-    """Consecutive windows of `least` to `most` nodes (the last of all nodes or of a layer may be shorter), covering all nodes.
+    """Return consecutive windows of `least` to `most` nodes that cover all nodes.
 
-    `reads` lists, for each node, the nodes of the sequence whose results it uses, and values from elsewhere. `kinds`, if they
-    are given, say of each node what it computes: where a sequence of kinds repeats, each repetition is a layer, cut as the
-    others are. With `between`, windows go from the middle of one of those to the middle of the next, as far as `most` allows:
-    what was a seam lies inside.
+    The last window of all nodes or of a layer may be shorter.
+
+    Args:
+        nodes: the nodes in topological order.
+        reads: for each node, the nodes of the sequence whose results it uses, and values from elsewhere.
+        kinds: for each node, the kind of its computation. If a sequence of kinds repeats, each repetition is a layer, and all
+            layers are cut alike.
+        least: the least number of nodes of a window.
+        most: the most nodes of a window.
+        between: move the cuts so that windows reach from the middle of one window to the middle of the next, as far as `most`
+            allows. Former cuts then lie inside windows.
     """
     crossing = _crossings(nodes, reads)
     number: dict[Hashable, int] = {}
@@ -48,7 +55,7 @@ def windows(
 
 @dataclass(frozen=True)
 class _Cutting:
-    """How a sequence is cut: what crosses after each node, the number of its kind, and the sizes of windows."""
+    """How a sequence is cut: the number of values that cross after each node, the nodes' kinds, and the sizes of windows."""
 
     crossing: Sequence[int]
     kinds: npt.NDArray[np.int64]
@@ -56,7 +63,10 @@ class _Cutting:
     most: int
 
     def ends(self, start: int, end: int) -> list[int]:
-        """Ends of windows from here to there: of layers, cut alike and where least crosses, and of what is around them."""
+        """Return the ends of windows from `start` to `end`.
+
+        Layers are cut alike and where the fewest values cross. The nodes around the layers are cut separately.
+        """
         layers = self._layers(start, end)
         if layers is None:
             return self._cuts(start, end)
@@ -71,7 +81,10 @@ class _Cutting:
         return [*self.ends(start, phase), *inside, *self.ends(inside[-1], end)]
 
     def _layers(self, start: int, end: int) -> tuple[int, int, int] | None:
-        """From where to where layers of how many nodes repeat, two or more of them; those that cover most, the shortest."""
+        """Return the start, the end and the period of layers that repeat at least twice, or None if there are none.
+
+        The layers that cover the most nodes are chosen, and among those the shortest.
+        """
         here, found, most = self.kinds[start:end], None, 0
         for period in range(self.least, min(LONGEST, len(here) // 2) + 1):
             breaks = np.flatnonzero(np.concatenate(([True], here[period:] != here[:-period], [True])))
@@ -84,7 +97,10 @@ class _Cutting:
         return found
 
     def _cuts(self, start: int, end: int) -> list[int]:
-        """Ends of windows from here to there, one after the other; what is left at the end is in the last where it has room."""
+        """Return the ends of windows from `start` to `end`, one after the other.
+
+        Few remaining nodes at the end join the last window if it has room.
+        """
         ends: list[int] = []
         while start < end:
             stop = _cut(self.crossing, start, self.least, self.most, end)
@@ -94,7 +110,10 @@ class _Cutting:
 
 
 def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[int]:
-    """Ends of windows from the middle of one window to the middle of the next; an old seam stays where that is too long."""
+    """Return the ends of windows that reach from the middle of one window to the middle of the next.
+
+    A former cut is kept where the new window would be too long.
+    """
     found: list[int] = []
     for start, end in itertools.pairwise([0, *ends]):
         quarter = (end - start) // 4
@@ -109,9 +128,9 @@ def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[in
 
 
 def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> list[int]:
-    """For each position, how many values are used after it that are results of nodes up to it, or used up to it as well.
+    """Return, for each position, how many values are used after it that are results of, or used by, the nodes up to it.
 
-    A value from elsewhere counts as a result does, so that blocks which repeat are cut alike, the first of them too.
+    A value from elsewhere counts like a result, so that repeating blocks are cut alike, including the first block.
     """
     born: dict[Hashable, int] = {node: position for position, node in enumerate(nodes)}
     last_use: dict[Hashable, int] = {}
@@ -128,7 +147,7 @@ def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> lis
 
 
 def _cut(crossing: Sequence[int], start: int, least: int, most: int, end: int) -> int:
-    """The end of the window that begins at `start`: the first single-value cut past `least`, else the narrowest."""
+    """Return the end of the window that begins at `start`: the first single-value cut past `least`, else the narrowest cut."""
     if end - start <= least:
         return end
     choices = range(start + least, min(start + most, end) + 1)

@@ -1,4 +1,4 @@
-"""What a search found as JSON and back, so that it can be kept: searching the same state again gives the same."""
+"""Search results as JSON, and back. Searching the same state again gives the same result, so results can be stored."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ from superopt.rewrite.search import Found
 
 Json: TypeAlias = "Any"
 ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
-"""Atoms of extents that are not simplified, by the names of their kinds."""
+"""The constructors of the atoms of extents that are not simplified, by the name of the kind."""
 
 
 def nodes_of(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
-    """Every term in these, operands first, as an operator, the places of its operands and its attributes; and its place."""
+    """Return the nodes of all terms, operands first, and a function that gives the position of a term.
+
+    A node is an operator, the positions of its operands and its attributes.
+    """
     order = subterms(*terms)
     place = {term: position for position, term in enumerate(order)}
     return [_node(term, place.__getitem__) for term in order], place.__getitem__
 
 
 def recorded(found: Found) -> Json:
-    """What was found, as JSON values."""
+    """Return the search result as JSON values."""
     nodes, place, steps = _steps(found.steps, found.outputs)
     numbers = [found.before, found.after, found.expanded, found.stopped]
     return {"nodes": nodes, "outputs": [*map(place, found.outputs)], "steps": steps, "numbers": numbers}
 
 
 def restored(record: Json) -> Found:
-    """What was recorded."""
+    """Return the search result from its JSON values."""
     terms = terms_of(record["nodes"])
     steps = _restored(record["steps"], terms)
     before, after, expanded, stopped = record["numbers"]
@@ -42,24 +45,24 @@ def restored(record: Json) -> Found:
 
 
 def steps_recorded(steps: Sequence[Step]) -> Json:
-    """The steps alone, as JSON values."""
+    """Return the steps alone as JSON values."""
     nodes, _, recorded_steps = _steps(steps, ())
     return {"nodes": nodes, "steps": recorded_steps}
 
 
 def steps_restored(record: Json) -> tuple[Step, ...]:
-    """The steps that were recorded."""
+    """Return the steps from their JSON values."""
     return _restored(record["steps"], terms_of(record["nodes"]))
 
 
 def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
-    """The terms of the steps and outputs, the place of each, and the steps by these places."""
+    """Return the nodes of the steps and outputs, a function that gives a term's position, and the steps by these positions."""
     nodes, place = nodes_of([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
     return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]
 
 
 def terms_of(nodes: Sequence[Json]) -> list[Term]:
-    """The terms that `nodes_of` wrote down, each in its place."""
+    """Return the terms that `nodes_of` recorded, each at its position."""
     terms: list[Term] = []
     for op, operands, attributes in nodes:
         values = {name: _value(value) for name, value in attributes.items()}
@@ -105,7 +108,7 @@ def _json(value: object) -> Json:
 
 
 def _atom(atom: Atom) -> Json:
-    """What an open extent is made of: the kind of atom, and its parts."""
+    """Return an atom of a dynamic extent as its kind and its parts."""
     return [type(atom).__name__, *(_json(getattr(atom, f.name)) for f in fields(atom))]
 
 
@@ -128,7 +131,7 @@ def _value(value: Json) -> Any:
 
 
 def _made(atom: Json) -> Extent:
-    """The extent that is the atom, simplified as it would have been."""
+    """Return the atom as an extent, simplified as it would have been."""
     match atom:
         case ["Floor", numerator, denominator]:
             return floor_divide(_value(numerator), _value(denominator))

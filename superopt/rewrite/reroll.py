@@ -1,9 +1,10 @@
-"""Unrolled recurrences as operators again: the definition of an operator such as LSTM, applied backwards.
+"""Replace unrolled recurrences by operators: the definition of an operator such as LSTM, applied backwards.
 
-A definition says what the states after a step are. Where that stands in a state, in linear form, with anything in the place of
-what the definition leaves open, there is a step; steps with the same weights, of which each begins with the states that another
-ends with, are a run. The operator over the elements of the run has by definition the states of the run, so these are replaced
-by its parts. Nothing is looked for but the definition, so whatever is defined by a recurrence is recognized.
+A definition gives the states after one step of a recurrence. A match of the definition, in linear form, in a state is a step
+of a recurrence. A run is a sequence of steps with the same weights, where each step begins with the states that the previous
+step ends with. By definition, the operator over the elements of the run gives the states of the run, so these states are
+replaced by parts of the operator's result. The search uses nothing but the definition, so it recognizes every operator that is
+defined by a recurrence.
 """
 
 from __future__ import annotations
@@ -27,16 +28,23 @@ from superopt.rewrite.ruleset import RuleSet
 from superopt.rewrite.sequence import Sequences, shaped
 
 SHORTEST = 2
-"""Steps of a run, at least."""
+"""The fewest steps of a run."""
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
-"""Operators of which a model has at least as many as the steps of a run: no linear form has other ones, nor more or fewer."""
+"""Operators whose number the linear form does not change. So a model has at least as many of each as its run has steps."""
 RANKS = (2, 3)
-"""Ranks of a state in a model; the axes before its last are one axis of rows."""
+"""The ranks of a recurrence's state in a model. The axes before the last axis are one axis of rows."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step in a model: its element, the states before and after it, and its weights, None for a bias that is left out."""
+    """One step of a recurrence in a model.
+
+    Attributes:
+        x: the element.
+        before: the states before the step.
+        after: the states after the step.
+        weights: the weights, with None for a bias that is left out.
+    """
 
     x: Term
     before: tuple[Term, ...]
@@ -45,10 +53,11 @@ class Stage:
 
 
 def rerolled(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
-    """The state with the runs of every recurrence as operators, one run after the other, and the steps that lead there.
+    """Return the state with the runs of every recurrence replaced by operators, and the steps to that state.
 
-    Layers come one after the other, too: the elements of the second are the sequence that the first one's operator makes. Where
-    an extent is open, no run is looked for, nor in the precise mode: the operator sums in another order.
+    Runs are replaced one after the other, and so are layers: the elements of the second layer are the sequence that the first
+    layer's operator makes. No run is looked for if an extent is dynamic. None is looked for in the precise mode either, because
+    the operator sums in another order.
     """
     forms, sequences = LinearForms(rules), Sequences(rules)
     state, steps = start, list[Step]()
@@ -71,7 +80,7 @@ def rerolled(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
 
 
 def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State, Step] | None:
-    """The state with terms replaced, and the step to it; None where there are none or they depend on each other in a cycle."""
+    """Return the state with terms replaced and the step to it, or None if `wanted` is empty or needs itself in a cycle."""
     done = rebuilt(state, wanted) if wanted else None
     if done is None:
         return None
@@ -80,7 +89,7 @@ def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State,
 
 
 def _occurs_in(state: State) -> Callable[[Recurrence], bool]:
-    """Whether a state has as many of each nonlinear operator as the fewest steps of a run have."""
+    """Return a function that says whether a state has enough nonlinear operators for the shortest run of a recurrence."""
     there = Counter(term.op for term in computed(state))
 
     def occurs(recurrence: Recurrence) -> bool:
@@ -110,12 +119,12 @@ class _Roller:
                 self.users.setdefault(arg, set()).add(term)
 
     def replacements(self) -> dict[Term, Term]:
-        """What the states after the steps of one run are replaced by: the first of the longest; empty where there is no run."""
+        """Return the replacements for the states of the longest run, the first of equal length; empty if there is no run."""
         run = max(filter(self._is_free, self._runs()), key=len, default=[])
         return self._rolled(run) if len(run) >= SHORTEST else {}
 
     def _runs(self) -> Iterator[list[Stage]]:
-        """The runs of steps, in the order of their first steps."""
+        """Yield the runs of steps, in the order of their first steps."""
         stages = [stage for form in self.twins for stage in stages_at(form, self.recurrence)]
         by_start: dict[tuple[object, ...], Stage] = {}
         for stage in stages:
@@ -131,7 +140,7 @@ class _Roller:
                 yield run
 
     def _is_free(self, run: Sequence[Stage]) -> bool:
-        """Whether no element of the run is made of its states."""
+        """Return whether no element of the run is computed from the run's states."""
         made = {stage.after[0] for stage in run}
         stack, met = [stage.x for stage in run], set[Term]()
         while stack:
@@ -144,7 +153,10 @@ class _Roller:
         return True
 
     def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
-        """Whether nothing but the two steps needs the states between them and what is made of these, the first one left out."""
+        """Return whether only the two steps use the states between them, and the terms made from these states.
+
+        The first state is exempt.
+        """
         inside = _between(stage)
         made = {*stage.after[1:]}
         for term in inside:
@@ -155,7 +167,7 @@ class _Roller:
         return all(twin not in self.state and self.users.get(twin, set()) <= own for twin in passed)
 
     def _rolled(self, run: Sequence[Stage]) -> dict[Term, Term]:
-        """What the states of the run are as results of the operators over it."""
+        """Return the states of the run as parts of the results of the recurrence's operators."""
         recurrence, first = self.recurrence, run[0]
         rows, width = math.prod(first.x.sizes[:-1]), first.before[0].sizes[-1]
         elements = [self.origin.get(stage.x, stage.x) for stage in run]
@@ -172,7 +184,7 @@ class _Roller:
 
 
 def _between(stage: Stage) -> list[Term]:
-    """What the step computes from its element and the states before it, operands before what uses them."""
+    """Return the terms that the step computes from its element and the states before it, operands before users."""
     done = {stage.x, *stage.before}
     found: list[Term] = []
     stack = [*stage.after]
@@ -190,7 +202,7 @@ def _between(stage: Stage) -> list[Term]:
 
 
 def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
-    """The steps of the recurrence of which this term, in linear form, is the first state after it."""
+    """Yield the steps of the recurrence whose first state after the step is `term`, which is in linear form."""
     for states in _patterns(recurrence):
         if states[0].op != term.op or states[0].rank != term.rank:
             continue
@@ -202,9 +214,10 @@ def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
 
 @functools.cache
 def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
-    """The pattern with a variable in the place of each term that stands in it more than once, then those terms by their names.
+    """Return the pattern with variables for its shared terms, followed by the shared terms by the names of their variables.
 
-    So what a variable takes in a sum is settled where the sum is met first, and the same sum is the same wherever it stands.
+    A shared term occurs more than once in the pattern. With a variable for a shared sum, the operands of that sum are matched
+    once, where the sum is met first, and are the same wherever the sum occurs.
     """
     inside = subterms(pattern)
     uses = Counter(a for term in inside for a in term.args)
@@ -218,7 +231,7 @@ def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
 
 
 def _matches(outline: Sequence[tuple[str, Term]], term: Term, known: Binding = EMPTY) -> Iterator[Binding]:
-    """Every way in which the outline is the term."""
+    """Yield every binding under which the outline matches the term."""
     if not outline:
         yield known
         return
@@ -228,7 +241,7 @@ def _matches(outline: Sequence[tuple[str, Term]], term: Term, known: Binding = E
 
 
 def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Recurrence) -> Stage | None:
-    """The step that the binding is, if the term is what it says and the weights can be those of an operator."""
+    """Return the step of a binding, or None if it does not give `term` or its weights cannot be those of an operator."""
     cache: dict[Term, Term] = {}
     try:
         after = tuple(instantiate(state, binding, cache) for state in states)
@@ -249,7 +262,7 @@ def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Rec
 
 @functools.cache
 def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
-    """The step over variables at every rank that states may have, with biases and without."""
+    """Return the recurrence's step over variables at every rank that states may have, with and without biases."""
     vectors = [name for names in recurrence.biases.values() for name in names]
     found: list[tuple[Term, ...]] = []
     for rank, text in itertools.product(RANKS, (recurrence.step, *recurrence.equals)):
@@ -263,13 +276,13 @@ def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
 
 
 def _without(term: Term, operands: set[Term]) -> Term:
-    """The sum without these operands."""
+    """Return the sum without these operands."""
     rest = [a for a in term.args if a not in operands]
     return apply(term.op, *rest) if len(rest) > 1 else rest[0]
 
 
 def _is_row(term: Term) -> bool:
-    """Whether all rows of a constant are one row."""
+    """Return whether all rows of a constant are equal."""
     if math.prod(term.sizes[:-1]) == 1:
         return True
     match term.op:
@@ -284,7 +297,7 @@ def _is_row(term: Term) -> bool:
 
 
 def _row(bias: Term | None, width: int) -> Term:
-    """The row that all rows of a bias are."""
+    """Return the row that all rows of a bias are equal to. The row is zero if there is no bias."""
     if bias is None:
         return apply("zeros", shape=(width,))
     if bias.op == "expand" and bias["axes"] == (-1,):
@@ -295,12 +308,12 @@ def _row(bias: Term | None, width: int) -> Term:
 
 
 def _beside(parts: Sequence[Term]) -> Term:
-    """The parts side by side along the last axis."""
+    """Return the concatenation of the parts along the last axis."""
     return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=-1), reversed(parts))
 
 
 def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[Term, Term]]]:
-    """What concatenations of consecutive parts of one term are replaced by, and the rule that says so."""
+    """Yield rules, each with its replacement for a concatenation of consecutive parts of one term."""
     live = computed(state)
     inner = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}
     for term in live:
@@ -313,7 +326,7 @@ def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[T
 
 
 def _parts(term: Term, axis: int) -> list[Term]:
-    """What is concatenated along the axis, from first to last."""
+    """Return the concatenated parts along the axis, first to last."""
     found, stack = list[Term](), [term]
     while stack:
         top = stack.pop()

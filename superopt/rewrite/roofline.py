@@ -1,6 +1,7 @@
-"""The roofline estimate of a state: what arithmetic, memory traffic and kernel launches alone would cost.
+"""The roofline estimate of a state: its time from arithmetic, memory traffic and kernel launches alone.
 
-The estimate orders candidates before anything is measured, and says how much dearer than its origin one may be.
+The estimate orders candidates before they are measured. It also limits how much more expensive than its origin a candidate may
+be.
 """
 
 from __future__ import annotations
@@ -20,8 +21,14 @@ from superopt.work import work
 
 @dataclass(frozen=True)
 class Machine:
-    """Operations and bytes per second that kernels reach, and the seconds that starting one takes; how many channels of a
-    convolution's group are computed at once.
+    """The speed of a machine.
+
+    Attributes:
+        operations: operations per second that kernels reach.
+        traffic: bytes per second that kernels reach.
+        launch: seconds that a kernel launch takes.
+        element: bytes of an element.
+        lanes: the number of channels of a convolution's group that are computed at once.
     """
 
     operations: float
@@ -32,24 +39,24 @@ class Machine:
 
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "leaky_relu", "clip", "hard_sigmoid")
-"""What ONNX Runtime computes in the kernel of a convolution, or of a product with a bias (Gemm)."""
+"""Operators that ONNX Runtime computes in the kernel of a convolution, or of a product with a bias (Gemm)."""
 ALONGSIDE = 0.8
-"""The share of a start that is saved where one Split makes many parts, or one Concat joins many."""
+"""The share of a launch that is saved for each further part of one Split or one Concat."""
 RENAMING = 0.25
-"""The share of a start that a reshape takes, which moves nothing."""
+"""The share of a launch that a reshape takes. A reshape moves no elements."""
 
 CPU = Machine(operations=2.5e11, traffic=1e11, launch=2e-6)
-"""One AVX-512 core: fitted to the measured times of 262 segments of seven models, half of them within 10 %."""
+"""One AVX-512 core, fitted to the measured times of 262 segments of seven models, half of them within 10 %."""
 CUDA = Machine(operations=1e13, traffic=1e12, launch=5e-6)
 """A GPU at batch 1, which is far from its peak."""
 
 
 def seconds(state: tuple[Term, ...], machine: Machine) -> float:
-    """The estimated time of one run of the state.
+    """Return the estimated seconds of one run of the state.
 
-    Weight-only terms cost nothing, nor does what ONNX broadcasts by itself, unless that is reshaped. What one kernel does
-    together is started once: a bias and an activation with the product before them, all parts of an operand, a concatenation
-    of concatenations, a lookup and the shape of its positions; the constants of one sum or product.
+    Weight-only terms cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped. Terms that one
+    kernel computes together are launched once: a bias and an activation with the product before them, all parts of an operand,
+    a concatenation of concatenations, a lookup and the reshape of its positions, and the constants of one sum or product.
     """
     live = computed(state)
     free = _taken_in(live, state)
@@ -57,7 +64,7 @@ def seconds(state: tuple[Term, ...], machine: Machine) -> float:
 
 
 def _together(live: list[Term], state: tuple[Term, ...]) -> float:
-    """How many starts of operators are saved, as others do what they do."""
+    """Return the number of launches that are saved because other kernels compute the same terms."""
     uses = Counter(itertools.chain(state, *(t.args for t in live)))
     parts = Counter((t.args[0], t["axis"]) for t in live if t.op == "slice")
     joined = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}
@@ -71,8 +78,10 @@ def _together(live: list[Term], state: tuple[Term, ...]) -> float:
 
 
 def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
-    """Transposes that only products read, which do so without them (ONNX Runtime's MatmulTransposeFusion); so they do where
-    axes of extent 1 are added in front.
+    """Return the transposes that cost nothing because only products read them.
+
+    ONNX Runtime's products read through such transposes (MatmulTransposeFusion). Products also do so if a reshape adds axes of
+    extent 1 in front.
     """
     moved = {t for t in live if t.op == "transpose" and _is_read_through(t.integers("perm"))}
     if not moved:
@@ -84,8 +93,10 @@ def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
 
 
 def _is_read_through(perm: tuple[int, ...]) -> bool:
-    """Whether the first axis comes to stand before the last, or behind it. Where the last two trade places products read
-    through that as well, but there it counts: what it stands on is often a copy, which goes where it moves inwards.
+    """Return whether the permutation moves the first axis before or behind the last axis.
+
+    Products also read through a swap of the last two axes. This function excludes the swap, so that the swap has a cost: its
+    operand is often a copy, which disappears when the transpose moves inwards.
     """
     first, *others = range(-len(perm), 0)
     return len(perm) > 2 and perm in ((*others[:-1], first, -1), (*others, first))
@@ -116,28 +127,34 @@ def _term(term: Term, machine: Machine) -> float:
 
 
 def _fullness(term: Term, lanes: int) -> float:
-    """The share of the lanes that the channels of a convolution's group fill, where there are groups of several channels."""
+    """Return the share of the lanes that the channels of a convolution's group fill.
+
+    The share is 1 for a single group and for groups of one channel.
+    """
     if term.op != "conv" or term.integer("group") == 1 or (depth := term.args[1].sizes[1]) == 1:
         return 1.0
     return depth / (math.ceil(depth / lanes) * lanes)
 
 
 def _moved(term: Term, machine: Machine) -> float:
-    """The time for a copy in another layout: groups that leave lanes empty are not convolved in blocks of channels."""
+    """Return the seconds of a copy to another layout.
+
+    Convolutions need the copy if their groups leave lanes empty: these are not convolved in blocks of channels.
+    """
     return _moving(2 * math.prod(term.sizes), machine)
 
 
 def _combined(term: Term) -> list[Term]:
-    """The operands of a sum or product, of those that are constant one: they are combined beforehand."""
+    """Return the operands of a sum or product with its constants counted as one, because they are combined beforehand."""
     constant = [a for a in term.args if a.constant]
     return [a for a in term.args if not a.constant] + constant[:1]
 
 
 def _copied(term: Term, machine: Machine) -> float:
-    """The time for writing what is the same along some axes as often as that, by an operator of its own."""
+    """Return the seconds of an operator of its own that writes a broadcast operand in full."""
     return _moving(math.prod(term.sizes) + math.prod(term.args[0].sizes), machine)
 
 
 def _moving(elements: int, machine: Machine) -> float:
-    """The time of an operator that reads and writes so many elements together."""
+    """Return the seconds of an operator that reads and writes `elements` elements in total."""
     return machine.launch + elements * machine.element / machine.traffic

@@ -1,8 +1,8 @@
-"""Rules prepared for matching, however many there are: which of them are worth trying at a term is read off outlines.
+"""Rules prepared for matching: outlines tell which of many rules are worth trying at a term.
 
-A term's view is its operator and those of its operands and of their operands. All terms of one view have the same candidates,
-found once: the rules whose left sides, as outlines, fit into the view. A rule is read, at all its ranks, when it first becomes
-a candidate, so a model pays for the rules of its own operators and for no others.
+The view of a term consists of its operator, the operators of its operands and the operators of their operands. All terms with
+one view have the same candidate rules, which are found once: the rules whose left sides, as outlines, fit into the view. A rule
+is read, at all its ranks, when it first becomes a candidate. So a model pays only for the rules of its own operators.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from superopt.rule import Rule
 
 DEPTH = 2
 WAYS = 256
-"""In how many ways a pattern of several outputs is matched at the same roots, at most: sums of many terms have very many."""
+"""The most matches of a pattern with several outputs at the same roots. Sums of many terms have very many such matches."""
 View: TypeAlias = "tuple[str, tuple[View, ...] | None]"
-"""An operator and its operands' views; None in place of those that are too deep to see."""
+"""An operator and its operands' views, with None in place of views that are too deep."""
 _SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A rule, the outlines of its left side, and its patterns once they are needed."""
+    """A rule, the outlines of its left side, and its patterns, which are made on first use."""
 
     rule: Rule
     left: tuple[Outline, ...]
 
     def patterns(self, rank: int) -> Sequence[Pattern]:
-        """The usable patterns whose first output has this rank."""
+        """Return the usable patterns whose first output has this rank."""
         return self._by_rank.get(rank, ())
 
     @functools.cached_property
@@ -52,32 +52,33 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Undoing:
-    """A rule that says that a slice undoes padding at the end of one axis, at one rank."""
+    """A rule under which a slice undoes padding at the end of one axis, at one rank."""
 
     rule: str
     rank: int
     axis: int
 
     def padded(self, term: Term, more: int) -> Term:
-        """The term with so many zeros after its elements along the axis."""
+        """Return the term with `more` zeros after its elements along the axis."""
         after = tuple(more if axis == self.axis else 0 for axis in range(-self.rank, 0))
         return apply("pad", term, before=(0,) * self.rank, after=after)
 
     def sliced(self, wide: Term, term: Term) -> Term:
-        """The part of the wide one that is as long as the term."""
+        """Return the part of `wide` that is as long as `term` along the axis."""
         return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
 
 
 def renames(rule: Rule) -> bool:
-    """Whether the rule writes a change of shape as one more, or as many others: the same nodes compute either side, and a
-    search that took such steps would wander among them.
+    """Return whether the rule only rewrites reshapes into as many or more reshapes.
+
+    The same nodes compute both sides, so a search that took such steps would make no progress.
     """
     left, right = (outlines(side) for side in (rule.statement.left, rule.statement.right))
     return len(left) == len(right) == 1 and 0 < _changes(left[0]) <= _changes(right[0])
 
 
 def _changes(outline: Outline) -> int:
-    """Of how many reshapes of a variable the outline is; 0 where it is something else."""
+    """Return the number of reshapes of a variable in the outline, or 0 for any other outline."""
     count = 0
     while outline.op == "reshape":
         (outline,) = outline.args
@@ -86,15 +87,19 @@ def _changes(outline: Outline) -> int:
 
 
 def nowhere(_: str) -> tuple[Term, ...]:
-    """No terms where other outputs could stand."""
+    """Return no terms, for the other outputs of a rule with several outputs."""
     return ()
 
 
 class RuleSet:
-    """Rules to match terms with; rules whose first output is a bare variable are left out.
+    """Rules to match terms with. Rules whose first output is a bare variable are left out.
 
-    `algorithms` are rules that put an algorithm in an operator's place; they are matched by themselves. `gate` decides which
-    matches the set gives; None where it gives every match.
+    Attributes:
+        gate: the filter that decides which matches the set gives. None gives every match.
+
+    Args:
+        rules: the rules.
+        algorithms: rules that replace an operator by another algorithm. They are matched separately.
     """
 
     gate: Gate | None = None
@@ -116,28 +121,31 @@ class RuleSet:
 
     @property
     def algorithms(self) -> RuleSet:
-        """The rules that are matched by themselves."""
+        """The rules that replace an operator by another algorithm, as a set of their own."""
         return self._part("algorithms", lambda: self._apart)
 
     @property
     def vanishing(self) -> RuleSet:
-        """The rules of one output whose right side is a variable, by themselves."""
+        """The rules with one output whose right side is a variable, as a set of their own."""
         sides = ((rule, rule.statement.right) for rule in self._rules)
         return self._part("vanishing", lambda: (rule for rule, right in sides if len(right) == 1 and not outlines(right)[0].op))
 
     def within(self, operators: Collection[str]) -> RuleSet:
-        """The rules in which no other operators stand."""
+        """Return the rules that contain only these operators."""
         only = frozenset(operators)
         return self._part(only, lambda: (rule for rule in self._rules if only.issuperset(rule.operators)))
 
     def _part(self, name: Hashable, rules: Callable[[], Iterable[Rule]]) -> RuleSet:
-        """Some of the rules, behind the same gate."""
+        """Return some of the rules, with the same gate."""
         if name not in self._parts:
             self._parts[name] = RuleSet(rules())
         return self._parts[name].gated(self.gate)
 
     def gated(self, gate: Gate | None) -> RuleSet:
-        """The same rules, with the matches that the gate permits: one set for each gate, which share the matches."""
+        """Return the same rules with the matches that the gate permits.
+
+        There is one set for each gate. The sets share the matches.
+        """
         key = "" if gate is None else gate.key
         if key not in self._gated:
             other = self._gated[key] = copy.copy(self)
@@ -149,14 +157,13 @@ class RuleSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its rules."""
+        """The names of the set's rules."""
         return tuple(rule.name for rule in self._rules)
 
     def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = nowhere) -> Iterator[tuple[str, Match]]:
-        """Every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`. Without `candidates`,
-        of rules of one output.
+        """Yield every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`.
 
-        Matches of rules with one output depend on the term alone and are remembered.
+        Without `candidates`, only rules with one output are matched. Their matches depend on the term alone and are cached.
         """
         single, several = self._of_view(self._view(term))
         known = self._alone.get(term)
@@ -176,7 +183,7 @@ class RuleSet:
                             yield prepared.rule.name, match
 
     def alone(self, term: Term, rule: str) -> Iterator[Match]:
-        """The matches of one rule of one output at `term`."""
+        """Yield the matches of one rule with one output at `term`."""
         known = self._alone.get(term)
         if known is not None:
             yield from (match for name, match in self._distinct(known) if name == rule)
@@ -187,7 +194,7 @@ class RuleSet:
                     yield from (match for match in pattern.matches(term, nowhere) if self._permits(prepared.rule, match))
 
     def _distinct(self, known: Iterable[tuple[Rule, Match]]) -> Iterator[tuple[str, Match]]:
-        """The permitted matches, the first of those that give the same, with their rules' names."""
+        """Yield the permitted matches with their rules' names, each with different replacements."""
         given: set[tuple[Term, ...]] = set()
         for rule, match in known:
             if match.replacements not in given and self._permits(rule, match):
@@ -195,14 +202,16 @@ class RuleSet:
                 yield rule.name, match
 
     def several(self, term: Term) -> Iterator[tuple[Rule, Pattern]]:
-        """The patterns of rules of several outputs whose first output may stand at `term`, with their rules."""
+        """Yield the patterns of rules with several outputs whose first output may stand at `term`, with their rules."""
         for prepared in self._of_view(self._view(term))[1]:
             for pattern in prepared.patterns(term.rank):
                 yield prepared.rule, pattern
 
     def beside(self, rule: Rule, pattern: Pattern, term: Term, free: tuple[tuple[Term, ...], ...]) -> tuple[Match, ...]:
-        """The first match of the rule's pattern at `term` whose other outputs stand at `free` terms, listed for each output,
-        and those that directly follow it at the same roots. They are remembered: most of a state is as it was before.
+        """Return the first match of the rule's pattern at `term`, and the matches at the same roots that directly follow it.
+
+        The other outputs stand at `free` terms, which are listed for each output. The matches are cached, because most of a
+        state stays the same.
         """
         key = pattern, term, free
         known = self._beside.get(key)
@@ -215,7 +224,7 @@ class RuleSet:
         return known
 
     def undoing(self) -> Iterator[Undoing]:
-        """The rules that say that a slice undoes padding at the end of an axis, whatever the amount."""
+        """Yield the rules under which a slice undoes padding at the end of an axis by any amount."""
         for prepared in self._by_operator.get("slice", ()):
             for equation in prepared.rule.equations if prepared.left == (_SLICE_OF_PAD,) else ():
                 left, right = equation.left[0], equation.right[0]
@@ -227,7 +236,7 @@ class RuleSet:
                         yield Undoing(prepared.rule.name, rank, axis)
 
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
-        """The rules of one output and those of several whose first left side fits into the view, in the order given."""
+        """Return the rules with one output, and those with several, whose first left side fits the view, in the given order."""
         known = self._candidates.get(view)
         if known is None:
             fitting = [p for p in self._by_operator.get(view[0], ()) if fits(p.left[0], view)]
@@ -243,7 +252,7 @@ class RuleSet:
 
 
 def view(term: Term, depth: int = DEPTH) -> View:
-    """What is seen of the term down to this depth; operands of sums and products in alphabetical order."""
+    """Return the term's view down to this depth. The views of a sum's or product's operands are in alphabetical order."""
     if term.is_variable or not depth:
         return term.op, None
     seen = [view(a, depth - 1) for a in term.args]
@@ -251,7 +260,7 @@ def view(term: Term, depth: int = DEPTH) -> View:
 
 
 def fits(outline: Outline, seen: View) -> bool:
-    """Whether a term with this view may be an instance of the outline, or of part of a longer sum or product."""
+    """Return whether a term with this view may be an instance of the outline, or contain one in a longer sum or product."""
     if not outline.op:
         return True
     op, operands = seen

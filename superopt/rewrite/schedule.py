@@ -1,4 +1,4 @@
-"""Searching many segments within one budget: each distinct segment once, those that cost most first."""
+"""Search many segments within one budget: each distinct segment once, the most expensive segments first."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from superopt.rewrite.search import OUT_OF_TIME, Cost, Found, Limits, search
 
 
 class Find(Protocol):
-    """A way to look for the cheapest equivalent of a state."""
+    """A function that searches for the cheapest equivalent of a state."""
 
     def __call__(self, start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found: ...
 
 
 def untouched(start: State, _: RuleSet, /, *, estimate: Cost, **_limits: object) -> Found:
-    """The state as it is, its cost by estimate: nothing is measured."""
+    """Return the state unchanged with its estimated cost. Nothing is measured."""
     cost = estimate(start)
     return Found(start, (), cost, cost, 0, OUT_OF_TIME)
 
 
 def roomy(find: Find, weights: Cost, room: Mapping[State, float]) -> Find:
-    """What finds as `find` does, but nothing whose weights hold more numbers (`weights`) than those of the start and its room.
+    """Return a function that searches as `find` does, but keeps weights within their room.
 
-    So a form that there is room for is found in the place of a faster one that could not be taken.
+    Weights may have no more elements (`weights`) than the start's weights and its room together. So a form that fits is found
+    instead of a faster form that could not be used.
     """
 
     @functools.wraps(find)
@@ -59,11 +60,20 @@ def search_all(
     find: Find = search,
     late: Find = untouched,
 ) -> Iterator[tuple[State, Found]]:
-    """What `find` finds for each segment, as it is found; `segments` says how often each runs when the model does, and
-    `measure` gives for each what measures its equivalents.
+    """Yield each segment and its search result, as soon as it is found.
 
-    A segment may take a share of the time that is left when its turn comes: half of it by what its runs are estimated to
-    cost, half equally. One whose turn comes after the deadline is left to `late`.
+    A segment may take a share of the time that is left when its turn comes: half by the estimated cost of its runs, half
+    equally. A segment whose turn comes after the deadline is left to `late`.
+
+    Args:
+        segments: the number of runs of each segment in one run of the model.
+        rules: the rules of the search.
+        estimate: the estimated cost of a state.
+        measure: a function that returns, for a segment, the measured cost of its equivalents.
+        deadline: the active time at which the search ends.
+        limits: the limits of each search.
+        find: the search.
+        late: the search after the deadline.
     """
     weight = {state: max(estimate(state), 1e-9) * runs for state, runs in segments.items()}
     waiting = sorted(segments, key=lambda state: -weight[state])
@@ -77,13 +87,13 @@ def search_all(
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
-    """The seconds that each step saves by itself, in the order they are taken; negative for a step that costs."""
+    """Return the seconds that each step saves by itself, in the order of the steps; negative for a step that costs."""
     costs = [measure(start), *map(measure, states(start, steps))]
     return [before - after for before, after in itertools.pairwise(costs)]
 
 
 def states(start: State, steps: Sequence[Step]) -> Iterator[State]:
-    """What each step leads to."""
+    """Yield the state after each step."""
     state = start
     for step in steps:
         replacement = dict(zip(step.roots, step.replacements, strict=True))
@@ -92,9 +102,10 @@ def states(start: State, steps: Sequence[Step]) -> Iterator[State]:
 
 
 def weight_elements(state: State) -> int:
-    """How many numbers the weights of the state hold: those that its nodes read, weight-only terms computed beforehand.
+    """Return the number of elements of the weights that the state's nodes read.
 
-    A constant of an open extent is none of them: it is made at run time.
+    Weight-only terms are computed beforehand and count as weights. A constant of a dynamic extent does not count: it is made at
+    run time.
     """
     live = [t for t in subterms(*state) if not t.constant]
     shapes = (w.shape for w in {a for t in live for a in t.args if a.constant})

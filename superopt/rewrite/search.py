@@ -1,12 +1,11 @@
 """Backtracking search for a cheaper equivalent of a segment, best first under a measured cost.
 
-A state is the segment's tuple of output terms. A state taken from the queue is measured; its successors wait in the queue
-under a prediction: the state's measured cost plus the difference of the two roofline estimates. States within a factor
-`alpha` of the best are kept, so a step that makes things worse can be taken back or built upon. After such a step only
-matches near the new terms are followed. When single steps have not improved the best state for a while, chains of several
-are looked at by estimate alone (see `lookahead`), and their ends join the queue. Successors of the latest improvement come
-before what waits from earlier ones: independent rewrites commute, and trying them in every order would only meet the same
-states again.
+A state is the segment's tuple of output terms. A state taken from the queue is measured. Its successors wait in the queue under
+a prediction: the state's measured cost plus the difference of the two roofline estimates. States within a factor `alpha` of the
+best state are kept, so a step that makes things worse can be undone or built upon. After such a step, only matches near the
+new terms are followed. If single steps have not improved the best state for a while, chains of several steps are followed by
+estimate alone (see `lookahead`), and their ends join the queue. Successors of the latest improvement come before states that
+wait from earlier improvements: independent rewrites commute, and trying them in every order would reach the same states again.
 """
 
 from __future__ import annotations
@@ -24,18 +23,26 @@ from superopt.rewrite.ruleset import RuleSet
 Cost = Callable[[State], float]
 
 HILL = 0.02
-"""A relative rise of the estimate after which only matches near the new terms are followed."""
+"""The relative rise of the estimate above which only matches near the new terms are followed."""
 NOISE = 8e-3
-"""A smaller relative gain is within what two measurements of one segment differ by."""
+"""The least relative gain that counts. Two measurements of one segment can differ by smaller amounts."""
 OUT_OF_TIME = "out of time"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When the search stops. `patience` counts expansions since the last improvement; `deadline` is an active time.
+    """The limits of a search.
 
-    After `impatience` expansions without improvement, chains within the `horizon` are looked at from the best state. Where
-    algorithms are chosen, weights may hold `growth` numbers more than those of the start, and nowhere `room` more.
+    Attributes:
+        alpha: the factor of the best cost within which states are kept.
+        expansions: the most states that are measured.
+        patience: the expansions without improvement after which the search stops.
+        impatience: the expansions without improvement after which chains from the best state are followed.
+        waiting: the most states in the queue.
+        horizon: the limits of the chains.
+        deadline: the active time at which the search stops.
+        growth: the most elements that weights may gain over the start by other algorithms.
+        room: the most elements that weights may gain over the start in any way.
     """
 
     alpha: float = 2.5
@@ -51,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Found:
-    """The cheapest state met, the steps that lead to it, and both costs in seconds."""
+    """The cheapest state found, the steps that lead to it, and both costs in seconds."""
 
     outputs: State
     steps: tuple[Step, ...]
@@ -69,9 +76,9 @@ class _Visit:
 
 
 def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
-    """The cheapest state reachable within the limits; `start` itself if nothing is cheaper.
+    """Return the cheapest state reachable within the limits, or `start` if no state is cheaper.
 
-    The result depends on the costs and the limits alone, as long as the deadline is not what stops the search.
+    The result depends only on the costs and the limits, unless the deadline stops the search.
     """
     return _Search(start, rules, estimate, measure, limits or Limits()).run()
 
@@ -87,7 +94,7 @@ class _Search:
         self.looked: State | None = None
 
     def run(self) -> Found:
-        """Visits states until the queue is empty or a limit is reached."""
+        """Visit states until the queue is empty or a limit is reached."""
         stopped = self._reason()
         while stopped is None:
             if (not self.queue or self.since >= self.limits.impatience) and self.looked is not self.best.state:
@@ -102,7 +109,7 @@ class _Search:
         return Found(self.best.state, self.best.steps, self.before, self.cost, self.expanded, stopped)
 
     def _reason(self) -> str | None:
-        """Why to stop now, if a limit is reached."""
+        """Return the reason to stop now, or None if no limit is reached."""
         if expired(self.limits.deadline):
             return OUT_OF_TIME
         if self.since >= self.limits.patience:
@@ -110,7 +117,7 @@ class _Search:
         return "expansion limit" if self.expanded >= self.limits.expansions else None
 
     def _expand(self, visit: _Visit) -> None:
-        """Measures a state and queues its successors."""
+        """Measure a state and queue its successors."""
         cost = self.measure(visit.state)
         self.expanded += 1
         self.since += 1
@@ -127,7 +134,7 @@ class _Search:
                 self._queue(_Visit(state, (*visit.steps, step), focus), max(cost + change, 0.01 * cost))
 
     def _look_ahead(self) -> None:
-        """Queues the ends of chains from the best state."""
+        """Queue the ends of chains from the best state."""
         start = self.looked = self.best.state
         here = self.estimate(start)
         ceiling = self.limits.alpha * here

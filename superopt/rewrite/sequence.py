@@ -1,4 +1,4 @@
-"""Elements that a model takes one by one as one sequence again, by the rules for what only moves elements."""
+"""Rejoin elements that a model takes one by one into one sequence, by the rules for operators that only move elements."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from superopt.rewrite.ruleset import RuleSet
 
 @dataclass(frozen=True)
 class Joined:
-    """Elements of one shape joined along an axis, counted from the front, where each has extent 1; and by what rule."""
+    """Elements of one shape joined along an axis, where each element has extent 1.
+
+    Attributes:
+        term: the joined elements.
+        axis: the axis, counted from the front.
+        rule: the name of the rule that joined the elements last.
+    """
 
     term: Term
     axis: int
     rule: str
 
     def moved(self, shape: tuple[int, ...], axis: int) -> Term:
-        """The sequence in this shape, with the elements along this axis of it."""
+        """Return the sequence in this shape, with the elements along this axis of the shape."""
         count = shape[axis]
         before, after = (math.prod(s[:a]) for s, a in ((self.term.sizes, self.axis), (shape, axis)))
         term = self.term
@@ -34,19 +40,22 @@ class Joined:
 
 
 class Sequences:
-    """What elements are when they stand side by side."""
+    """Sequences of elements, joined by rules for operators that only move elements."""
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules.within(MOVES)
 
     def of(self, elements: Sequence[Term], shape: tuple[int, ...]) -> Term:
-        """The elements, whatever their shape, along the first axis of a term of this shape."""
+        """Return the elements along the first axis of a term of this shape. The elements may have any one shape."""
         whole = self.whole(elements)
         rows = [shaped(e, (1, *shape[1:])) for e in elements]
         return whole.moved(shape, 0) if whole is not None else self._joined(rows, -len(shape))[0]
 
     def whole(self, elements: Sequence[Term]) -> Joined | None:
-        """The elements joined, where they are consecutive parts of one term, in its order or the opposite one."""
+        """Return the elements joined, or None if they are not consecutive parts of one term.
+
+        The parts may be in the order of the term or in reverse order.
+        """
         for parts in _under_reshapes(elements):
             for axis, extent in enumerate(parts[0].sizes):
                 if extent != 1:
@@ -59,7 +68,10 @@ class Sequences:
         return None
 
     def _joined(self, parts: Sequence[Term], axis: int) -> tuple[Term, str]:
-        """The parts side by side, those that follow each other in one term as one part; and the rule that says so last."""
+        """Return the concatenation of the parts and the name of the last rule applied.
+
+        Parts that follow each other in one term are joined to one part.
+        """
         result, rule = parts[-1], ""
         for part in reversed(parts[:-1]):
             result = apply("concat", part, result, axis=axis)
@@ -74,7 +86,7 @@ class Sequences:
 
 
 def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
-    """The elements; then what they are reshaped from, while they all are and have one shape."""
+    """Yield the elements, then the operands of their reshapes while all elements are reshapes and have one shape."""
     while len({e.shape for e in elements}) == 1:
         yield elements
         if any(e.op != "reshape" for e in elements):
@@ -83,7 +95,7 @@ def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
 
 
 def shaped(term: Term, shape: Shape) -> Term:
-    """The term in this shape."""
+    """Return the term in this shape."""
     try:
         return term if term.shape == shape else apply("reshape", term, shape=shape)
     except ShapeError:

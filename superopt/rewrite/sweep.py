@@ -1,12 +1,13 @@
-"""Sweeps: a rule applied at all of its places in a whole island at once, and again to what that makes.
+"""Sweeps: apply a rule at all of its places in a whole island at once, and again to the result.
 
-What pays only when it is done everywhere no window shows: a product of every time step moved in front of the slices that take
-the steps apart costs more at each of them, and at all of them together it is one product. A rule of several outputs is applied
-to siblings: two products that share an operand become parts of one, and so do two of those, until all of them are one. What a
-sweep leaves for operators that only move elements to cancel is tidied at once. First each sweep that is estimated to gain is
-measured, and taken where it does; when none is left, several are followed one after another by estimate alone, and their best
-ends measured. Before all that, the island is tried in wider form (see `widen`), and with its layers joined from the inputs on
-(see `layers`).
+Some rewrites pay only if they are made everywhere, which no window shows. For example, moving the product of one time step in
+front of the slices that separate the steps costs more at each step. For all steps together, the result is one product. A rule
+with several outputs is applied to siblings: two products that share an operand become parts of one product, then two of the
+results do, until all products are one. Terms that only move elements and cancel after a sweep are removed at once.
+
+First, each sweep with an estimated gain is measured, and kept if it gains. If none is left, several sweeps are followed one
+after another by estimate alone, and their best ends are measured. Before these sweeps, the search tries the island in wider
+form (see `widen`) and with its layers joined from the inputs on (see `layers`).
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from superopt.rewrite.widen import widened
 
 SWEPT = "no sweep gains more"
 LAYERS, FURTHER = 0.75, 0.7
-"""The share of the time that joining layers may take, and of what is left that all else may: joined in part, layers gain
-nothing, while every other sweep is of use by itself.
+"""The share of the time that joining layers may take, and the share of the remaining time for all other sweeps.
+
+Partly joined layers gain nothing, while every other sweep is useful by itself.
 """
 MEASURED = 3
-"""How many of the states that are estimated cheaper are measured, the cheapest first."""
+"""The number of states with a lower estimate that are measured, the cheapest first."""
 
 
 def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
-    """The cheapest state that sweeps reach, those that begin where others ended included; `start` if nothing is cheaper."""
+    """Return the cheapest state that sweeps reach, or `start` if no state is cheaper. Sweeps may follow other sweeps."""
     within = limits or Limits()
     found = Found(start, (), cost := measure(start), cost, 0, SWEPT)
 
     def taken(swept: Swept) -> bool:
-        """Whether the state measures cheaper than what is found; then it is."""
+        """Return whether the state measures cheaper than the best state. If so, it becomes the best state."""
         nonlocal found
         after, expanded = measure(swept.state), found.expanded + 1
         cheaper = after < found.after * (1 - NOISE)
@@ -47,7 +49,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         return cheaper
 
     def any_taken(ends: Iterable[Swept]) -> bool:
-        """Whether one of those that are estimated cheapest is taken."""
+        """Return whether one of the ends with the lowest estimates is taken."""
         return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[:MEASURED])) > 0
 
     begun: tuple[Step, ...] = ()
@@ -64,13 +66,16 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
 
 
 def _share(share: float, limits: Limits) -> float:
-    """When this share of the time is over that is left."""
+    """Return the active time at which this share of the remaining time is over."""
     now = active_time()
     return now + share * (limits.deadline - now)
 
 
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
-    """Layers joined from the inputs on, after what gains without joins; and what that leads to by sweeps that gain."""
+    """Yield states with layers joined from the inputs on, then states that further gaining sweeps reach.
+
+    Sweeps that gain without joins are made before the layers are joined.
+    """
     if not wide(start):
         return
     first = Swept(start, (), sweeper.estimate(start))

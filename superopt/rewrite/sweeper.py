@@ -1,6 +1,6 @@
-"""What sweeps are made of: the places of rules side by side, what applying a rule at all of them leads to, and tidying that.
+"""The parts of sweeps: find a rule's places side by side, apply the rule at all of them, and tidy the result.
 
-See `sweep` for what this is for.
+See `sweep` for their use.
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ from superopt.rewrite.search import Cost
 from superopt.rewrite.vanish import vanished
 
 STEEP = 0.25
-"""A relative rise of the estimate by one sweep beyond which no further sweep of the rule is thought to make up for it."""
+"""The relative rise of the estimate by one sweep above which further sweeps of the rule are not expected to make up for it."""
 ALIKE = 1e-3
-"""A smaller relative difference of estimates is none."""
+"""The relative difference of estimates below which two states count as alike."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How many sweeps follow one another, how many states go from one to the next, and how often a rule is applied anew."""
+    """The limits of sweeps in a row.
+
+    Attributes:
+        depth: the most sweeps in a row.
+        beam: the most states that are followed from one sweep to the next.
+        again: the most repetitions of one rule.
+    """
 
     depth: int = 5
     beam: int = 5
@@ -46,7 +52,10 @@ class Swept:
 
 @dataclass(frozen=True)
 class Sweeper:
-    """Sweeps within limits: states are estimated no dearer than `ceiling`, and nothing is begun after `deadline`."""
+    """Sweeps within limits.
+
+    No state's estimate exceeds `ceiling`, and nothing starts after `deadline`.
+    """
 
     rules: RuleSet
     estimate: Cost
@@ -56,7 +65,7 @@ class Sweeper:
     _known: dict[tuple[State, bool], Mapping[str, list[Match]]] = field(default_factory=dict, compare=False, repr=False)
 
     def cheaper(self, start: State) -> Iterator[Swept]:
-        """States that sweeps lead to and that are estimated cheaper than `start`, as they are met: a descent, then a beam."""
+        """Yield states that sweeps reach with an estimate below that of `start`, by a descent and then by a beam search."""
         yield from self.descent(start, lambda _: True)
         here = self.estimate(start)
         seen = {start}
@@ -73,12 +82,16 @@ class Sweeper:
             frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
 
     def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
-        """What the rule that gains most by estimate leads to, if it is `taken`, again and again, until none gains; without
-        `joins` the rule of one output.
+        """Apply the rule with the largest estimated gain until no rule gains, and yield each state that is `taken`.
 
-        Rules are tried in the order of what they gained the last time, or in one sweep (lazy greedy; Minoux, Accelerated greedy
-        algorithms for maximizing submodular set functions, 1978); what is not taken is tried again when others were. A rule
-        that gains nothing by itself counts with what it makes possible.
+        Rules are tried in the order of their last gain, or of their gain in one sweep (lazy greedy; Minoux, Accelerated greedy
+        algorithms for maximizing submodular set functions, 1978). A state that was not taken is tried again after others were
+        taken. A rule that gains nothing by itself is judged together with the sweeps that it makes possible.
+
+        Args:
+            start: the state to begin with.
+            taken: a function that returns whether to go on from a state.
+            joins: if False, only rules with one output are used.
         """
         swept = Swept(start, (), self.estimate(start))
         found = True
@@ -101,18 +114,22 @@ class Sweeper:
                     yield swept
 
     def _gains(self, start: Swept, *, joins: bool) -> dict[str, float]:
-        """By how much one sweep of each rule lowers the estimate, where it does, or raises it little: several may lower it."""
+        """Return the estimated gain of one sweep of each rule.
+
+        Rules that raise the estimate a little are included, because several of their sweeps may lower it.
+        """
         rules = self._sweeping(start.state, joins=joins)
         gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
         return {rule: gain for rule, gain in gains.items() if gain > -STEEP * start.estimate}
 
     def _best(self, start: Swept, rule: str) -> Swept:
-        """The cheapest of what the rule's sweeps lead to; `start` if none is cheaper."""
+        """Return the cheapest state that the rule's sweeps reach, or `start` if none is cheaper."""
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
 
     def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
-        """Where the rule's first sweep leads and, from there, sweeps of rules that had no places before, each while one is
-        estimated cheaper; `start` if that is no cheaper altogether.
+        """Return the state after the rule's first sweep and sweeps of rules that match only after it.
+
+        If that state is not cheaper, `start` is returned. Each of the later sweeps has to lower the estimate.
         """
         before = self._places(start.state, joins=joins)
         best = here = next(self._first(start, rule), start)
@@ -125,16 +142,16 @@ class Sweeper:
         return min(start, here, key=lambda swept: swept.estimate)
 
     def _first(self, start: Swept, rule: str) -> Iterator[Swept]:
-        """Where the rule's first sweep leads."""
+        """Yield the state after the rule's first sweep, if there is one."""
         return itertools.islice(self._repeated(start, rule), 1)
 
     def _ends(self, start: Swept) -> Iterator[Swept]:
-        """For each rule, where its sweep leads; then where repeating it leads."""
+        """Yield, for each rule, the state after its sweep, then the states after its repeated sweeps."""
         for rule in self._places(start.state):
             yield from self._repeated(start, rule)
 
     def _repeated(self, swept: Swept, rule: str) -> Iterator[Swept]:
-        """Where the rule's sweep leads, tidied; then where its sweep leads from there, and so on."""
+        """Yield the tidied state after the rule's sweep, then after the rule's next sweep from there, and so on."""
         for _ in range(self.reach.again):
             if expired(self.deadline):
                 return
@@ -145,8 +162,10 @@ class Sweeper:
             yield swept
 
     def _places(self, state: State, *, joins: bool = True) -> Mapping[str, list[Match]]:
-        """The matches of each rule that stand side by side, operands before what uses them; of one output, more than one, and
-        with `joins` those of several. They are remembered: a state is asked about for every rule that is tried from it.
+        """Return the matches of each rule that stand side by side, operands before users.
+
+        A rule with one output needs more than one match. Rules with several outputs are included with `joins`. The matches are
+        cached, because they are needed for every rule that is tried from a state.
         """
         known = self._known.get((state, joins))
         if known is None:
@@ -160,22 +179,23 @@ class Sweeper:
         return known
 
     def _sweeping(self, state: State, *, joins: bool) -> list[str]:
-        """The rules that have places there; without `joins` those of one output."""
+        """Return the rules that match in the state. Without `joins`, only rules with one output are returned."""
         return [*self._places(state, joins=joins)]
 
     def _places_of(self, rule: str, state: State) -> list[Match]:
-        """The matches of one rule that stand side by side."""
+        """Return the matches of one rule that stand side by side."""
         live = computed(state)
         return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
 
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """For each rule of several outputs, matches that share no root: each term with the first sibling that it matches."""
+        """Return, for each rule with several outputs, matches that share no root: each term with its first matching sibling."""
         return self.joins([sorted(same, key=in_order) for same in siblings(live)], live, only)
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """For each rule of several outputs, matches within layers, in the order in which the terms of a layer are given; of
-        matches at the same roots, one that makes few new operators and does not mix what comes from elsewhere, and of the axes
-        along which a rule joins, one along which little is mixed.
+        """Return, for each rule with several outputs, matches within layers, in the given order of each layer's terms.
+
+        Of several matches at the same roots, the match with the fewest new operators is taken, then the match with the fewest
+        mixed concatenations. Of several axes along which a rule joins, the axis with the fewest mixed concatenations is taken.
         """
         known = set(live)
         found: dict[str, dict[Pattern, list[Match]]] = {}
@@ -195,8 +215,9 @@ class Sweeper:
         return {name: min(along.values(), key=mixture) for name, along in found.items()}
 
     def tidied(self, swept: Swept) -> Swept:
-        """The state with what computes nothing gone, and what only moves elements cancelled, by one rule after the other, while
-        that is estimated cheaper, or while more neighbouring parts meet.
+        """Return the state without terms that compute nothing, and with operators that only move elements cancelled.
+
+        One rule is applied after the other, as long as the estimate falls or more neighbouring parts meet.
         """
         better = True
         while better and not expired(self.deadline):
@@ -209,12 +230,12 @@ class Sweeper:
         return swept
 
     def _vanished(self, swept: Swept) -> Swept:
-        """The state without what computes nothing."""
+        """Return the state without terms that compute nothing."""
         state, steps = vanished(swept.state, self.rules)
         return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
-        """Matches at operators that, as some of their operands, only move elements, which leave fewer operators."""
+        """Return matches that leave fewer operators, at operators that only move elements and have such operands."""
         live = dict.fromkeys(computed(state))
         found: dict[str, list[Match]] = {}
         for term in live:
@@ -226,8 +247,10 @@ class Sweeper:
         return found
 
     def swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
-        """The state with the matches' roots rewritten, of matches that share a root the first; then, where those are of a
-        commutative operator, the next on operands that are still there, and so on. None if that is too dear.
+        """Return the state with the matches' roots rewritten, or None if its estimate exceeds the ceiling.
+
+        Of matches that share a root, the first is applied. If the shared root is a commutative operator, the next match is then
+        applied to operands that are still there, and so on.
         """
         here = {root: root for match in matches for root in match.roots}
         state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)
@@ -255,7 +278,7 @@ class Sweeper:
 
 
 def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
-    """What the match's roots are replaced by as they are now; where it does not stand there any more, by themselves."""
+    """Return the replacements of the match's roots in their present form, or the roots if the match no longer applies."""
     if all(here[root] is root for root in match.roots):
         return match.replacements
     try:
@@ -266,7 +289,10 @@ def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
 
 
 def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
-    """The states from the cheapest on, of those estimated alike the first: they differ by what was only rearranged."""
+    """Yield the states by rising estimate, without states whose estimate equals that of the previous state.
+
+    Such states differ only in arrangement.
+    """
     last = 0.0
     for swept in sorted(states, key=lambda s: s.estimate):
         if swept.estimate > last * (1 + ALIKE):
@@ -275,7 +301,7 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
 
 
 def _meets(before: Swept, after: Swept) -> bool:
-    """Whether more neighbouring parts meet than before, at about the same cost: then they can be one."""
+    """Return whether more neighbouring parts meet than before at about the same estimate, so that they can become one."""
     if after.estimate > before.estimate * (1 + GAIN):
         return False
     here, there = (sum(map(meeting, computed(swept.state))) for swept in (before, after))

@@ -1,7 +1,8 @@
-"""Terms that compute nothing: by a rule, each is one of the variables that it is made of.
+"""Remove terms that compute nothing: terms that a rule proves equal to one of their variables.
 
-A sum with zeros that is left of a mask saves so little that no measurement of an island shows it, and hides what stands around
-it from other rules. To take such rules wherever they match needs no measurement: an operator goes, and none comes.
+For example, a mask may leave a sum with zeros. Such a sum costs too little to show in a measurement of an island, but it hides
+the terms around it from other rules. These rules are applied wherever they match, without a measurement: they remove an
+operator and add none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from superopt.rewrite.search import NOISE, Cost, Found, Limits
 
 
 def vanished(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
-    """The state in which no vanishing rule of these has a place any more, and the steps that lead there."""
+    """Return the state in which no vanishing rule of the set matches any more, and the steps that lead to it."""
     state, steps = start, list[Step]()
     while found := foremost(state, rules.vanishing):
         name, wanted = found
@@ -30,8 +31,9 @@ def vanished(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
 
 
 def once_vanished(find: Find) -> Find:
-    """What finds as `find` does, from the state in which nothing vanishes any more; that state where nothing else is found and
-    it is cheaper by itself, by more than measurements differ by.
+    """Return a function that searches as `find` does, from the state without terms that compute nothing.
+
+    If the search finds nothing better, that state is the result if it is cheaper than the original by more than the noise.
     """
 
     @functools.wraps(find)

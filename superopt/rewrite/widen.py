@@ -1,11 +1,11 @@
-"""Widening: tensors with more elements along an axis than they need, so that kernels meet extents that they like.
+"""Widening: pad tensors along an axis so that kernels get extents that suit them.
 
-A kernel that takes sixteen channels at a time is slow with forty-four. A stored rule says that what is padded and then sliced
-is as before; read from right to left it widens a term, if the padding can be moved up into weights, by rules: then it costs
-nothing at run time. The slice that is left moves down through the terms that use it, by rules, until one takes it into its
-weights. So a whole island is carried in wider form, in one walk from its inputs to its outputs; where a term has no rule for
-wide operands, the slice stays in front of it. What is put together from slices is no slice of anything: a term of it is taken
-apart, by rules, into terms of its parts, each of which can take one slice.
+A kernel that computes sixteen channels at a time is slow with forty-four. A stored rule says that slicing undoes padding. Read
+from right to left, the rule widens a term if other rules can move the padding up into weights, where it costs nothing at run
+time. Rules then move the remaining slice down through the terms that use it, until a term takes the slice into its weights. So
+one walk from the inputs to the outputs carries a whole island in wider form. Where no rule fits a term with wide operands, the
+slice stays in front of the term. A concatenation of slices is not itself a slice. So rules split a term over a concatenation
+into terms over its parts, each of which can take one slice.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from superopt.rewrite.apply import State, Step, computed, parted
 from superopt.rewrite.ruleset import RuleSet, Undoing
 
 LINE = 16
-"""Extents that kernels like are multiples of it: the single-precision numbers of a cache line, and of the widest vectors."""
+"""The divisor of extents that suit kernels: the single-precision numbers in a cache line, and in the widest vector register."""
 MOST = 3
-"""An extent grows by one part in so many at most."""
+"""The reciprocal of the largest fraction by which an extent may grow."""
 DEPTH = 6
-"""Terms that padding moves up through to weights, at most."""
+"""The most terms through which padding moves up to weights."""
 TRIES = 100
-"""How often it is tried to move the padding of one term up: a sum of many can be taken apart in more ways than there is time
-for.
-"""
+"""The most attempts to move the padding of one term up: a sum of many terms can be split in too many ways to try them all."""
 
 
 def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
-    """For each axis along which stored rules undo padding, the state in wider form, if that is another, and the steps.
+    """Yield the state in wider form and the steps, for each axis along which stored rules undo padding.
 
-    The first step leads there; those after it name the other rules that it used, and change nothing.
+    States that do not change are left out. The first step leads to the wider state. The other steps name the other rules that
+    were used, and change nothing.
     """
     for undoing in rules.undoing():
         walk = _Walk(rules, undoing)
@@ -49,12 +48,20 @@ def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, .
 
 @dataclass
 class _Walk:
-    """What became of the terms met so far.
+    """The walk from inputs to outputs, with the new form of each term met so far.
 
-    `plain` is what a term is in the new state, `wide` a term of which it is a slice, and `done` has both. `cut` has the
-    slices of wide terms, and `zero`, for terms of the new state, what they are if padded. `stuck` says through how many terms
-    a padding does not move up from a term: what is above it was met before it, so that this is so for good. `tries` counts how
-    often the padding of the last one met was tried to be moved.
+    Attributes:
+        rules: the rules.
+        undoing: the rule under which a slice undoes padding.
+        plain: maps a term to its form in the new state.
+        wide: maps a term to the wider term of which it is a slice.
+        done: the terms of the new state, both plain and wide.
+        cut: the slices of wide terms.
+        zero: maps a term of the new state to its form with padding.
+        used: the names of the other rules that were used.
+        stuck: maps a term and an amount of padding to the number of terms through which the padding cannot move up. The entry
+            stays valid, because all terms above were met before.
+        tries: the number of attempts to move the padding of the present term up.
     """
 
     rules: RuleSet
@@ -69,13 +76,13 @@ class _Walk:
     tries: int = 0
 
     def through(self, state: State) -> State:
-        """The state in wider form."""
+        """Return the state in wider form."""
         for term in computed(state):
             self._meet(term)
         return tuple(self._narrow(root) for root in state)
 
     def _meet(self, term: Term) -> None:
-        """Decides what becomes of a term whose operands were met."""
+        """Find the new form of a term whose operands were met."""
         own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
         if wider is None:
             self.plain[term] = own
@@ -83,7 +90,7 @@ class _Walk:
             self.wide[term] = wider
 
     def _form(self, own: Term) -> tuple[Term, Term | None]:
-        """What becomes of a term whose operands are of the new state, and what that is a slice of, if it is made wider."""
+        """Return the new form of a term over operands of the new state, and the wider term of which it is a slice, or None."""
         below: tuple[str, Term] | None = None
         for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
             (new,) = match.replacements
@@ -109,8 +116,9 @@ class _Walk:
         return own, wider
 
     def _apart(self, term: Term) -> Term:
-        """The term made of what it makes of the parts of an operand, if that is put together from slices and rules say that it
-        can be; else as it is.
+        """Return the term as the concatenation of its results for the parts of an operand, or unchanged.
+
+        The operand has to be a concatenation of slices, and rules have to prove the two forms equal.
         """
         for operand in term.args:
             if self._has_sliced_parts(operand):
@@ -121,7 +129,7 @@ class _Walk:
         return term
 
     def _has_sliced_parts(self, term: Term) -> bool:
-        """Whether the term is put together along the axis, of slices among others."""
+        """Return whether the term is a concatenation along the axis with slices among its parts."""
         waiting, seen = [term], set[Term]()
         while waiting:
             one = waiting.pop()
@@ -134,7 +142,7 @@ class _Walk:
         return False
 
     def _made_of_parts(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
-        """What the operator makes of each part, put together along the same axis or another."""
+        """Yield concatenations, along any axis, of the operator's results for each part that rules prove equal to the term."""
         if term.args != (whole,):
             return
         for axis in range(-term.rank, 0):
@@ -146,7 +154,7 @@ class _Walk:
             yield from ((name, new) for name, match in self.rules.matches(new) if match.replacements == (term,))
 
     def _with_parts_of_weights(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
-        """What rules make of the term with a weight that is written as put together where the parts of the operand are."""
+        """Yield the rules' replacements for the term with a weight split where the parts of the operand meet."""
         first = whole.args[0].shape[self.undoing.axis]
         extent = whole.shape[self.undoing.axis]
         weights = ((a, axis) for a in term.args if a.constant for axis in range(-a.rank, 0) if a.shape[axis] == extent)
@@ -159,21 +167,21 @@ class _Walk:
                     yield name, new
 
     def _formed(self, term: Term) -> Term:
-        """The term in the new state, when what it is made of that is not there yet has become what it becomes."""
+        """Return the term in the new state, after its operands that are not yet in the new state were given their new forms."""
         if term.is_variable or term.constant or term in self.done or term in self.cut:
             return term
         own, wider = self._form(apply(term.op, *map(self._formed, term.args), **dict(term.attributes)))
         return own if wider is None else self.undoing.sliced(wider, own)
 
     def _narrow(self, term: Term) -> Term:
-        """The term in the new state, sliced out of a wider one where there is one."""
+        """Return the term in the new state, as a slice if it has a wider form."""
         wider = self.wide.get(term)
         if wider is None:
             return self.plain.get(term, term)
         return self.undoing.sliced(wider, term)
 
     def _padding(self, term: Term) -> int:
-        """How much longer the term's axis should be; 0 if it is fine, or would have to grow too much."""
+        """Return the padding that the term's axis needs, or 0 if it needs none or would grow too much."""
         if term.rank != self.undoing.rank:
             return 0
         extent = term.shape[self.undoing.axis]
@@ -183,7 +191,7 @@ class _Walk:
         return more if more * MOST <= extent else 0
 
     def _padded(self, term: Term, more: int, depth: int) -> Term | None:
-        """The term, padded: by rules that move the padding up until only weights are padded; None if there are none."""
+        """Return the padded term with the padding moved up until only weights are padded, or None if rules cannot do so."""
         if term in self.zero:
             return self.zero[term]
         if self.stuck.get((term, more), -1) >= depth or self.tries >= TRIES:
@@ -211,7 +219,7 @@ class _Walk:
         return alone
 
     def _made(self, term: Term) -> Iterator[Term]:
-        """The term and what it is made of, down to what was there before at run time."""
+        """Yield the term and the terms below it, down to terms that are already in the new state."""
         seen, stack = set[Term](), [term]
         while stack:
             one = stack.pop()
@@ -221,7 +229,10 @@ class _Walk:
                 stack += one.args
 
     def _moved(self, padded: Term, more: int, depth: int) -> Term | None:
-        """The padded term with the padding moved up further, if it is of the axis and amount; as it is, if it pads a weight."""
+        """Return the padded term with its padding moved up further, or None if that is not possible.
+
+        The padding has to be of the walk's axis and amount. Other padding is only kept if it pads a weight.
+        """
         alike = padded.args[0].rank == self.undoing.rank and padded == self.undoing.padded(padded.args[0], more)
         alone = padded if padded.constant else None
         return self._padded(padded.args[0], more, depth) if alike else alone
@@ -230,5 +241,5 @@ class _Walk:
         return term.op == "slice" and term["axis"] == self.undoing.axis and term["start"] == 0
 
     def _slices(self, term: Term) -> bool:
-        """Whether something is sliced at run time in the term, down to what was there before."""
+        """Return whether the term has a new slice that is computed at run time."""
         return any(self._is_slice(one) for one in self._made(term) if not one.constant)
