@@ -98,7 +98,7 @@ class Equality:
 
 @dataclass(frozen=True)
 class Known:
-    """What discovery builds on: kept equalities, and equalities that could not be proved."""
+    """The input of discovery: kept equalities, and equalities that could not be proved."""
 
     rules: tuple[Rule, ...] = ()
     suspects: tuple[Rule, ...] = ()

@@ -73,7 +73,7 @@ from superopt.selection import (
 from superopt.store import load_rules
 
 MOVES = ("rules", "mutants")
-"""What a search may do: rewrite by rules, and replace operators by corrected mutants."""
+"""The kinds of rewrites: by rules, and of operators by corrected mutants."""
 LEEWAY = 4.0
 """An algorithm is tried if its rounding error is at most this many times the tolerance: it is one operator of many."""
 FORGONE = 0.1
@@ -83,7 +83,7 @@ SMALLEST = 0.01
 OPENING = 4.0
 """Seconds to open a session and run it once (a GPU's libraries choose kernels) from which only necessary sessions are made."""
 WHOLE, STOPPED = "every segment was searched", "it was asked to stop"
-"""What a report says of a search that no budget ended, and of a search that was stopped."""
+"""The report's words for a search that no budget ended, and for a search that was stopped."""
 HURRIED = 3.0
 """Seconds that a comparison takes after a stop was requested."""
 OUT_OF_MEMORY = "the memory allowed is used up"
