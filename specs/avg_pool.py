@@ -6,9 +6,9 @@ it is 0. Every window holds such a position, since pads are smaller than the win
 
 from __future__ import annotations
 
-from superopt.graph import Extent, Term, inverse
-from superopt.index import Extents, Tensor, call, inside, number, require, select, tensor, total
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Extents, Tensor, call, inside, number, require, select, tensor, total
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term, inverse
 
 ONNX = "AveragePool"
 EXACT = "field, quotient"

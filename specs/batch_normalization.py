@@ -5,8 +5,8 @@ Channels stand at axis `c` of x; s, b, m and v are the node's scale, bias, mean 
 
 from __future__ import annotations
 
-from superopt.graph import Term
-from superopt.op import Emit, Node, apply
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = "BatchNormalization"
 

@@ -5,9 +5,9 @@ They are lifted to `gelu` and a sum, of which ONNX Runtime makes one node again 
 
 from __future__ import annotations
 
-from superopt.affine import affine
-from superopt.graph import Term
-from superopt.op import Node, apply
+from superopt.algebra.operators import Node, apply
+from superopt.algebra.terms import Term
+from superopt.speclib.affine import affine
 
 ONNX = ("com.microsoft.BiasGelu", "com.microsoft.Gelu")
 

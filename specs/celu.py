@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from superopt.composite import composed
-from superopt.graph import Term, at_least, negation
-from superopt.index import Real, Tensor, require, same
-from superopt.op import Emit, Node, apply, fraction_of
+from superopt.algebra.index import Real, Tensor, require, same
+from superopt.algebra.operators import Emit, Node, apply, fraction_of
+from superopt.algebra.terms import Term, at_least, negation
+from superopt.speclib.composite import composed
 
 ONNX = "Celu"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import inf
 
-from superopt.composite import composed
-from superopt.elementwise import increasing, pointwise
-from superopt.graph import Term, at_least
-from superopt.index import Real, Tensor, require
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Real, Tensor, require
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term, at_least
+from superopt.speclib.composite import composed
+from superopt.speclib.elementwise import increasing, pointwise
 
 ONNX = "Clip"
 LARGEST = 3.4028234663852886e38  # of float32: what a bound is by default where it is an attribute

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import reduce
 
-from superopt.graph import Term
-from superopt.index import Axis, Tensor, require, same, select, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Axis, Tensor, require, same, select, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = "Concat"
 

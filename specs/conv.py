@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superopt.graph import Extent, Term
-from superopt.index import Extents, Tensor, inside, number, require, same, select, tensor, total
-from superopt.op import Emit
+from superopt.algebra.index import Extents, Tensor, inside, number, require, same, select, tensor, total
+from superopt.algebra.operators import Emit
+from superopt.algebra.terms import Extent, Term
 
 AXIOMS = """
     linear-kernel:  conv(x, v + w, strides=s, pads=p, dilations=d, group=g)

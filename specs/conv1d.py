@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from superopt.composite import composed
-from superopt.graph import Extent, Term
-from superopt.index import Tensor, require
-from superopt.op import Emit
+from superopt.algebra.index import Tensor, require
+from superopt.algebra.operators import Emit
+from superopt.algebra.terms import Extent, Term
+from superopt.speclib.composite import composed
 
 COMPOSITE = """
     reshape(c := conv(reshape(x, shape=(x.shape[-3], x.shape[-2], 1, x.shape[-1])),

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from superopt.graph import Term
-from superopt.op import Emit, Node, apply, operator
+from superopt.algebra.operators import Emit, Node, apply, operator
+from superopt.algebra.terms import Term
 
 ONNX = "ConvTranspose"
 

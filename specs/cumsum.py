@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superopt.graph import Extent, Term
-from superopt.index import Axis, Index, Tensor, Value, number, require, select, tensor, total
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Axis, Index, Tensor, Value, number, require, select, tensor, total
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term
 
 ONNX = "CumSum"
 

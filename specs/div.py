@@ -5,8 +5,8 @@ By a scalar constant: see scale.
 
 from __future__ import annotations
 
-from superopt.graph import Term
-from superopt.op import Node, apply
+from superopt.algebra.operators import Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = "Div"
 

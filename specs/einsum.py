@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from string import ascii_letters
 
-from superopt.graph import Term
-from superopt.op import Node, apply
+from superopt.algebra.operators import Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = "Einsum"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from superopt.elementwise import increasing, pointwise, pooled
-from superopt.graph import Term
-from superopt.index import Tensor, call, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Tensor, call, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
+from superopt.speclib.elementwise import increasing, pointwise, pooled
 
 ONNX = "Exp"
 EXACT = "exponential"

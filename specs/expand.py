@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import pairwise, zip_longest
 
-from superopt.graph import Term
-from superopt.index import Axes, Extents, Tensor, require, same, tensor
-from superopt.op import Emit, Node
+from superopt.algebra.index import Axes, Extents, Tensor, require, same, tensor
+from superopt.algebra.operators import Emit, Node
+from superopt.algebra.terms import Term
 
 ONNX = "Expand"
 

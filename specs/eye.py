@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from superopt.graph import Extent
-from superopt.index import Tensor, number, require, same, select, tensor
+from superopt.algebra.index import Tensor, number, require, same, select, tensor
+from superopt.algebra.terms import Extent
 
 AXIOMS = """
     transpose:    transpose(eye(n=n), perm=(-1, -2)) == eye(n=n)

@@ -5,11 +5,11 @@ Before opset 20, ONNX Runtime knows few of the ways to write it in nodes, so the
 
 from __future__ import annotations
 
-from superopt.affine import affine
-from superopt.composite import written_out
-from superopt.graph import Term
-from superopt.index import Tensor, require, same
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Tensor, require, same
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
+from superopt.speclib.affine import affine
+from superopt.speclib.composite import written_out
 
 ONNX = "com.microsoft.FastGelu"
 EXACT = "quotient, field, exponential"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from superopt.graph import Term
-from superopt.op import Node, apply, fraction_of, operator
+from superopt.algebra.operators import Node, apply, fraction_of, operator
+from superopt.algebra.terms import Term
 
 ONNX = "com.microsoft.FusedMatMul"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import prod
 
-from superopt.graph import Term
-from superopt.index import Axis, Index, Tensor, Value, call, number, require, tensor, total
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Axis, Index, Tensor, Value, call, number, require, tensor, total
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = "Gather"
 EXACT = "order"

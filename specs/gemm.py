@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from superopt.graph import Term
-from superopt.op import Emit, Node, apply
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = "Gemm"
 

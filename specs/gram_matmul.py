@@ -10,9 +10,9 @@ from functools import partial, reduce
 
 import numpy as np
 
-from superopt.graph import Term
-from superopt.index import Tensor, number, require, same, select, tensor, total
-from superopt.op import Emit, apply
+from superopt.algebra.index import Tensor, number, require, same, select, tensor, total
+from superopt.algebra.operators import Emit, apply
+from superopt.algebra.terms import Term
 
 AXIOMS = """
     algorithm-alone: gram_matmul(x, gram_kernel(w, rows=x.shape[-2]))

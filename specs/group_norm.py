@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-from superopt.affine import affine, rows
-from superopt.graph import Term
-from superopt.op import Emit, Node, apply, fraction_of
+from superopt.algebra.operators import Emit, Node, apply, fraction_of
+from superopt.algebra.terms import Term
+from superopt.speclib.affine import affine, rows
 
 ONNX = "GroupNormalization"
 SINCE = 21

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from superopt.affine import positive
-from superopt.attention import apart, bound, mask, masks, scale_of
-from superopt.composite import written_out
-from superopt.graph import Extent, Term
-from superopt.index import Real, Tensor, require, same
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Real, Tensor, require, same
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term
+from superopt.speclib.affine import positive
+from superopt.speclib.attention import apart, bound, mask, masks, scale_of
+from superopt.speclib.composite import written_out
 
 ONNX = "Attention"
 EXACT = "order, quotient, field, exponential"

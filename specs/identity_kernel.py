@@ -5,7 +5,7 @@ Element (o, k, u, v) is 1 where k is o's own channel within its group, o % shape
 
 from __future__ import annotations
 
-from superopt.index import Extents, Tensor, number, require, same, select, tensor
+from superopt.algebra.index import Extents, Tensor, number, require, same, select, tensor
 
 AXIOMS = """
     pad:          pad(identity_kernel(shape=s, at=t), before=(0, 0, a, b), after=(0, 0, c, d))

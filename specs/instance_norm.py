@@ -6,11 +6,11 @@ lowering. Of images with one axis it is `layer_norm`.
 
 from __future__ import annotations
 
-from superopt.affine import affine, axis_of, positive, rows, split
-from superopt.composite import composed
-from superopt.graph import Term
-from superopt.index import Real, Tensor, require
-from superopt.op import Emit, Node, apply, fraction_of
+from superopt.algebra.index import Real, Tensor, require
+from superopt.algebra.operators import Emit, Node, apply, fraction_of
+from superopt.algebra.terms import Term
+from superopt.speclib.affine import affine, axis_of, positive, rows, split
+from superopt.speclib.composite import composed
 
 ONNX = "InstanceNormalization"
 DEPTH = 2

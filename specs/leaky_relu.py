@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from superopt.composite import composed
-from superopt.elementwise import pointwise
-from superopt.graph import Term
-from superopt.index import Real, Tensor
-from superopt.op import Emit, Node, apply, fraction_of
+from superopt.algebra.index import Real, Tensor
+from superopt.algebra.operators import Emit, Node, apply, fraction_of
+from superopt.algebra.terms import Term
+from superopt.speclib.composite import composed
+from superopt.speclib.elementwise import pointwise
 
 ONNX = "LeakyRelu"
 

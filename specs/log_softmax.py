@@ -5,11 +5,11 @@ Before opset 13 ONNX's runs over that axis and all that follow it, as one; other
 
 from __future__ import annotations
 
-from superopt.composite import composed
-from superopt.graph import Term
-from superopt.index import Axis, Tensor
-from superopt.op import Emit, Node
-from superopt.trailing import lifted, lowered
+from superopt.algebra.index import Axis, Tensor
+from superopt.algebra.operators import Emit, Node
+from superopt.algebra.terms import Term
+from superopt.speclib.composite import composed
+from superopt.speclib.softmax_legacy import lifted, lowered
 
 ONNX = "LogSoftmax"
 

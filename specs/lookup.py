@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import prod
 
-from superopt.graph import Term
-from superopt.index import Index, Tensor, Value, picked, require, same, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Index, Tensor, Value, picked, require, same, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = ("Gather", "GatherND")
 EXACT = "order"

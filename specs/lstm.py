@@ -7,11 +7,11 @@ what has other activations, peepholes, a clip or sequences of several lengths is
 
 from __future__ import annotations
 
-from superopt.composite import written_out
-from superopt.graph import Term
-from superopt.index import Tensor
-from superopt.op import Emit, Node, apply
-from superopt.recurrence import (
+from superopt.algebra.index import Tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
+from superopt.speclib.composite import written_out
+from superopt.speclib.recurrence import (
     Recurrence,
     biases_of,
     first_state,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from superopt.composite import written_out
-from superopt.graph import Term
-from superopt.index import Tensor
-from superopt.op import Emit, operator
-from superopt.recurrence import shape_of
+from superopt.algebra.index import Tensor
+from superopt.algebra.operators import Emit, operator
+from superopt.algebra.terms import Term
+from superopt.speclib.composite import written_out
+from superopt.speclib.recurrence import shape_of
 
 EXACT = "field, exponential"
 

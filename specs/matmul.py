@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from superopt.graph import Term
-from superopt.index import Tensor, require, same, tensor, total
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Tensor, require, same, tensor, total
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = "MatMul"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superopt.graph import Extent, Term
-from superopt.index import Extents, Tensor, inside, lowest, maximum, require, select, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Extents, Tensor, inside, lowest, maximum, require, select, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term
 
 ONNX = ("MaxPool", "GlobalMaxPool")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from superopt.graph import inverse
-from superopt.index import Extents, Tensor, number, require, tensor
+from superopt.algebra.index import Extents, Tensor, number, require, tensor
+from superopt.algebra.terms import inverse
 
 EXACT = "quotient"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from superopt.graph import Extent, Term
-from superopt.index import Tensor, inside, number, require, same, select, tensor
-from superopt.op import Emit
+from superopt.algebra.index import Tensor, inside, number, require, same, select, tensor
+from superopt.algebra.operators import Emit
+from superopt.algebra.terms import Extent, Term
 
 AXIOMS = """
     algorithm-two:  conv(x, merge_groups(w, group=2 * g, count=2), strides=s, pads=p, dilations=d, group=g)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from superopt.elementwise import pairwise
-from superopt.graph import Term
-from superopt.index import Tensor, require, same, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Tensor, require, same, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
+from superopt.speclib.elementwise import pairwise
 
 ONNX = "Mul"  # by a scalar constant: see scale
 COMMUTATIVE = True

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from superopt.graph import Extent, Term
-from superopt.index import Index, Tensor, Value, call, number, require, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Index, Tensor, Value, call, number, require, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term
 
 ONNX = "OneHot"
 EXACT = "order"

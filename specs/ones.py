@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superopt.index import Extents, Tensor, number, require, tensor
+from superopt.algebra.index import Extents, Tensor, number, require, tensor
 
 AXIOMS = """
     concat:       concat(ones(shape=(m, n)), ones(shape=(m, l)), axis=-1) == ones(shape=(m, n + l))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import isfinite
 
-from superopt.graph import Term
-from superopt.index import Extents, Tensor, inside, number, require, select, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Extents, Tensor, inside, number, require, select, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = "Pad"
 

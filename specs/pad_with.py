@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from superopt.composite import composed
-from superopt.graph import Term, negation, same
-from superopt.index import Extents, Real, Tensor, require
-from superopt.op import Emit
+from superopt.algebra.index import Extents, Real, Tensor, require
+from superopt.algebra.operators import Emit
+from superopt.algebra.terms import Term, negation, same
+from superopt.speclib.composite import composed
 
 COMPOSITE = """
     ((p := pad(x, before=before, after=after))

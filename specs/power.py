@@ -5,10 +5,10 @@ It is not a number where x < 0, unless the exponent is an integer; every axiom h
 
 from __future__ import annotations
 
-from superopt.elementwise import pointwise
-from superopt.graph import Term
-from superopt.index import Real, Tensor, call, number, tensor
-from superopt.op import Emit, Node, apply, fraction_of
+from superopt.algebra.index import Real, Tensor, call, number, tensor
+from superopt.algebra.operators import Emit, Node, apply, fraction_of
+from superopt.algebra.terms import Term
+from superopt.speclib.elementwise import pointwise
 
 ONNX = "Pow"
 EXACT = "root"

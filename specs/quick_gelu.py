@@ -5,8 +5,8 @@ It is lifted to `silu`, of whose nodes ONNX Runtime makes one again when it load
 
 from __future__ import annotations
 
-from superopt.graph import Term
-from superopt.op import Node, apply, fraction_of
+from superopt.algebra.operators import Node, apply, fraction_of
+from superopt.algebra.terms import Term
 
 ONNX = "com.microsoft.QuickGelu"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from superopt.graph import Extent, Term, inverse
-from superopt.index import Axes, Index, Tensor, Value, number, total
-from superopt.op import Emit, Node
-from superopt.reduction import lifted, lowered, over_axes, reduced
+from superopt.algebra.index import Axes, Index, Tensor, Value, number, total
+from superopt.algebra.operators import Emit, Node
+from superopt.algebra.terms import Extent, Term, inverse
+from superopt.speclib.reduction import lifted, lowered, over_axes, reduced
 
 ONNX = ("ReduceMean", "GlobalAveragePool")
 EXACT = "quotient"

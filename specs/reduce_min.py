@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from superopt.graph import Extent, Term
-from superopt.index import Axes, Index, Tensor, Value, maximum, number
-from superopt.op import Emit, Node
-from superopt.reduction import lifted, lowered, reduced
+from superopt.algebra.index import Axes, Index, Tensor, Value, maximum, number
+from superopt.algebra.operators import Emit, Node
+from superopt.algebra.terms import Extent, Term
+from superopt.speclib.reduction import lifted, lowered, reduced
 
 ONNX = "ReduceMin"
 EXACT = "order"

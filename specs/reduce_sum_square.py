@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from superopt.graph import Term
-from superopt.index import Axes, Tensor, total
-from superopt.op import Emit, Node
-from superopt.reduction import lifted, lowered, reduced
+from superopt.algebra.index import Axes, Tensor, total
+from superopt.algebra.operators import Emit, Node
+from superopt.algebra.terms import Term
+from superopt.speclib.reduction import lifted, lowered, reduced
 
 ONNX = "ReduceSumSquare"
 

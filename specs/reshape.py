@@ -8,10 +8,10 @@ from itertools import product
 from math import prod
 from operator import mul
 
-from superopt.graph import Extent, Term
-from superopt.index import Extents, Index, Tensor, require, same, tensor
-from superopt.op import Emit, Node, apply
-from superopt.reduction import lowered
+from superopt.algebra.index import Extents, Index, Tensor, require, same, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term
+from superopt.speclib.reduction import lowered
 
 ONNX = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superopt.graph import Term
-from superopt.index import Axis, Tensor, tensor
-from superopt.op import Emit, operator
+from superopt.algebra.index import Axis, Tensor, tensor
+from superopt.algebra.operators import Emit, operator
+from superopt.algebra.terms import Term
 
 AXIOMS = """
     twice:           reverse(reverse(x, axis=k), axis=k) == x  for x[1, 2, 3, 4], k[-1, -2, -3, -4]

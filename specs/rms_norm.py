@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from math import prod
 
-from superopt.affine import affine, applied, positive, rows
-from superopt.composite import composed
-from superopt.graph import Term
-from superopt.index import Real, Tensor, require
-from superopt.op import Emit, Node, apply, fraction_of
+from superopt.algebra.index import Real, Tensor, require
+from superopt.algebra.operators import Emit, Node, apply, fraction_of
+from superopt.algebra.terms import Term
+from superopt.speclib.affine import affine, applied, positive, rows
+from superopt.speclib.composite import composed
 
 ONNX = "RMSNormalization"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from superopt.composite import written_out
-from superopt.graph import Extent, Term
-from superopt.index import Tensor, require, same
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Tensor, require, same
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term
+from superopt.speclib.composite import written_out
 
 ONNX = "com.microsoft.RotaryEmbedding"
 EXACT = "order"

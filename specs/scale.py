@@ -8,10 +8,10 @@ from __future__ import annotations
 from math import isfinite
 from struct import pack, unpack
 
-from superopt.elementwise import pointwise
-from superopt.graph import Term
-from superopt.index import Real, Tensor, number, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Real, Tensor, number, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
+from superopt.speclib.elementwise import pointwise
 
 ONNX = ("Mul", "Div", "Neg")
 

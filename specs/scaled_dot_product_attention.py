@@ -4,19 +4,19 @@ Of every head, softmax(scale x y^T + m) z over the keys that c allows, where c[b
 after the query. What allows no key at all has the weight 0 for each. Where there are fewer heads of keys than of queries, h / k
 neighbours share one. What has a past, a cap, a window, valid lengths or several outputs is outside the binding.
 
-ONNX's operator has one mask, which is added or allows (`superopt.attention`).
+ONNX's operator has one mask, which is added or allows (`superopt.speclib.attention`).
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from superopt.affine import positive
-from superopt.attention import bound, mask, masks, scale_of, weighted, with_causal
-from superopt.composite import written_out
-from superopt.graph import Extent, Term
-from superopt.index import Real, Tensor, require, same
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Real, Tensor, require, same
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term
+from superopt.speclib.affine import positive
+from superopt.speclib.attention import bound, mask, masks, scale_of, weighted, with_causal
+from superopt.speclib.composite import written_out
 
 ONNX = "Attention"
 EXACT = "order, quotient, field, exponential"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 from math import sqrt
 
-from superopt.affine import positive
-from superopt.composite import written_out
-from superopt.graph import Extent, Term
-from superopt.index import Real, Tensor, require, same
-from superopt.op import Emit, Node, apply, fraction_of
+from superopt.algebra.index import Real, Tensor, require, same
+from superopt.algebra.operators import Emit, Node, apply, fraction_of
+from superopt.algebra.terms import Extent, Term
+from superopt.speclib.affine import positive
+from superopt.speclib.composite import written_out
 
 ONNX = "com.microsoft.Attention"
 EXACT = "quotient, field, exponential"

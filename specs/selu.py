@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from superopt.composite import composed
-from superopt.graph import Term
-from superopt.index import Real, Tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Real, Tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
+from superopt.speclib.composite import composed
 
 ONNX = "Selu"
 

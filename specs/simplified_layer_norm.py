@@ -6,8 +6,8 @@ ONNX Runtime makes one again when it loads a model.
 
 from __future__ import annotations
 
-from superopt.graph import Term
-from superopt.op import Node, operator
+from superopt.algebra.operators import Node, operator
+from superopt.algebra.terms import Term
 
 ONNX = "SimplifiedLayerNormalization"
 

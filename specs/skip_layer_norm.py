@@ -6,9 +6,9 @@ nowhere else it makes one node of them again when it loads a model. Means and de
 
 from __future__ import annotations
 
-from superopt.affine import affine, residual, rows
-from superopt.graph import Term
-from superopt.op import Node, apply, fraction_of
+from superopt.algebra.operators import Node, apply, fraction_of
+from superopt.algebra.terms import Term
+from superopt.speclib.affine import affine, residual, rows
 
 ONNX = "com.microsoft.SkipLayerNormalization"
 

@@ -6,9 +6,9 @@ outside the binding.
 
 from __future__ import annotations
 
-from superopt.affine import affine, residual
-from superopt.graph import Term
-from superopt.op import Node, apply, fraction_of
+from superopt.algebra.operators import Node, apply, fraction_of
+from superopt.algebra.terms import Term
+from superopt.speclib.affine import affine, residual
 
 ONNX = "com.microsoft.SkipSimplifiedLayerNormalization"
 

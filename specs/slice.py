@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from superopt.graph import Extent, Term
-from superopt.index import Axis, Tensor, require, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Axis, Tensor, require, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term
 
 ONNX = ("Slice", "Split")
 

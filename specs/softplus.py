@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from superopt.composite import composed
-from superopt.elementwise import pointwise
-from superopt.graph import Term
-from superopt.index import Tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
+from superopt.speclib.composite import composed
+from superopt.speclib.elementwise import pointwise
 
 ONNX = "Softplus"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from superopt.composite import composed
-from superopt.graph import Extent, Term
-from superopt.index import Tensor, require, same
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Tensor, require, same
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Extent, Term
+from superopt.speclib.composite import composed
 
 ONNX = "SpaceToDepth"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superopt.graph import Extent, Term
-from superopt.index import Axis, Tensor, require, tensor
-from superopt.op import Emit, operator
+from superopt.algebra.index import Axis, Tensor, require, tensor
+from superopt.algebra.operators import Emit, operator
+from superopt.algebra.terms import Extent, Term
 
 AXIOMS = """
     one:             stride(x, axis=k, step=1) == x  for x[1, 2, 3, 4], k[-1, -2, -3, -4]

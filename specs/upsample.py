@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from superopt.composite import composed
-from superopt.graph import Extent, Term
-from superopt.index import Tensor
-from superopt.op import Emit, operator
+from superopt.algebra.index import Tensor
+from superopt.algebra.operators import Emit, operator
+from superopt.algebra.terms import Extent, Term
+from superopt.speclib.composite import composed
 
 COMPOSITE = "repeat(repeat(x, axis=-2, times=rows), axis=-1, times=columns) for x[2, 3, 4]"
 

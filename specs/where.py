@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superopt.graph import Term
-from superopt.index import Tensor, call, require, same, tensor
-from superopt.op import Emit, Node, apply
+from superopt.algebra.index import Tensor, call, require, same, tensor
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
 
 ONNX = "Where"
 EXACT = "order"

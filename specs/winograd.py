@@ -13,10 +13,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from superopt.bilinear import Matrix, ToomCook
-from superopt.graph import Extent, Term
-from superopt.index import Extents, Tensor, entry, inside, number, require, same, select, tensor, total
-from superopt.op import Emit, apply
+from superopt.algebra.bilinear import Matrix, ToomCook
+from superopt.algebra.index import Extents, Tensor, entry, inside, number, require, same, select, tensor, total
+from superopt.algebra.operators import Emit, apply
+from superopt.algebra.terms import Extent, Term
 
 EXACT = "quotient"
 

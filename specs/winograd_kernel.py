@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 
-from superopt.bilinear import ToomCook
-from superopt.graph import Term
-from superopt.index import Extents, Tensor, entry, require, tensor, total
-from superopt.op import Emit
+from superopt.algebra.bilinear import ToomCook
+from superopt.algebra.index import Extents, Tensor, entry, require, tensor, total
+from superopt.algebra.operators import Emit
+from superopt.algebra.terms import Term
 
 EXACT = "quotient"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superopt.index import Extents, Tensor, number, require, tensor
+from superopt.algebra.index import Extents, Tensor, number, require, tensor
 
 AXIOMS = """
     concat:       concat(zeros(shape=(m, n)), zeros(shape=(m, l)), axis=-1) == zeros(shape=(m, n + l))

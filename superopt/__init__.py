@@ -6,8 +6,8 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from superopt.errors import SuperoptError
-from superopt.optimize import optimize
-from superopt.optimized import Optimized
+from superopt.flows.optimize import optimize
+from superopt.flows.optimized import Optimized
 from superopt.report.optimization import Report
 
 __all__ = ["Optimized", "Report", "SuperoptError", "__version__", "optimize"]

@@ -2,7 +2,7 @@
 
 import sys
 
-from superopt.cli import main
+from superopt.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,21 +12,21 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from superopt.certificate import Evidence
-from superopt.fp_flags import ALL_FLAGS
+from superopt.flows.certificate import Evidence
+from superopt.flows.verify import verify
+from superopt.model.constant_folding import with_known_stored
 from superopt.model.islands import Chart
-from superopt.model.known import with_known_stored
 from superopt.model.load import load
 from superopt.model.save import save
 from superopt.report.optimization import Arithmetic
 from superopt.report.verification import Verification
-from superopt.rewrite.apply import State, Step, successors
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import Found
-from superopt.rule import Rule
-from superopt.segments import Gain, Segment, whole
-from superopt.selection import spliced
-from superopt.verify import verify
+from superopt.rules.fp_flags import ALL_FLAGS
+from superopt.rules.rule import Rule
+from superopt.search.apply import State, Step, successors
+from superopt.search.backtracking import Found
+from superopt.search.ruleset import RuleSet
+from superopt.search.segments import Gain, Segment, whole
+from superopt.search.selection import spliced
 from tests.models import model, weight
 
 Find = Callable[[State], Found | None]

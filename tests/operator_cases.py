@@ -12,15 +12,15 @@ import onnx.checker
 import onnx_ir as ir
 from hypothesis import strategies as st
 
+from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.operators import POSITIVE, Parameter, apply, operator, registry
+from superopt.algebra.terms import Attribute, Sym, Term, size, substitute_attribute, subterms, variable, variables
 from superopt.errors import ShapeError
-from superopt.evaluate import Floats, evaluate
-from superopt.graph import Attribute, Sym, Term, size, substitute_attribute, subterms, variable, variables
 from superopt.model.lift import leaf_of, lift_node
-from superopt.model.nodes import Lowered, model_of
-from superopt.model.session import Device, Session
-from superopt.op import POSITIVE, Parameter, apply, operator, registry
-from superopt.prove.instance import instantiations
-from superopt.text import Equation
+from superopt.notation.parsing import Equation
+from superopt.protobuf.nodes import Lowered, model_of
+from superopt.rules.instances import instantiations
+from superopt.runtime.session import Device, Session
 
 DEFINED = [name for name, spec in registry().items() if spec.definition is not None]
 COMPOSITES = [name for name, spec in registry().items() if spec.definition is None]

@@ -6,9 +6,9 @@ import math
 import random
 from collections.abc import Callable
 
+from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.terms import Attribute, Term, subterms, variable, variables
 from superopt.errors import ShapeError
-from superopt.graph import Attribute, Term, subterms, variable, variables
-from superopt.op import apply, rebuild
 
 LARGEST = 1200
 TRIES = 40

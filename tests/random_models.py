@@ -8,21 +8,21 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import ModelProto, numpy_helper
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, conjunction, same, substitute_attribute, variable, variables
 from superopt.errors import InstantiationError, ShapeError
-from superopt.fp_flags import FpMode
-from superopt.graph import Term, conjunction, same, substitute_attribute, variable, variables
-from superopt.match import Binding, instantiate
 from superopt.model.islands import Chart
 from superopt.model.load import Model
 from superopt.model.lower import lower
-from superopt.model.nodes import model_of
 from superopt.model.splice import Replacement, splice
-from superopt.op import apply
-from superopt.prove.instance import instantiations
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rule import Rule
-from superopt.segments import gate_of, segments
-from superopt.text import Equation
+from superopt.notation.parsing import Equation
+from superopt.protobuf.nodes import model_of
+from superopt.rules.fp_flags import FpMode
+from superopt.rules.instances import instantiations
+from superopt.rules.match import Binding, instantiate
+from superopt.rules.rule import Rule
+from superopt.search.ruleset import RuleSet
+from superopt.search.segments import gate_of, segments
 from tests.operator_cases import DEFINED, Array, concrete, forms
 from tests.walks import walk
 

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superopt.dim_binding import DimBinding
+from superopt.algebra.dim_binding import DimBinding
+from superopt.algebra.terms import subterms
 from superopt.errors import InvalidModelError, ShapeError
-from superopt.graph import subterms
 from superopt.model.islands import Charts
 from superopt.model.load import Model, ModelProto, as_model, as_proto
-from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, require_valid, splice
-from superopt.rewrite.apply import State, successors
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rule import Rule
-from superopt.segments import Segment, segments, whole, written
+from superopt.rules.rule import Rule
+from superopt.runtime.session import Device, Session
+from superopt.search.apply import State, successors
+from superopt.search.ruleset import RuleSet
+from superopt.search.segments import Segment, segments, whole, written
 from tests.walks import walk
 
 Array = npt.NDArray[Any]

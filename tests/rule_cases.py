@@ -9,14 +9,14 @@ from itertools import islice
 
 import numpy as np
 
-from superopt.graph import Term, subterms, variable, variables
-from superopt.match import Binding, instantiate
-from superopt.model.session import Array
-from superopt.model.sides import Pair, differences
-from superopt.op import POSITIVE, operator
-from superopt.prove.instance import instantiations
-from superopt.rule import Rule
-from superopt.text import Equation
+from superopt.algebra.operators import POSITIVE, operator
+from superopt.algebra.terms import Term, subterms, variable, variables
+from superopt.model.term_pairs import Pair, differences
+from superopt.notation.parsing import Equation
+from superopt.rules.instances import instantiations
+from superopt.rules.match import Binding, instantiate
+from superopt.rules.rule import Rule
+from superopt.runtime.session import Array
 from tests.operator_cases import positions
 
 TOLERANCE = 2e-5

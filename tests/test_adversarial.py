@@ -10,11 +10,11 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError
-from superopt.model.adversarial import adversarial_values, images
-from superopt.model.check import check, check_all
-from superopt.model.reference import Reference
-from superopt.model.session import Array, Device, Port
-from superopt.model.sizes import dynamic_dimensions, sizes_to_check, telling_constants
+from superopt.runtime.adversarial import adversarial_values, images
+from superopt.runtime.check import check, check_all
+from superopt.runtime.reference import Reference
+from superopt.runtime.session import Array, Device, Port
+from superopt.runtime.sizes import dynamic_dimensions, sizes_to_check, telling_constants
 
 CPU = Device()
 node = helper.make_node
@@ -333,7 +333,7 @@ def test_values_are_a_function_of_the_seed_and_hold_what_they_say() -> None:
 
 
 def test_trials_at_several_sizes_name_them() -> None:
-    from superopt.model.check import Trial
+    from superopt.runtime.check import Trial
 
     proto = model([node("Relu", ["x"], ["y"])], {"x": ["N", 4]})
     found = check_all(proto, proto, CPU, [Trial(f"N={n}", {"N": n}, 60.0) for n in (8, 9)])

@@ -7,17 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-from superopt.explore import defined
-from superopt.find.definitions import algorithms
-from superopt.graph import Term, subterms, variable
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
+from superopt.discovery.definitions import algorithms
+from superopt.discovery.explore import defined
 from superopt.model.lower import lower
-from superopt.op import apply
-from superopt.prove.index import prove_axiom
-from superopt.rewrite.algorithm import places
-from superopt.rewrite.roofline import CPU, seconds
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rule import axioms, parse_rule
-from superopt.verdict import Proved, Refuted
+from superopt.proof.definitions.index import prove_axiom
+from superopt.rules.rule import axioms, parse_rule
+from superopt.rules.verdict import Proved, Refuted
+from superopt.search.algorithm import places
+from superopt.search.roofline import CPU, seconds
+from superopt.search.ruleset import RuleSet
 from tests.operator_cases import arrays_for, evaluated, ran
 
 GRAM = "reshape(x @ transpose(x, perm=(-3, -1, -2)), shape=(x.shape[-3], x.shape[-2] * x.shape[-2]))"

@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.attention import LEAST
-from superopt.fusion import fusions
-from superopt.graph import variable
-from superopt.model.bounds import index_bounds
-from superopt.model.demand import PRODUCT, demand
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import variable
+from superopt.cost.demand import PRODUCT, demand
+from superopt.flows.verify import verify
+from superopt.model.available_fusions import contributed, offered
 from superopt.model.islands import Chart
-from superopt.model.kernel import Operand
 from superopt.model.load import load
 from superopt.model.lower import lower
-from superopt.model.offered import contributed, offered
-from superopt.model.session import Device, Session
-from superopt.op import apply
-from superopt.rewrite.fuse import fused
-from superopt.rewrite.ruleset import RuleSet
-from superopt.verify import verify
+from superopt.rules.fusion import fusions
+from superopt.runtime.bounds import index_bounds
+from superopt.runtime.kernel import Operand
+from superopt.runtime.session import Device, Session
+from superopt.search.fuse import fused
+from superopt.search.ruleset import RuleSet
+from superopt.speclib.attention import LEAST
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
 from tests.test_fusion import attention, operators, require_same
 
@@ -285,9 +285,9 @@ def test_a_model_with_the_operators_is_one_island(sizes: tuple[int | str, ...], 
 
 def always_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is right counts as faster."""
-    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: 1.5)
-    monkeypatch.setattr("superopt.search.Search._stands", lambda *_: True)
-    monkeypatch.setattr("superopt.model.everywhere.Compared.faster", property(lambda _: True))
+    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.segment_search.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.runtime.multi_shape.Compared.faster", property(lambda _: True))
 
 
 def require_same_models(one: Path, other: Path) -> None:

@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from superopt.graph import Sym, size, variable
-from superopt.op import apply, registry
-from superopt.prove import saturate, standing, verify
-from superopt.prove.assumptions import Assumptions
-from superopt.prove.axiomatic import prove_rule
-from superopt.prove.closure import Closure, Given
-from superopt.prove.ground import read_ground
-from superopt.prove.precondition import completed
-from superopt.prove.replay import Derivation, replay, well_typed
-from superopt.rule import Rule, axioms, law_names, laws, parse_rule, parse_rules
-from superopt.store import load
-from superopt.verdict import Proved, Unknown
+from superopt.algebra.operators import apply, registry
+from superopt.algebra.terms import Sym, size, variable
+from superopt.proof import verify
+from superopt.proof.axioms import saturate, standing
+from superopt.proof.axioms.axiomatic import prove_rule
+from superopt.proof.axioms.closure import Closure, Given
+from superopt.proof.axioms.ground import read_ground
+from superopt.proof.axioms.replay import Derivation, replay, well_typed
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.proof.precondition import completed
+from superopt.rules.rule import Rule, axioms, law_names, laws, parse_rule, parse_rules
+from superopt.rules.store import load
+from superopt.rules.verdict import Proved, Unknown
 
 TRUE = parse_rules(
     """
@@ -229,8 +230,8 @@ def test_a_false_axiom_proves_too_much_but_has_no_standing(monkeypatch: pytest.M
     name = "relu.additive"
     wrong = {**axioms(), name: Rule(name, false.statement, false.equations)}
     for module in ("saturate", "ground"):
-        monkeypatch.setattr(f"superopt.prove.{module}.axioms", lambda: wrong)
-    monkeypatch.setattr("superopt.prove.standing.laws", lambda: wrong)
+        monkeypatch.setattr(f"superopt.proof.{module}.axioms", lambda: wrong)
+    monkeypatch.setattr("superopt.proof.axioms.standing.laws", lambda: wrong)
     forget_axioms()
     standing.standing.cache_clear()
     try:
@@ -244,7 +245,7 @@ def test_a_false_axiom_proves_too_much_but_has_no_standing(monkeypatch: pytest.M
 
 def test_a_rule_is_as_bounded_as_its_axioms(monkeypatch: pytest.MonkeyPatch) -> None:
     rule, _ = proof("reassociate")
-    monkeypatch.setattr("superopt.prove.standing.standing", lambda name: Proved(0.0, ("g in 1, 2",)))
+    monkeypatch.setattr("superopt.proof.axioms.standing.standing", lambda name: Proved(0.0, ("g in 1, 2",)))
     verdict = verify.prove(rule)
     assert isinstance(verdict, Proved)
     assert verdict.bounded == ("matmul.associativity: g in 1, 2",)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superopt.blocks import blocked
-from superopt.dim_binding import dimension
-from superopt.graph import Term, subterms, variable
+from superopt.algebra.dim_binding import dimension
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.model.lower import lower
-from superopt.model.nodes import model_of
-from superopt.model.session import Device, Session
-from superopt.op import apply
+from superopt.protobuf.nodes import model_of
+from superopt.runtime.session import Device, Session
+from superopt.speclib.image_blocks import blocked
 from tests.operator_cases import evaluated
 
 

@@ -11,12 +11,12 @@ import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.model.bodies import TOP, Scope, graphs, runs
-from superopt.model.check import check
 from superopt.model.islands import Chart, Island
 from superopt.model.load import load
-from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, require_valid, splice
-from superopt.segments import running, segments
+from superopt.runtime.check import check
+from superopt.runtime.session import Device, Session
+from superopt.search.segments import running, segments
 from tests.models import weight
 
 CPU = Device()

@@ -14,26 +14,27 @@ import onnx
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from superopt import cli
-from superopt.dim_binding import dimension
+from superopt.algebra.dim_binding import dimension
+from superopt.algebra.evaluate import Floats, evaluate_operator
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Term, variable
+from superopt.cli import main as cli
 from superopt.errors import CertificateError, CheckFailedError, ShapeError, SuperoptError
-from superopt.evaluate import Floats, evaluate_operator
-from superopt.graph import Term, variable
+from superopt.flows.verify import verify
+from superopt.model.constant_folding import with_known_stored
 from superopt.model.islands import Chart
-from superopt.model.known import with_known_stored
 from superopt.model.load import as_model, load
 from superopt.model.save import save
-from superopt.op import apply, operator
-from superopt.rewrite.apply import State
-from superopt.rewrite.apply import Step as Taken
-from superopt.rewrite.island import search_island
-from superopt.rewrite.record import steps_recorded, steps_restored
-from superopt.rewrite.roofline import CPU, seconds
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import Found, Limits
-from superopt.rewrite.widen import widened
-from superopt.rule import Rule, digest, parse_rule
-from superopt.store import load_rules
+from superopt.rules.rule import Rule, digest, parse_rule
+from superopt.rules.store import load_rules
+from superopt.search.apply import State
+from superopt.search.apply import Step as Taken
+from superopt.search.backtracking import Found, Limits
+from superopt.search.island import search_island
+from superopt.search.record import steps_recorded, steps_restored
+from superopt.search.roofline import CPU, seconds
+from superopt.search.ruleset import RuleSet
+from superopt.search.widen import widened
 from superopt.verification.arrays import NUMPY, UndecidedError, applied, evaluated
 from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, Step, read
 from superopt.verification.contents import content_digest
@@ -42,7 +43,6 @@ from superopt.verification.instances import is_instance
 from superopt.verification.models import Source, expression_names, extent_of
 from superopt.verification.runs import compare, difference
 from superopt.verification.steps import Means, Steps
-from superopt.verify import verify
 from tests.certified import MODELS, Certified, at_random
 from tests.models import model, weight
 

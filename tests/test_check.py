@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError, ProviderError, RuntimeMissingError
-from superopt.model.bounds import index_bounds
-from superopt.model.check import check
-from superopt.model.reference import Reference
-from superopt.model.rounding import ELSEWHERE, Output
-from superopt.model.session import Array, Device, Port, Session, random_inputs, runtime
-from superopt.model.stored import Placed
+from superopt.protobuf.stored import Placed
+from superopt.runtime.bounds import index_bounds
+from superopt.runtime.check import check
+from superopt.runtime.reference import Reference
+from superopt.runtime.rounding import ELSEWHERE, Output
+from superopt.runtime.session import Array, Device, Port, Session, random_inputs, runtime
 
 CPU = Device()
 RNG = np.random.default_rng(7)
@@ -302,7 +302,7 @@ def test_weights_in_other_files_have_a_float64_run(tmp_path: Path) -> None:
 
 
 def test_an_original_whose_outputs_are_large_runs_on_few_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.model.check._MOST_BYTES", 0)
+    monkeypatch.setattr("superopt.runtime.check._MOST_BYTES", 0)
     w = weight(8, 8)
     found = check(linear(w), linear(w), CPU)
     assert len(found.inputs) == 4

@@ -14,16 +14,17 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from superopt import cli, errors
-from superopt.discovery import Counts
-from superopt.generate import Generation
-from superopt.model.session import runtime
-from superopt.prove.ledger import Row
-from superopt.quantities import seconds
+from superopt import errors
+from superopt.cli import main as cli
+from superopt.cli.types import seconds
+from superopt.discovery.candidates import Counts
+from superopt.flows.generate import Generation
+from superopt.proof.ledger import Row
 from superopt.report.progress import Progress
-from superopt.rule import parse_rule, parse_rules
-from superopt.store import load
-from superopt.verdict import Proved, Unknown
+from superopt.rules.rule import parse_rule, parse_rules
+from superopt.rules.store import load
+from superopt.rules.verdict import Proved, Unknown
+from superopt.runtime.session import runtime
 from tests.models import model, weight
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +55,7 @@ def target(tmp_path: Path) -> Path:
 
 def command(*arguments: str | Path, setup: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """`superopt` with these arguments in a process of its own, after `setup`."""
-    script = f"{setup}\nimport sys\nfrom superopt.cli import main\nsys.exit(main())"
+    script = f"{setup}\nimport sys\nfrom superopt.cli.main import main\nsys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         cwd=ROOT,
@@ -304,7 +305,7 @@ def test_an_internal_error_is_one_line_too(
 def test_an_interrupt_ends_cleanly(source: Path, target: Path) -> None:
     script = """
 import signal, sys, time
-from superopt.cli import main
+from superopt.cli.main import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -395,7 +396,7 @@ def test_generation_is_counted_universe_by_universe(
         asked.append(options["folder"])
         return Generation(3, counts, (), (), {"verify": 2.5}, 1.5, 2**30, 3 * 2**30, 2, 7)
 
-    monkeypatch.setattr("superopt.generate.generate", generated)
+    monkeypatch.setattr("superopt.flows.generate.generate", generated)
     given = ["generate", "--seed", "3", "--family", "matrix", "--output", str(tmp_path), "--json", str(tmp_path / "g.json")]
     assert cli.main(given) == 0
     assert asked == [tmp_path]
@@ -413,14 +414,14 @@ def test_generation_is_counted_universe_by_universe(
 def test_what_is_not_proved_has_an_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (rule,) = parse_rules("twice: relu(relu(x)) => relu(x) for x[2]")
     proved = Row("twice", "matrix", rule, Proved(12.5, ("g in 1, 2",)), "axioms")
-    monkeypatch.setattr("superopt.prove.ledger.prove_store", lambda **_: iter([proved]))
+    monkeypatch.setattr("superopt.proof.ledger.prove_store", lambda **_: iter([proved]))
     assert cli.main(["prove"]) == 0
     shown = capsys.readouterr().out
     assert "g in 1, 2" in shown
     assert "12.5" in shown
     assert "1 proved (1 of them for stated values of some attributes)" in shown
     unknown = Row("once", "matrix", rule, Unknown("no way"), "index")
-    monkeypatch.setattr("superopt.prove.ledger.prove_store", lambda **_: iter([proved, unknown]))
+    monkeypatch.setattr("superopt.proof.ledger.prove_store", lambda **_: iter([proved, unknown]))
     assert "1 of 2 stored rules not proved: once" in fails(capsys, errors.UnprovedError, "prove", "--fresh")
 
 

@@ -11,17 +11,17 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable, variables
+from superopt.cost.segment_cost import Measured
 from superopt.errors import ShapeError
-from superopt.graph import Term, variable, variables
-from superopt.model.cost import Measured
 from superopt.model.fold import fold
 from superopt.model.islands import Chart, Island
 from superopt.model.lower import is_boolean, lower
-from superopt.model.nodes import Lowered, model_of
-from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, require_valid, splice
-from superopt.op import apply
-from superopt.rewrite.canonical import canonical
+from superopt.protobuf.nodes import Lowered, model_of
+from superopt.runtime.session import Device, Session
+from superopt.search.canonical import canonical
 from tests.operator_cases import evaluated
 
 node = helper.make_node

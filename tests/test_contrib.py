@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.model.bounds import index_bounds
 from superopt.model.islands import Chart
 from superopt.model.load import load
 from superopt.model.lower import lower
-from superopt.model.nodes import domains
-from superopt.model.session import Device, Session
+from superopt.protobuf.nodes import domains
+from superopt.runtime.bounds import index_bounds
+from superopt.runtime.session import Device, Session
 from tests.operator_cases import Array, evaluated, lifted, ran
 
 MICROSOFT = "com.microsoft"
@@ -310,7 +310,7 @@ def test_a_model_with_the_operator_is_optimized(
     op_type: str, opset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = with_operator(op_type, tmp_path / "in.onnx", opset)
-    monkeypatch.setattr("superopt.model.everywhere.Compared.faster", property(lambda _: True))
+    monkeypatch.setattr("superopt.runtime.multi_shape.Compared.faster", property(lambda _: True))
     found = superopt.optimize(path, budget=1, cache=tmp_path / "cache")
     found.save(out := tmp_path / "out.onnx")
     assert not found.report.failed

@@ -8,16 +8,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from superopt.evaluate import Floats, evaluate
-from superopt.graph import Term, subterms, variable, variables
-from superopt.op import apply
+from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable, variables
+from superopt.notation.parsing import parse
 from superopt.partial.assemble import assembled, piecewise, widened, within
 from superopt.partial.box import Box, Run, whole
 from superopt.partial.correct import Corrected, corrections, estimated
 from superopt.partial.judge import compared, judge
 from superopt.partial.restrict import cut, restricted
-from superopt.text import parse
-from superopt.work import total_work
+from superopt.rules.work import total_work
 
 X = variable("x", (3, 4, 6, 6))
 W = variable("w", (4, 4, 3, 3), constant=True)

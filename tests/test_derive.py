@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from superopt import cli
-from superopt.op import substitutions_folder
-from superopt.prove import derive_audit
-from superopt.prove.derive import Laws, completed, derivable, derived
-from superopt.prove.derive_audit import Numbers, generic, least, opinion, opinions
-from superopt.prove.derive_core import minimal
-from superopt.prove.derive_egglog import Outcome, outcome
-from superopt.prove.derive_file import (
+from superopt.algebra.operators import substitutions_folder
+from superopt.cli import main as cli
+from superopt.proof.derivation import audit as derive_audit
+from superopt.proof.derivation.audit import Numbers, generic, least, opinion, opinions
+from superopt.proof.derivation.core import minimal
+from superopt.proof.derivation.derive import Laws, completed, derivable, derived
+from superopt.proof.derivation.egglog_engine import Outcome, outcome
+from superopt.proof.derivation.rule_file import (
     ASKED,
     CONSTANT,
     NOTATION,
@@ -34,7 +34,7 @@ from superopt.prove.derive_file import (
     refuted,
     typed,
 )
-from superopt.rule import Rule, parse_rule, parse_rules, stated_rules
+from superopt.rules.rule import Rule, parse_rule, parse_rules, stated_rules
 
 ROOT = Path(__file__).resolve().parent.parent
 FOREIGN = ROOT / "tests" / "foreign"

@@ -13,11 +13,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError, ProviderError
-from superopt.model import check as checking
-from superopt.model import device as devices
-from superopt.model.check import check
-from superopt.model.device import PROVIDERS, Device, begins_with, providers
-from superopt.model.session import Session
+from superopt.runtime import check as checking
+from superopt.runtime import device as devices
+from superopt.runtime.check import check
+from superopt.runtime.device import PROVIDERS, Device, begins_with, providers
+from superopt.runtime.session import Session
 
 CPU = Device()
 EVERY = tuple(PROVIDERS.values())

@@ -13,27 +13,27 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.certain import certain
-from superopt.cli import main
-from superopt.dim_binding import DimBinding, dimension
+from superopt.algebra.dim_binding import DimBinding, dimension
+from superopt.algebra.extent import Dim, at_least, floor_divide, same, size
+from superopt.algebra.operators import apply
+from superopt.algebra.substitution import negation
+from superopt.algebra.tautology import certain
+from superopt.algebra.terms import Term, subterms, variable
+from superopt.cli.main import main
 from superopt.errors import DimensionError, ShapeError
-from superopt.extent import Dim, at_least, floor_divide, same, size
-from superopt.graph import Term, subterms, variable
-from superopt.match import Pattern
 from superopt.model.dimensions import combinations, open_dimensions, representative, sample_sizings
-from superopt.model.generic import LAST
+from superopt.model.dynamic_lowering import LAST
 from superopt.model.islands import Chart
 from superopt.model.lower import lower
-from superopt.model.nodes import now
-from superopt.model.session import Device, Session
 from superopt.model.views import Views
-from superopt.op import apply
-from superopt.rewrite.apply import State
-from superopt.rewrite.island import search_island
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import Found
-from superopt.rule import parse_rule
-from superopt.substitution import negation
+from superopt.protobuf.nodes import now
+from superopt.rules.match import Pattern
+from superopt.rules.rule import parse_rule
+from superopt.runtime.session import Device, Session
+from superopt.search.apply import State
+from superopt.search.backtracking import Found
+from superopt.search.island import search_island
+from superopt.search.ruleset import RuleSet
 
 N, K = dimension("n"), dimension("k")
 RNG = np.random.default_rng(7)

@@ -20,9 +20,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.model.load import as_model, as_proto
 from superopt.model.splice import require_valid
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rule import Rule
-from superopt.store import load_rules
+from superopt.rules.rule import Rule
+from superopt.rules.store import load_rules
+from superopt.search.ruleset import RuleSet
 from tests.rewriting import Rewriter, difference, outputs_of, plain_session
 from tests.shape_graphs import adversarial_sizes, graph_of
 

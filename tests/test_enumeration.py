@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from superopt.algebra.evaluate import evaluate
+from superopt.algebra.exact import Fields
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Compare, Term, subterms, variable, variables
+from superopt.discovery.enumerate import Candidate, Enumeration, candidate_order, enumerate_universe, term_size
+from superopt.discovery.fingerprint import Environment, Fingerprints, domain_of, environment, environments
+from superopt.discovery.join import joins
+from superopt.discovery.universe import Constant, Template, Universe, binary, parts, unary
+from superopt.discovery.universes import convolution, matrix
+from superopt.discovery.universes.families import UNIVERSES
 from superopt.errors import InstantiationError, ShapeError
-from superopt.evaluate import evaluate
-from superopt.exact import Fields
-from superopt.find import convolution, matrix
-from superopt.find.enumerate import Candidate, Enumeration, candidate_order, enumerate_universe, term_size
-from superopt.find.families import UNIVERSES
-from superopt.find.fingerprint import Environment, Fingerprints, domain_of, environment, environments
-from superopt.find.join import joins
-from superopt.find.universe import Constant, Template, Universe, binary, parts, unary
-from superopt.graph import Compare, Term, subterms, variable, variables
-from superopt.op import apply, operator
-from superopt.text import parse
+from superopt.notation.parsing import parse
 
 N, K = matrix.N, matrix.K
 X, Y, Z = matrix.X, matrix.Y, matrix.Z

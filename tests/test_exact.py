@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superopt.exact import CHAIN, MEANS, exponentials, means
-from superopt.graph import Inverse, Size, Term
-from superopt.index import Tensor, interpreted
-from superopt.op import interpret, operator, registry
-from superopt.prove.sample import mismatch
-from superopt.rule import parse_rule
-from superopt.text import Equation
+from superopt.algebra.exact import CHAIN, MEANS, exponentials, means
+from superopt.algebra.index import Tensor, interpreted
+from superopt.algebra.operators import interpret, operator, registry
+from superopt.algebra.terms import Inverse, Size, Term
+from superopt.notation.parsing import Equation
+from superopt.proof.sample import mismatch
+from superopt.rules.rule import parse_rule
 from tests.operator_cases import DEFINED, concrete, forms
 
 

@@ -17,9 +17,9 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from superopt.export import Exported, export, function_pairs, onnxscript_module
-from superopt.model.session import Device, Session
-from superopt.rule import Rule, parse_rules
+from superopt.flows.export_rules import Exported, export, function_pairs, onnxscript_module
+from superopt.rules.rule import Rule, parse_rules
+from superopt.runtime.session import Device, Session
 
 RULES = """
     relu-twice:     relu(relu(x)) => relu(x)  for x[1, 2, 3, 4]

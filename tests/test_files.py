@@ -21,7 +21,7 @@ from superopt.errors import TargetError
 from superopt.files import SAVING, SCRATCH, remove_scratch, require_distinct, same_file, save_text, scratch_folder, writable
 from superopt.model.load import as_model, load
 from superopt.model.save import save
-from superopt.model.stored import data_files
+from superopt.protobuf.stored import data_files
 from tests.models import model, run, weight
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,24 +10,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Attribute, Extent, Term, variables
+from superopt.discovery.effort import effort
+from superopt.discovery.enumerate import Candidate, enumerate_universe
+from superopt.discovery.generalise import general_rules
+from superopt.discovery.names import named
+from superopt.discovery.numbers import Numbered, distinct_numbers
+from superopt.discovery.phrase import backwards
+from superopt.discovery.prune import Kept, crosses, shortens, useful
+from superopt.discovery.rewriter import Classes, Rewriter
+from superopt.discovery.universe import FACTOR, Universe
+from superopt.discovery.universes import convolution, images, matrix
+from superopt.discovery.universes.families import FAMILIES, UNIVERSES
 from superopt.errors import InstantiationError
-from superopt.find import convolution, images, matrix
-from superopt.find.effort import effort
-from superopt.find.enumerate import Candidate, enumerate_universe
-from superopt.find.families import FAMILIES, UNIVERSES
-from superopt.find.generalise import general_rules
-from superopt.find.names import named
-from superopt.find.numbers import Numbered, distinct_numbers
-from superopt.find.phrase import backwards
-from superopt.find.prune import Kept, crosses, shortens, useful
-from superopt.find.rewriter import Classes, Rewriter
-from superopt.find.universe import FACTOR, Universe
-from superopt.graph import Attribute, Extent, Term, variables
-from superopt.op import apply
-from superopt.prove.precondition import completed
-from superopt.prove.sample import instantiations, mismatch, mismatch_at
-from superopt.rule import Rule, parse_rule
-from superopt.text import Equation, parse
+from superopt.notation.parsing import Equation, parse
+from superopt.proof.precondition import completed
+from superopt.proof.sample import instantiations, mismatch, mismatch_at
+from superopt.rules.rule import Rule, parse_rule
 
 
 class Sampling:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import z3
 
-from superopt.fp_flags import ALL_FLAGS, FpFlag
-from superopt.prove.environments import Input, every, numbers_of
-from superopt.prove.flags import Flagged, flags_of, missing
-from superopt.prove.floats import SMALL, Format, evaluate
-from superopt.prove.scalars import Program
-from superopt.prove.small import KNOWN, SORT, Basis
-from superopt.prove.witnesses import flag_sets, holds, read_witnesses, to_store, write_witnesses
-from superopt.rule import Rule, parse_rule
-from superopt.store import families, load
+from superopt.floating_point.environments import Input, every, numbers_of
+from superopt.floating_point.flags import Flagged, flags_of, missing
+from superopt.floating_point.floats import SMALL, Format, evaluate
+from superopt.floating_point.scalars import Program
+from superopt.floating_point.small import KNOWN, SORT, Basis
+from superopt.floating_point.witnesses import flag_sets, holds, read_witnesses, to_store, write_witnesses
+from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
+from superopt.rules.rule import Rule, parse_rule
+from superopt.rules.store import families, load
 
 RULES = load()
 DOCS = Path(__file__).parent.parent / "docs" / "floating-point.md"

@@ -13,27 +13,27 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.dim_binding import dimension
+from superopt.algebra.dim_binding import dimension
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
+from superopt.cost.segment_cost import Measured
 from superopt.errors import CertificateError
-from superopt.fusion import fusions
-from superopt.graph import Term, subterms, variable
-from superopt.model.cost import Measured
+from superopt.flows.verify import verify
+from superopt.model.available_fusions import contributed
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.model.lower import lower
-from superopt.model.nodes import domains
-from superopt.model.offered import contributed
 from superopt.model.splice import Replacement, splice
-from superopt.op import apply
 from superopt.partial.oracle import agreement
-from superopt.prove.instance import at, instantiations
-from superopt.rewrite.apply import State
-from superopt.rewrite.fuse import fused, with_fusions
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import Found
+from superopt.protobuf.nodes import domains
+from superopt.rules.fusion import fusions
+from superopt.rules.instances import at, instantiations
+from superopt.search.apply import State
+from superopt.search.backtracking import Found
+from superopt.search.fuse import fused, with_fusions
+from superopt.search.ruleset import RuleSet
 from superopt.verification.certificates import Rewrite, Step
 from superopt.verification.steps import Means, Shown, Steps
-from superopt.verify import verify
 from tests.operator_cases import Array, arrays_for, evaluated, ran
 
 RNG = np.random.default_rng(0)
@@ -282,9 +282,9 @@ def test_what_is_not_allowed_is_not_written_but_told(tmp_path: Path) -> None:
 
 def test_what_would_be_gained_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
-    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: 1.5)
     first = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
-    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: pytest.fail("measured again"))
     second = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
     assert second.forgone == first.forgone > 0
 
@@ -297,8 +297,8 @@ def test_in_a_long_model_fusions_are_weighed_by_their_nodes(tmp_path: Path, monk
         heads = any(term.op == "multi_head_attention" for term in subterms(*outputs))
         return (0.5 if heads else 1.0) * seconds(self, outputs, beside)
 
-    monkeypatch.setattr("superopt.search.LONG", 0.0)
-    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: pytest.fail("a whole was measured"))
+    monkeypatch.setattr("superopt.search.segment_search.LONG", 0.0)
+    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: pytest.fail("a whole was measured"))
     monkeypatch.setattr(Measured, "seconds", fused_is_free)
     found = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
     assert found.forgone > 0
@@ -306,9 +306,9 @@ def test_in_a_long_model_fusions_are_weighed_by_their_nodes(tmp_path: Path, monk
 
 def test_an_allowed_fusion_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
-    monkeypatch.setattr("superopt.search.Search._faster", lambda *_: 1.5)
-    monkeypatch.setattr("superopt.search.Search._stands", lambda *_: True)
-    monkeypatch.setattr("superopt.model.everywhere.Compared.faster", property(lambda _: True))
+    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.segment_search.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.runtime.multi_shape.Compared.faster", property(lambda _: True))
     found = superopt.optimize(path, budget=4, moves=("rules",), allow_contrib=True, cache=tmp_path / "cache")
     assert found.report.forgone == 0
     assert any(rule.name.startswith("multi_head_attention.") for rule in found.report.rules)

@@ -8,19 +8,19 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from superopt.absorption import absorption
-from superopt.fp_flags import FpFlag, FpMode
-from superopt.graph import Term, variable
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable
+from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, Facts
 from superopt.model.islands import Chart, Charts
 from superopt.model.load import as_proto, load
-from superopt.op import apply
-from superopt.rewrite.apply import computed
-from superopt.rewrite.gate import Gate, loses_rounding
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rule import Rule, parse_rule
-from superopt.segments import whole, written
-from superopt.selection import spliced
-from superopt.value_facts import ORDINARY_INPUT, UNBOUNDED, Facts
+from superopt.rules.fp_flags import FpFlag, FpMode
+from superopt.rules.rule import Rule, parse_rule
+from superopt.search.absorption import absorption
+from superopt.search.apply import computed
+from superopt.search.gate import Gate, loses_rounding
+from superopt.search.ruleset import RuleSet
+from superopt.search.segments import whole, written
+from superopt.search.selection import spliced
 from tests.models import run
 
 NONE: frozenset[FpFlag] = frozenset()

@@ -17,26 +17,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superopt import execute, explore, store
-from superopt import generate as generation
-from superopt.discovery import Found
+from superopt import worker_pool as execute
+from superopt.algebra.terms import Term, variable, variables
+from superopt.discovery import explore
+from superopt.discovery.candidates import Found
+from superopt.discovery.enumerate import term_size
+from superopt.discovery.explore import Findings, defined, examined, explored
+from superopt.discovery.job import code_version, content, merged
+from superopt.discovery.minimal import Verdict, derived, derived_stubbornly, derived_widely, superfluous
+from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, parts, unary
+from superopt.discovery.universe_order import foundations
+from superopt.discovery.universes import convolution, matrix
+from superopt.discovery.universes.families import UNIVERSES
 from superopt.errors import SchedulerError
-from superopt.execute import Tasks
-from superopt.explore import Findings, defined, examined, explored
-from superopt.find import convolution, matrix
-from superopt.find.enumerate import term_size
-from superopt.find.families import UNIVERSES
-from superopt.find.order import foundations
-from superopt.find.universe import FACTOR, FACTORS, Template, Universe, binary, parts, unary
-from superopt.generate import Generation
-from superopt.graph import Term, variable, variables
-from superopt.job import code_version, content, merged
-from superopt.match import Binding, Pattern, instantiate
-from superopt.minimal import Verdict, derived, derived_stubbornly, derived_widely, superfluous
-from superopt.prove.derive_egglog import Outcome
-from superopt.prove.sample import instantiations
-from superopt.rule import Rule, parse_rule, parse_rules
-from superopt.text import Equation
+from superopt.flows import generate as generation
+from superopt.flows.generate import Generation
+from superopt.notation.parsing import Equation
+from superopt.proof.derivation.egglog_engine import Outcome
+from superopt.proof.sample import instantiations
+from superopt.rules import store
+from superopt.rules.match import Binding, Pattern, instantiate
+from superopt.rules.rule import Rule, parse_rule, parse_rules
+from superopt.worker_pool import Tasks
 
 NARROW = "strides=s, pads=p, dilations=d, group=g"
 WIDE = "strides=s, pads=(p0 + d0 * a, p1 + d1 * b, p2 + d0 * c, p3 + d1 * e), dilations=d, group=g"

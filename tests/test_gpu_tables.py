@@ -12,7 +12,7 @@ from benchmarks.peers import case, gpu
 from benchmarks.peers.case import Case, Settings
 from benchmarks.zoo.catalogue import MODELS, batched
 from superopt.errors import InvalidModelError
-from superopt.model.session import Device
+from superopt.runtime.session import Device
 from tests.test_house import script
 
 GPU = {"name": "A GPU", "provider": "cuda", "threads": 1, "cuda_graph": False}

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from superopt import graph
-from superopt.graph import Atom, Cond, Dim, Extent, Inverse, Sym, substitute, substitute_cond
-from superopt.op import apply
-from superopt.rule import laws
-from superopt.substitution import atoms_of
+from superopt.algebra import terms as graph
+from superopt.algebra.operators import apply
+from superopt.algebra.substitution import atoms_of
+from superopt.algebra.terms import Atom, Cond, Dim, Extent, Inverse, Sym, substitute, substitute_cond
+from superopt.rules.rule import laws
 
 ATOMS: tuple[Dim | Sym, ...] = (Dim("x", -1), Dim("x", -2), Dim("y", -1), Sym("s0"), Sym("s1"))
 A, B, C = (graph.size(atom) for atom in ATOMS[:3])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from superopt.model.hardware import cpu_name, described
+from superopt.runtime.hardware import cpu_name, described
 
 FIRST = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: {model}\nmodel name\t: AMD EPYC\nflags\t\t: sse avx avx2{flags}\n"
 

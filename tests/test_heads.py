@@ -7,17 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-from superopt.graph import Term, subterms, variable
-from superopt.model.cost import Measured
-from superopt.model.measure import Clock
-from superopt.model.session import Device
-from superopt.op import apply
-from superopt.rewrite import roofline
-from superopt.rewrite.apply import State
-from superopt.rewrite.ruleset import RuleSet, renames
-from superopt.rewrite.search import search
-from superopt.rule import parse_rule
-from superopt.store import load_rules
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
+from superopt.cost.measure import Clock
+from superopt.cost.segment_cost import Measured
+from superopt.rules.rule import parse_rule
+from superopt.rules.store import load_rules
+from superopt.runtime.session import Device
+from superopt.search import roofline
+from superopt.search.apply import State
+from superopt.search.backtracking import search
+from superopt.search.ruleset import RuleSet, renames
 from tests.operator_cases import evaluated
 
 GROUPS, SHARED, TOKENS, WIDTH, NEW = 2, 4, 256, 32, 1

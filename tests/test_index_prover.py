@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from superopt.errors import InstantiationError, ShapeError
-from superopt.graph import (
+from superopt.algebra.operators import apply, operator, registry
+from superopt.algebra.terms import (
     Attribute,
     Cond,
     Dim,
@@ -29,19 +29,19 @@ from superopt.graph import (
     subterms,
     variables,
 )
-from superopt.op import apply, operator, registry
-from superopt.prove import arithmetic
-from superopt.prove.alpha import collected, shape
-from superopt.prove.arithmetic import Effort, contradictory, valid
-from superopt.prove.index import Attempt, commutative_obligations, prove_axiom, prove_equation
-from superopt.prove.sample import mismatch, replay
-from superopt.prove.simplify import vanishes
-from superopt.prove.sums import Candidate, Largest, Read, Sum, Summand, substitute_summand
-from superopt.prove.verify import prove
-from superopt.recurrence import recurrences
-from superopt.rule import Rule, axioms, parse_rule, parse_rules
-from superopt.text import Equation, read
-from superopt.verdict import Proved, Refuted, Unknown
+from superopt.errors import InstantiationError, ShapeError
+from superopt.notation.parsing import Equation, read
+from superopt.proof.definitions import arithmetic
+from superopt.proof.definitions.alpha import collected, shape
+from superopt.proof.definitions.arithmetic import Effort, contradictory, valid
+from superopt.proof.definitions.index import Attempt, commutative_obligations, prove_axiom, prove_equation
+from superopt.proof.definitions.simplify import vanishes
+from superopt.proof.definitions.sums import Candidate, Largest, Read, Sum, Summand, substitute_summand
+from superopt.proof.sample import mismatch, replay
+from superopt.proof.verify import prove
+from superopt.rules.rule import Rule, axioms, parse_rule, parse_rules
+from superopt.rules.verdict import Proved, Refuted, Unknown
+from superopt.speclib.recurrence import recurrences
 
 WRONG = [r for path in sorted((Path(__file__).parent / "refuted").glob("*.rules")) for r in parse_rules(path.read_text())]
 
@@ -289,7 +289,7 @@ def test_a_proof_is_given_up_for_its_length_and_not_its_time(monkeypatch: pytest
     equation = parse_rule("a: layer_norm(layer_norm(x, epsilon=1), epsilon=1) => layer_norm(x, epsilon=1) for x[2]").equations[
         0
     ]
-    monkeypatch.setattr("superopt.prove.normal.MOST_SUMMANDS", 50)
+    monkeypatch.setattr("superopt.proof.definitions.normal.MOST_SUMMANDS", 50)
     assert "more than 50 products" in Attempt(equation, {}).reason
 
 

@@ -1,7 +1,7 @@
-"""Verdicts on integer expressions (`superopt.integers`) confirmed by Z3, which the optimizer does not use.
+"""Verdicts on integer expressions (`superopt.algebra.integers`) confirmed by Z3, which the optimizer does not use.
 
-Random expressions are written twice: with the constructors of `superopt.integers`, and as Z3 terms by what each operator means.
-Z3 has to agree with every verdict; and what Z3 finds to be constant, the normal form has to find in most cases.
+Random expressions are written twice: with the constructors of `superopt.algebra.integers`, and as Z3 terms by what each
+operator means. Z3 has to agree with every verdict; and what Z3 finds to be constant, the normal form has to find in most cases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superopt.extent import (
+from superopt.algebra.extent import (
     AllOf,
     AnyOf,
     Atom,
@@ -33,7 +33,7 @@ from superopt.extent import (
     size,
     terms_of,
 )
-from superopt.integers import (
+from superopt.algebra.integers import (
     absolute,
     choose,
     decide,
@@ -48,7 +48,7 @@ from superopt.integers import (
     unknown_integer,
     unknown_size,
 )
-from superopt.substitution import negation
+from superopt.algebra.substitution import negation
 
 STEPS = 400_000
 """Z3's resource limit for a question."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from superopt.extent import Cond, Dim, Extent, at_least, disjunction, same, size
-from superopt.integers import (
+from superopt.algebra.extent import Cond, Dim, Extent, at_least, disjunction, same, size
+from superopt.algebra.integers import (
     absolute,
     base_atoms,
     choose,

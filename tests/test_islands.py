@@ -9,10 +9,10 @@ from onnx import ModelProto
 
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
-from superopt.model.session import Device, Session
-from superopt.segments import whole, written
-from superopt.selection import spliced
-from superopt.store import load_rules
+from superopt.rules.store import load_rules
+from superopt.runtime.session import Device, Session
+from superopt.search.segments import whole, written
+from superopt.search.selection import spliced
 from tests.models import run
 from tests.test_model import islands
 

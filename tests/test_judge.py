@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable
 from superopt.errors import Undecidable
-from superopt.graph import Term, variable
-from superopt.op import apply
 from superopt.partial.box import Box, Run, merged, whole
 from superopt.partial.field import PrimeFields, primes, rational, residues
 from superopt.partial.judge import Judgement, compared, glance, judge, ratio

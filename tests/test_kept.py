@@ -11,8 +11,8 @@ import pytest
 from onnx import helper
 
 import superopt
-from superopt.model.compare import Comparison
 from superopt.report.optimization import Report
+from superopt.runtime.compare import Comparison
 from tests.models import model, weight
 from tests.test_optimize import FACTOR, FLOW, compare_as, measured, use
 
@@ -86,7 +86,7 @@ def test_another_model_of_the_same_form_is(searches: list[object], tmp_path: Pat
 
 def test_so_it_is_by_other_code(searches: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(tmp_path)
-    monkeypatch.setattr("superopt.kept.digest_of_files", lambda _: "other")
+    monkeypatch.setattr("superopt.search.unimproved_cache.digest_of_files", lambda _: "other")
     kept(tmp_path)
     assert len(searches) == 2
 

@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+from superopt.model.constant_folding import with_known_stored
 from superopt.model.islands import Chart
-from superopt.model.known import with_known_stored
 from superopt.model.load import as_proto, load
 from tests.models import model, run, weight
 

@@ -10,17 +10,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from superopt.graph import Term, subterms, variable
-from superopt.op import apply
-from superopt.rewrite import roofline
-from superopt.rewrite.apply import State, computed
-from superopt.rewrite.instance import after, is_instance
-from superopt.rewrite.layers import layered, wide
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import Limits
-from superopt.rewrite.sweep import sweep
-from superopt.rewrite.sweeper import Sweeper, Swept
-from superopt.store import load_rules
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
+from superopt.rules.store import load_rules
+from superopt.search import roofline
+from superopt.search.apply import State, computed
+from superopt.search.backtracking import Limits
+from superopt.search.instance import after, is_instance
+from superopt.search.layers import layered, wide
+from superopt.search.ruleset import RuleSet
+from superopt.search.sweep import sweep
+from superopt.search.sweeper import Sweeper, Swept
 from tests.operator_cases import evaluated
 
 
@@ -112,7 +112,7 @@ def test_two_layers_of_experts_become_two_products(rules: RuleSet, count: int, b
 def test_what_is_joined_when_time_is_out_is_told(rules: RuleSet, monkeypatch: pytest.MonkeyPatch) -> None:
     start = experts(8, width=8, hidden=12, out=4, biased=False)
     asked = itertools.count()
-    monkeypatch.setattr("superopt.rewrite.layers.expired", lambda _: next(asked) >= 2)
+    monkeypatch.setattr("superopt.search.layers.expired", lambda _: next(asked) >= 2)
     state = joined(start, rules)
     products = [sum(t.op == "matmul" for t in computed(one)) for one in (start, state)]
     assert products == [16, 10]

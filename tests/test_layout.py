@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable
 from superopt.errors import ShapeError
-from superopt.graph import Term, variable
 from superopt.model.lower import lower
-from superopt.model.session import Device, Session
-from superopt.op import apply
-from superopt.prove.axiomatic import prove_rule
-from superopt.rule import Rule, parse_rules
-from superopt.verdict import Proved
+from superopt.proof.axioms.axiomatic import prove_rule
+from superopt.rules.rule import Rule, parse_rules
+from superopt.rules.verdict import Proved
+from superopt.runtime.session import Device, Session
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
 
 RNG = np.random.default_rng(0)

@@ -8,24 +8,24 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from superopt.evaluate import Floats, evaluate
-from superopt.graph import Term, subterms, variable
-from superopt.linearity import linear_in
+from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.linearity import linear_in
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.model.islands import Chart
 from superopt.model.lower import lower
-from superopt.model.nodes import model_of
 from superopt.model.positions import is_position
-from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, require_valid, splice
-from superopt.op import apply
-from superopt.prove.index import prove_axiom
-from superopt.rewrite.roofline import CPU, seconds
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.sweeper import Sweeper, Swept
-from superopt.rule import parse_rule
-from superopt.store import load_rules
-from superopt.verdict import Proved, Refuted
-from superopt.work import Work, work
+from superopt.proof.definitions.index import prove_axiom
+from superopt.protobuf.nodes import model_of
+from superopt.rules.rule import parse_rule
+from superopt.rules.store import load_rules
+from superopt.rules.verdict import Proved, Refuted
+from superopt.rules.work import Work, work
+from superopt.runtime.session import Device, Session
+from superopt.search.roofline import CPU, seconds
+from superopt.search.ruleset import RuleSet
+from superopt.search.sweeper import Sweeper, Swept
 from tests.models import weight
 
 node = helper.make_node

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import ShapeError
-from superopt.graph import Term, subterms, variable
 from superopt.model.fold import fold
+from superopt.model.keepdims import is_elementwise
 from superopt.model.lower import lower
-from superopt.model.nodes import Lowered, model_of
 from superopt.model.operands import with_constants_merged
-from superopt.model.session import Device, Session
-from superopt.model.units import is_elementwise
-from superopt.op import apply, operator
+from superopt.protobuf.nodes import Lowered, model_of
+from superopt.runtime.session import Device, Session
 from tests.operator_cases import WITH_OPERANDS, Array, applications, arrays_for, evaluated, lifted, ran
 
 RNG = np.random.default_rng(0)

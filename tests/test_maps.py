@@ -12,11 +12,11 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import superopt
 from superopt.errors import CheckFailedError
-from superopt.model.check import check
 from superopt.model.load import as_proto, load
-from superopt.model.maps import has_maps
 from superopt.model.save import save
-from superopt.model.session import Device
+from superopt.protobuf.map_types import has_maps
+from superopt.runtime.check import check
+from superopt.runtime.session import Device
 
 CPU = Device()
 
@@ -66,7 +66,7 @@ def test_a_model_without_maps_has_none() -> None:
 
 
 def test_a_classifier_is_optimized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.model.everywhere.Compared.faster", property(lambda _: True))
+    monkeypatch.setattr("superopt.runtime.multi_shape.Compared.faster", property(lambda _: True))
     original = classifier()
     onnx.save(original, tmp_path / "in.onnx")
     optimized = superopt.optimize(tmp_path / "in.onnx", budget=20.0, cache=tmp_path / "cache")

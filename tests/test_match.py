@@ -2,18 +2,18 @@
 
 import pytest
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import NotationError
-from superopt.graph import Term, subterms, variable
-from superopt.match import Pattern
-from superopt.op import apply
-from superopt.outline import Outline, outlines
-from superopt.rewrite.apply import successors
-from superopt.rewrite.lookahead import Horizon, chains
-from superopt.rewrite.partition import windows
-from superopt.rewrite.ruleset import RuleSet, fits, view
-from superopt.rewrite.search import Limits, search
-from superopt.rule import Rule, parse_rule
-from superopt.text import parse_statement, read
+from superopt.notation.parsing import parse_statement, read
+from superopt.rules.match import Pattern
+from superopt.rules.rule import Rule, parse_rule
+from superopt.rules.signature import Outline, outlines
+from superopt.search.apply import successors
+from superopt.search.backtracking import Limits, search
+from superopt.search.lookahead import Horizon, chains
+from superopt.search.partition import windows
+from superopt.search.ruleset import RuleSet, fits, view
 
 SHARE = parse_rule(
     "share: (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, start=0, stop=y.shape[-1]), "

@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from superopt.dim_binding import DimBinding
+from superopt.algebra.dim_binding import DimBinding
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable
+from superopt.cost.measure import Clock, structure
+from superopt.cost.measure import _boundary as boundary
+from superopt.cost.segment_cost import Measured
 from superopt.errors import InvalidModelError
-from superopt.graph import Term, variable
-from superopt.model.cache import Cache, default_path
-from superopt.model.compare import DECIDED, TOLD, Comparison, Until, compare, in_turns
-from superopt.model.compare import _median_interval as median_interval
-from superopt.model.cost import Measured
-from superopt.model.everywhere import Compared, compare_once
-from superopt.model.kernel import Kernel, Timing, random_values
-from superopt.model.measure import Clock, structure
-from superopt.model.measure import _boundary as boundary
-from superopt.model.session import Bound, Device, Session
-from superopt.op import apply
+from superopt.runtime.cache import Cache, default_path
+from superopt.runtime.compare import DECIDED, TOLD, Comparison, Until, compare, in_turns
+from superopt.runtime.compare import _median_interval as median_interval
+from superopt.runtime.kernel import Kernel, Timing, random_values
+from superopt.runtime.multi_shape import Compared, compare_once
+from superopt.runtime.session import Bound, Device, Session
 
 CPU = Device()
 
@@ -94,7 +94,7 @@ def test_a_gain_is_believed_as_far_as_sums_and_wholes_are_to_be_trusted(
 ) -> None:
     low, ratio, high = interval
     found = Comparison(1.0, 1.0 / ratio, ratio, low, high, 1.0, 0.0, 6)
-    monkeypatch.setattr("superopt.model.measure.compare", lambda *_, **__: found)
+    monkeypatch.setattr("superopt.cost.measure.compare", lambda *_, **__: found)
     one, two = (measured().model((convolution(image(), name),)) for name in "vw")
     assert Clock(CPU).stands(one, two, predicted, 0.008) is believed
 
@@ -403,7 +403,7 @@ def test_what_seems_the_fastest_so_far_is_timed_for_longer(monkeypatch: pytest.M
         turns.append(more)
         return next(told)
 
-    monkeypatch.setattr("superopt.model.measure._ratio", ratio)
+    monkeypatch.setattr("superopt.cost.measure._ratio", ratio)
     clock = Clock(CPU, together=True)
     whole = clock.seconds(product(1))
     found = [clock.beside(product(n), product(1)) / whole for n in (2, 3, 4, 5)]
@@ -473,7 +473,7 @@ def test_a_comparison_that_is_known_is_as_it_was_and_took_what_it_took(monkeypat
         time.sleep(0.2)
         return [[next(found)]]
 
-    monkeypatch.setattr("superopt.model.everywhere.compare_settings", compared)
+    monkeypatch.setattr("superopt.runtime.multi_shape.compare_settings", compared)
     one, other, sizings = chain("Relu"), chain("Relu", "Relu"), [DimBinding({})]
     how: dict[str, Any] = {"cache": tmp_path / "times.sqlite", "seconds": 1.0}
     first, known, anew = (compare_once(one, other, CPU, sizings, **how, again=look) for look in (False, False, True))

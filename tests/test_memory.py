@@ -18,19 +18,19 @@ import pytest
 from onnx import helper
 
 import superopt.model.splice as splicing
-from superopt.graph import Term, variables
-from superopt.model.compare import compare, in_blocks
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variables
+from superopt.cost.measure import Clock
 from superopt.model.fold import fold as fold_now
 from superopt.model.islands import Chart
-from superopt.model.kernel import Kernel, Operand
 from superopt.model.load import load
-from superopt.model.measure import Clock
-from superopt.model.nodes import Hollow, hollow_tensor
 from superopt.model.save import save
-from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, splice
-from superopt.model.tuning import tune
-from superopt.op import apply
+from superopt.protobuf.nodes import Hollow, hollow_tensor
+from superopt.runtime.compare import compare, in_blocks
+from superopt.runtime.kernel import Kernel, Operand
+from superopt.runtime.session import Device, Session
+from superopt.runtime.tuning import tune
 from tests.models import model, weight
 
 CPU = Device()
@@ -104,8 +104,8 @@ def product(columns: int) -> onnx.ModelProto:
 
 
 def test_models_too_large_to_be_there_together_are_compared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.model.compare.RESIDENT", 0)
-    monkeypatch.setattr("superopt.model.compare._BLOCK", 0.005)
+    monkeypatch.setattr("superopt.runtime.compare.RESIDENT", 0)
+    monkeypatch.setattr("superopt.runtime.compare._BLOCK", 0.005)
     found = compare(product(512), product(16), CPU, seconds=0.0)
     assert found.rounds == 2
     assert found.ratio > 2
@@ -119,7 +119,7 @@ def test_a_large_weight_without_values_is_mapped_from_a_file(monkeypatch: pytest
     kernel = Kernel(node, operands, (("", 18),), 8)
     filled = kernel.timed(CPU)
     assert not kernel.model().graph.initializer[0].external_data
-    monkeypatch.setattr("superopt.model.kernel._IN_FILE", 0)
+    monkeypatch.setattr("superopt.runtime.kernel._IN_FILE", 0)
     assert kernel.model().graph.initializer[0].external_data
     mapped = kernel.timed(CPU, cold=True)
     assert mapped.outputs == filled.outputs

@@ -10,16 +10,16 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable
 from superopt.errors import CheckFailedError, InvalidModelError, ModelNotFoundError, TargetError
-from superopt.graph import Term, variable
+from superopt.model.external_data import Scratch
 from superopt.model.islands import Chart, Island
 from superopt.model.load import as_proto, load
-from superopt.model.placed import Scratch
 from superopt.model.save import loadable, save
-from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, require_valid, splice
-from superopt.model.stored import Loadable, Placed, identity, parsed, stored_bytes
-from superopt.op import apply
+from superopt.protobuf.stored import Loadable, Placed, identity, parsed, stored_bytes
+from superopt.runtime.session import Device, Session
 from tests.models import model, run, weight
 
 node = helper.make_node
@@ -200,7 +200,7 @@ def test_tensors_of_bodies_that_are_laid_out_are_part_of_what_a_model_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
-    monkeypatch.setattr("superopt.model.placed._LARGE", 100)
+    monkeypatch.setattr("superopt.model.external_data._LARGE", 100)
 
     def branching(factor: float) -> Loadable:
         bodies = {}
@@ -226,7 +226,7 @@ def test_tensors_of_bodies_that_are_laid_out_are_part_of_what_a_model_is(
 
 def test_a_large_tensor_is_laid_out_once_however_many_models_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
-    monkeypatch.setattr("superopt.model.placed._LARGE", 100)
+    monkeypatch.setattr("superopt.model.external_data._LARGE", 100)
     proto = two_layers()
     given, scratch = load(proto).model, Scratch(tmp_path)
     one, same = (loadable(model, scratch) for model in (given, given.clone()))

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from superopt.evaluate import Floats, evaluate
-from superopt.graph import Term, subterms, variable, variables
-from superopt.op import apply
+from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable, variables
 from superopt.partial.access import Reads, reads
 from superopt.partial.arrange import NOTHING, NUMBER, Elements, arranged
 from superopt.partial.judge import judge
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
 from superopt.partial.mutate import Mutant, Program, mutants, sketches
-from superopt.rule import parse_rule
+from superopt.rules.rule import parse_rule
 
 
 def image(*shape: int, name: str = "x") -> Term:

@@ -8,20 +8,20 @@ import time
 
 import pytest
 
-from superopt.accuracy import admitted, is_algorithm
-from superopt.dim_binding import dimension
-from superopt.graph import Term, subterms, variable
-from superopt.model.cache import Cache
-from superopt.mutation import Faster, Tally, search_mutants
-from superopt.op import apply
+from superopt.algebra.dim_binding import dimension
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.partial.judge import compared
-from superopt.rewrite.apply import State, computed
-from superopt.rewrite.record import recorded, restored
-from superopt.rewrite.roofline import CPU, seconds
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.schedule import gains, search_all
-from superopt.rewrite.search import OUT_OF_TIME, Cost, Found, Limits
-from superopt.store import load_rules
+from superopt.rules.accuracy import admitted, is_algorithm
+from superopt.rules.store import load_rules
+from superopt.runtime.cache import Cache
+from superopt.search.apply import State, computed
+from superopt.search.backtracking import OUT_OF_TIME, Cost, Found, Limits
+from superopt.search.mutants import Faster, Tally, search_mutants
+from superopt.search.record import recorded, restored
+from superopt.search.roofline import CPU, seconds
+from superopt.search.ruleset import RuleSet
+from superopt.search.schedule import gains, search_all
 
 X = variable("x", (1, 6, 12, 12))
 
@@ -223,7 +223,7 @@ def test_what_is_not_much_faster_is_timed_in_turns_before_it_is_taken(
         asked.append((one, other))
         return ratio
 
-    monkeypatch.setattr("superopt.mutation.SURE", sure)
+    monkeypatch.setattr("superopt.search.mutants.SURE", sure)
     found = searched(faster=faster)
     assert len(found.steps) == taken
     assert len(asked) == (sure > 0)

@@ -7,18 +7,18 @@ import onnx.parser
 import pytest
 from onnx import ModelProto
 
-from superopt.graph import Term, variable
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable
+from superopt.algebra.value_analysis import UNBOUNDED, UNKNOWN, Facts, facts_of
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
-from superopt.op import apply
-from superopt.rewrite.apply import State, Step
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.search import Cost, Found, Limits
-from superopt.rewrite.vanish import once_vanished, vanished
-from superopt.segments import whole, written
-from superopt.selection import spliced
-from superopt.store import load_rules
-from superopt.value_facts import UNBOUNDED, UNKNOWN, Facts, facts_of
+from superopt.rules.store import load_rules
+from superopt.search.apply import State, Step
+from superopt.search.backtracking import Cost, Found, Limits
+from superopt.search.ruleset import RuleSet
+from superopt.search.segments import whole, written
+from superopt.search.selection import spliced
+from superopt.search.vanish import once_vanished, vanished
 from tests.models import run
 
 X, Y = variable("x", (3, 4)), variable("y", (3, 4))

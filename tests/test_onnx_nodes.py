@@ -23,10 +23,10 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.shape_inference import InferenceError
 
+from superopt.algebra.operators import registry
+from superopt.algebra.terms import Term, variables
 from superopt.errors import InvalidModelError, ShapeError
-from superopt.graph import Term, variables
 from superopt.model.lower import lower
-from superopt.op import registry
 from tests.operator_cases import Array, evaluated, lifted, ran
 
 FLOATING, BOOLEAN = "f", "b"

@@ -21,24 +21,24 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import variable
+from superopt.cost.first_run import FirstRun, measured_pace
+from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
-from superopt.graph import variable
-from superopt.judge import Judge
-from superopt.model.check import check_all
-from superopt.model.compare import Comparison, Setting
-from superopt.model.first import FirstRun, measured_pace
-from superopt.model.measure import Clock
-from superopt.model.session import Device
-from superopt.op import apply
-from superopt.passes import LEAST, MOST, budget_of
 from superopt.report.progress import Progress
-from superopt.rewrite.canonical import canonical
-from superopt.rule import parse_rule, parse_rules
-from superopt.segments import written
+from superopt.rules.rule import parse_rule, parse_rules
+from superopt.runtime.check import check_all
+from superopt.runtime.compare import Comparison, Setting
+from superopt.runtime.session import Device
+from superopt.search.canonical import canonical
+from superopt.search.judging import Judge
+from superopt.search.passes import LEAST, MOST, budget_of
+from superopt.search.segments import written
 from tests.models import model, run, weight
 
 FLOW = sys.modules["superopt.optimize"]
-EVERYWHERE = "superopt.model.everywhere"
+EVERYWHERE = "superopt.runtime.multi_shape"
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 SWAP = "swap: transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) => x for x[2]"
 WRONG = "wrong: relu(x) => x for x[2]"
@@ -362,8 +362,8 @@ def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypat
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(2.0))
     seconds = iter([0.1, 0.12])
-    monkeypatch.setattr("superopt.model.first.first_run", lambda *_, **__: FirstRun(seconds=next(seconds)))
-    monkeypatch.setattr("superopt.model.first.measured_pace", lambda: 1.0)
+    monkeypatch.setattr("superopt.cost.first_run.first_run", lambda *_, **__: FirstRun(seconds=next(seconds)))
+    monkeypatch.setattr("superopt.cost.first_run.measured_pace", lambda: 1.0)
     first, again = (superopt.optimize(branches()).report.budget for _ in range(2))
     assert first == again == budget_of(0, 0.1, 1, 0)
     assert next(seconds) == 0.12
@@ -375,7 +375,7 @@ def test_nodes_as_they_are_written_are_tried_where_sessions_are_soon_made(
 ) -> None:
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(2.0))
-    monkeypatch.setattr("superopt.model.first.first_run", lambda *_, **__: FirstRun(opening=opening))
+    monkeypatch.setattr("superopt.cost.first_run.first_run", lambda *_, **__: FirstRun(opening=opening))
     monkeypatch.setattr(FLOW, "written", written)
     asked: list[Judge] = []
 
@@ -391,7 +391,7 @@ def test_nodes_as_they_are_written_are_tried_where_sessions_are_soon_made(
 @pytest.mark.parametrize(("patience", "low"), [(15.0, 1.1), (0.0, 1.01)])
 def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPatch, patience: float, low: float) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr("superopt.judge.PATIENCE", patience)
+    monkeypatch.setattr("superopt.search.judging.PATIENCE", patience)
     noisy = Comparison(original=1.1, candidate=1.0, ratio=1.1, low=1.01, high=1.2, control=1.0, noise=0.05, rounds=9)
     found = iter([noisy, measured(1.1)])
     compare_as(monkeypatch, lambda _: next(found))
@@ -471,7 +471,7 @@ def test_the_search_makes_the_moves_that_are_chosen(
 def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
     assert 1.0 <= measured_pace() <= 3.0
-    monkeypatch.setattr("superopt.model.first.measured_pace", lambda: 1.5)
+    monkeypatch.setattr("superopt.cost.first_run.measured_pace", lambda: 1.5)
     proto = branches()
     assert superopt.optimize(proto, moves=()).report.budget == budget_of(len(proto.graph.node), 0.0, 1, 0, 1.5) == 1.5 * LEAST
     assert budget_of(150, 0.0, 1, 0) == pytest.approx(18.4, abs=0.1)
@@ -551,7 +551,7 @@ def test_optimizing_runs_where_z3_is_not_installed(tmp_path: Path) -> None:
 
 
 def test_states_that_differ_in_names_alone_are_one() -> None:
-    def block(names: str) -> tuple[superopt.graph.Term, ...]:
+    def block(names: str) -> tuple[superopt.algebra.terms.Term, ...]:
         x, v, w, b = (
             variable(n, s, constant=n != names[0]) for n, s in zip(names, [(4, 6), (6, 8), (6, 8), (8,)], strict=True)
         )
@@ -597,7 +597,7 @@ def test_a_search_that_nests_too_deep_leaves_its_segment_as_it_is(monkeypatch: p
         raise RecursionError
 
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr("superopt.passes.search_island", nested)
+    monkeypatch.setattr("superopt.search.passes.search_island", nested)
     compare_as(monkeypatch, lambda _: measured(1.5))
     report = superopt.optimize(branches(), budget=10.0, moves=("rules",)).report
     assert report.accepted

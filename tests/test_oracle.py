@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from superopt.dim_binding import dimension
+from superopt.algebra.dim_binding import dimension
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable
 from superopt.errors import Undecidable
-from superopt.graph import Term, variable
-from superopt.op import apply
 from superopt.partial.oracle import LOG2_ERROR, agreement
 
 X = variable("x", (6, 4))

@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superopt import proving
-from superopt.cli import main
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, size, subterms, variable
+from superopt.cli.main import main
 from superopt.errors import StoreError, UnprovedError
-from superopt.graph import Term, size, subterms, variable
-from superopt.mutation import Tally, search_mutants
-from superopt.op import apply
 from superopt.partial import library
+from superopt.partial import proofs as proving
 from superopt.partial.conditions import Stated, candidates, together, weakest
 from superopt.partial.discover import LARGER, SMALLEST, discovered
 from superopt.partial.fitting import Expressions, Known
@@ -26,11 +25,12 @@ from superopt.partial.library import Certificate, Partial, objection, recalled
 from superopt.partial.phrase import named
 from superopt.partial.sizes import Draw, Family, Range, draws, neighbours
 from superopt.partial.trial import tried
-from superopt.rewrite.apply import State
-from superopt.rewrite.roofline import CPU, seconds
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rule import Rule, digest, parse_rule
-from superopt.store import ALL_SIZES, sealed, sealed_lines
+from superopt.rules.rule import Rule, digest, parse_rule
+from superopt.rules.store import ALL_SIZES, sealed, sealed_lines
+from superopt.search.apply import State
+from superopt.search.mutants import Tally, search_mutants
+from superopt.search.roofline import CPU, seconds
+from superopt.search.ruleset import RuleSet
 
 X = variable("x", (1, 6, 12, 12))
 

@@ -13,16 +13,16 @@ from onnx import helper
 
 from superopt.model.islands import Charts
 from superopt.model.load import Model, load
-from superopt.mutation import search_mutants
-from superopt.passes import Improved, improvements
 from superopt.report.progress import silent
-from superopt.rewrite.apply import Step
-from superopt.rewrite.island import search_island
-from superopt.rewrite.schedule import Find
-from superopt.rewrite.search import OUT_OF_TIME, Found, search
-from superopt.search import Search
-from superopt.segments import Gain, Segment
-from superopt.selection import selections
+from superopt.search.apply import Step
+from superopt.search.backtracking import OUT_OF_TIME, Found, search
+from superopt.search.island import search_island
+from superopt.search.mutants import search_mutants
+from superopt.search.passes import Improved, improvements
+from superopt.search.schedule import Find
+from superopt.search.segment_search import Search
+from superopt.search.segments import Gain, Segment
+from superopt.search.selection import selections
 from tests.models import model
 
 BUDGET = 100.0

@@ -21,9 +21,9 @@ from benchmarks.peers.contenders import PEERS, optimized, row
 from benchmarks.peers.summary import CONTENDERS, entries, mean, of
 from benchmarks.peers.tables import measurements, ratios
 from superopt.errors import InvalidModelError, SuperoptError
-from superopt.model.compare import DECIDED, TOLD, Until, compare_all, in_turns, loading
-from superopt.model.session import Device
-from superopt.model.timed import Timed
+from superopt.runtime.compare import DECIDED, TOLD, Until, compare_all, in_turns, loading
+from superopt.runtime.session import Device
+from superopt.runtime.timed import Timed
 from tests.test_house import script
 from tests.test_measure import product
 
@@ -117,7 +117,7 @@ def test_models_that_load_fast_are_loaded_more_often(until: Until, takes: float,
 
 
 def test_models_that_take_long_to_load_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.model.compare._SLOW", 0.05)
+    monkeypatch.setattr("superopt.runtime.compare._SLOW", 0.05)
     loads: list[int] = []
 
     @contextmanager

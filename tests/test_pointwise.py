@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, helper, numpy_helper, parser
 
-from superopt.evaluate import Floats, evaluate_operator
-from superopt.graph import Term, variable
+from superopt.algebra.evaluate import Floats, evaluate_operator
+from superopt.algebra.operators import apply, fraction_of
+from superopt.algebra.terms import Term, variable
 from superopt.model.fold import fold
 from superopt.model.lower import lower
-from superopt.model.nodes import model_of
-from superopt.model.session import Device, Session
-from superopt.op import apply, fraction_of
+from superopt.protobuf.nodes import model_of
+from superopt.runtime.session import Device, Session
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
 
 NEWEST = 26

@@ -19,23 +19,23 @@ from onnx import ModelProto, TensorProto, helper
 from rich.console import Console
 
 import superopt
-from superopt import cli
+from superopt.cli import main as cli
+from superopt.cost.calibrate import calibrated
+from superopt.cost.demand import CONVOLUTION, DEPTHWISE, ELEMENT, FUNCTION, KINDS, PRODUCT, WINDOW, Demand, demand
+from superopt.cost.device_profile import DeviceProfile, Known, profiled, read
+from superopt.cost.forecast import ForecastClock, Plan, forecast
+from superopt.cost.measure import Clock
+from superopt.cost.prices import KNOWN_ERROR, UNFOUNDED, Prices, target
+from superopt.cost.roofline import Roofline, fitted, rate
 from superopt.errors import InvalidModelError, ProfileError, SuperoptError, TargetError
-from superopt.model.cache import Cache
-from superopt.model.calibrate import calibrated
-from superopt.model.demand import CONVOLUTION, DEPTHWISE, ELEMENT, FUNCTION, KINDS, PRODUCT, WINDOW, Demand, demand
-from superopt.model.forecast import ForecastClock, Plan, forecast
-from superopt.model.kernel import Kernel, Operand, Timing
-from superopt.model.measure import Clock
-from superopt.model.prices import KNOWN_ERROR, UNFOUNDED, Prices, target
-from superopt.model.profile import DeviceProfile, Known, profiled, read
-from superopt.model.roofline import Roofline, fitted, rate
-from superopt.model.session import Device
-from superopt.profile import profile
+from superopt.flows.profile import profile
 from superopt.report.optimization import summary
-from superopt.rewrite.roofline import Machine
-from superopt.rule import parse_rules
-from superopt.search import MACHINES, machine
+from superopt.rules.rule import parse_rules
+from superopt.runtime.cache import Cache
+from superopt.runtime.kernel import Kernel, Operand, Timing
+from superopt.runtime.session import Device
+from superopt.search.roofline import Machine
+from superopt.search.segment_search import MACHINES, machine
 from tests.models import model, weight
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -387,11 +387,11 @@ def test_the_choice_is_that_of_measuring_and_nothing_is_measured(here: Path, mon
     monkeypatch.setattr(FLOW, "COMPARING", 1.0)
     measured = superopt.optimize(branches(), budget=10.0, moves=("rules",))
     for place in (
-        "superopt.model.kernel.Kernel.timed",
-        "superopt.model.kernel.least_seconds",
-        "superopt.model.measure.least_seconds",
-        "superopt.model.measure.compare",
-        "superopt.model.everywhere.compare_settings",
+        "superopt.runtime.kernel.Kernel.timed",
+        "superopt.runtime.kernel.least_seconds",
+        "superopt.cost.measure.least_seconds",
+        "superopt.cost.measure.compare",
+        "superopt.runtime.multi_shape.compare_settings",
     ):
         monkeypatch.setattr(place, never)
     predicted = superopt.optimize(branches(), budget=10.0, moves=("rules",), device_profile=here)
@@ -511,7 +511,7 @@ def test_the_command_fails_with_one_line(
 
 def test_processes_profile_at_once_and_know_the_same(tmp_path: Path) -> None:
     onnx.save(branches(3), tmp_path / "m.onnx")
-    script = "import sys\nfrom superopt.cli import main\nsys.exit(main())"
+    script = "import sys\nfrom superopt.cli.main import main\nsys.exit(main())"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "shared")}
     running = [
         subprocess.Popen(

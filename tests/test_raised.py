@@ -11,12 +11,12 @@ import pytest
 from onnx import helper, numpy_helper
 
 import superopt
-from superopt import cli
+from superopt.cli import main as cli
 from superopt.errors import OpsetError
+from superopt.flows.verify import verify
+from superopt.model.convert_opset import SMALL, raised
 from superopt.model.load import as_proto, load, opset_of
-from superopt.model.raised import SMALL, raised
-from superopt.rule import parse_rules
-from superopt.verify import verify
+from superopt.rules.rule import parse_rules
 from tests.models import model, run, weight
 
 FLOW = sys.modules["superopt.optimize"]
@@ -94,7 +94,7 @@ def test_local_functions_are_not_brought_along() -> None:
 def test_what_is_found_has_the_opset_and_can_be_verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rules = parse_rules(FACTOR)
     monkeypatch.setattr(FLOW, "load_rules", lambda: rules)
-    monkeypatch.setattr("superopt.verify.load_rules", lambda: rules)
+    monkeypatch.setattr("superopt.flows.verify.load_rules", lambda: rules)
     before, after = tmp_path / "in.onnx", tmp_path / "out.onnx"
     onnx.save(old(), before)
     optimized = superopt.optimize(before, opset=18, budget=5.0, cache=tmp_path / "times.sqlite")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from superopt.cli import main
+from superopt.algebra.terms import subterms
+from superopt.cli.main import main
 from superopt.errors import StoreError
-from superopt.explain import explained
-from superopt.graph import subterms
+from superopt.flows.explain_rules import explained
 from superopt.report.drawing import drawing
-from superopt.rule import parse_rule
-from superopt.store import Stored, load, named, selected
+from superopt.rules.rule import parse_rule
+from superopt.rules.store import Stored, load, named, selected
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,21 +11,21 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from superopt.composite import unfolded
+from superopt.algebra.operators import apply, fraction_of
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import ShapeError
-from superopt.graph import Term, subterms, variable
 from superopt.model.fold import fold
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto
 from superopt.model.lower import lower
-from superopt.model.nodes import Lowered
-from superopt.model.session import Device, Session
 from superopt.model.splice import Replacement, splice
-from superopt.op import apply, fraction_of
-from superopt.prove.verify import prove
-from superopt.rule import Rule, parse_rules
-from superopt.verdict import Proved
-from superopt.work import Work, work
+from superopt.proof.verify import prove
+from superopt.protobuf.nodes import Lowered
+from superopt.rules.rule import Rule, parse_rules
+from superopt.rules.verdict import Proved
+from superopt.rules.work import Work, work
+from superopt.runtime.session import Device, Session
+from superopt.speclib.composite import unfolded
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
 from tests.test_lowering import OneNode
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from superopt.errors import InstantiationError, NotationError, ShapeError, SpecError, UnprovedError
-from superopt.prove import arithmetic
-from superopt.prove.assumptions import Assumptions
-from superopt.prove.batching import follows, representatives
-from superopt.prove.ledger import prove_store, write_proofs
-from superopt.prove.recheck import are_converse, rechecked, rechecked_together, recorded
-from superopt.prove.replay import replay, shortened, well_typed
-from superopt.prove.sample import mismatch
-from superopt.prove.verify import prove
-from superopt.rule import Rule, digest, parse_rule
-from superopt.store import Entry, Stored, entry_of, load, read_family, spec_digests, write_family
-from superopt.text import Equation
-from superopt.verdict import Proved, Unknown
+from superopt.notation.parsing import Equation
+from superopt.proof.axioms.replay import replay, shortened, well_typed
+from superopt.proof.definitions import arithmetic
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.proof.definitions.batching import follows, representatives
+from superopt.proof.ledger import prove_store, write_proofs
+from superopt.proof.recheck import are_converse, rechecked, rechecked_together, recorded
+from superopt.proof.sample import mismatch
+from superopt.proof.verify import prove
+from superopt.rules.rule import Rule, digest, parse_rule
+from superopt.rules.store import Entry, Stored, entry_of, load, read_family, spec_digests, write_family
+from superopt.rules.verdict import Proved, Unknown
 
 MUTANTS = 40
 SEED = 5

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from superopt.graph import Term, subterms, variable
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.model.lower import lower
-from superopt.op import apply
-from superopt.prove.verify import prove
-from superopt.recurrence import recurrences, stacked
-from superopt.rewrite import roofline
-from superopt.rewrite.apply import State, computed
-from superopt.rewrite.island import search_island
-from superopt.rewrite.linear import LINEAR
-from superopt.rewrite.reroll import rerolled
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rule import parse_rule
-from superopt.store import load_rules
-from superopt.verdict import Proved
+from superopt.proof.verify import prove
+from superopt.rules.rule import parse_rule
+from superopt.rules.store import load_rules
+from superopt.rules.verdict import Proved
+from superopt.search import roofline
+from superopt.search.apply import State, computed
+from superopt.search.island import search_island
+from superopt.search.linear import LINEAR
+from superopt.search.reroll import rerolled
+from superopt.search.ruleset import RuleSet
+from superopt.speclib.recurrence import recurrences, stacked
 from tests.operator_cases import arrays_for, evaluated, ran
 
 OPSET = 17

@@ -15,8 +15,9 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.active import expired, limited_memory
-from superopt.dim_binding import DimBinding
+from superopt.algebra.dim_binding import DimBinding
+from superopt.budget import expired, limited_memory
+from superopt.cost.first_run import first_run
 from superopt.errors import (
     CertificateError,
     DimensionError,
@@ -27,18 +28,17 @@ from superopt.errors import (
     failure,
 )
 from superopt.model.bodies import TOP
-from superopt.model.bounds import IndexRange, index_bounds
-from superopt.model.child import Child, child, keeping_child
-from superopt.model.feasible import feasible
-from superopt.model.first import first_run
 from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto, load
-from superopt.model.session import Device, Port, Session, random_inputs
-from superopt.model.validate import require_well_formed
-from superopt.rewrite import roofline
-from superopt.rewrite.search import Found
-from superopt.segments import Gain, segments, whole, written
-from superopt.selection import fitting, windows_left
+from superopt.protobuf.validate import require_well_formed
+from superopt.runtime.bounds import IndexRange, index_bounds
+from superopt.runtime.child import Child, child, keeping_child
+from superopt.runtime.feasible import feasible
+from superopt.runtime.session import Device, Port, Session, random_inputs
+from superopt.search import roofline
+from superopt.search.backtracking import Found
+from superopt.search.segments import Gain, segments, whole, written
+from superopt.search.selection import fitting, windows_left
 from superopt.verification.certificates import read
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from superopt.graph import variable
-from superopt.match import Pattern
-from superopt.model.sides import Pair, differences
-from superopt.op import apply
-from superopt.rule import Rule, parse_rule
-from superopt.store import load
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import variable
+from superopt.model.term_pairs import Pair, differences
+from superopt.rules.match import Pattern
+from superopt.rules.rule import Rule, parse_rule
+from superopt.rules.store import load
 from tests.operator_cases import arrays_for
 from tests.rule_cases import TOLERANCE, cases, chosen, measured, rules_digest
 

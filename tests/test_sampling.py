@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from superopt.algebra.terms import substitute_cond
 from superopt.errors import InstantiationError
-from superopt.graph import substitute_cond
-from superopt.prove.instance import Instance, conditions
-from superopt.prove.sample import domain_of, inputs, instantiations, mismatch
-from superopt.rule import axioms, parse_rule
-from superopt.text import Equation
+from superopt.notation.parsing import Equation
+from superopt.proof.sample import domain_of, inputs, instantiations, mismatch
+from superopt.rules.instances import Instance, conditions
+from superopt.rules.rule import axioms, parse_rule
 
 CONV = "conv(x, w, strides=s, pads=p, dilations=d, group=g)"
 GROUPED = f"{CONV} => {CONV} for x[4], w[4], s[2], p[4], d[2]"

@@ -13,15 +13,15 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.graph import Term, subterms
-from superopt.integers import base_atoms, evaluate, is_unknown
+from superopt.algebra.integers import base_atoms, evaluate, is_unknown
+from superopt.algebra.terms import Term, subterms
 from superopt.model.dimensions import dynamic_dimensions, open_dimensions, representative
 from superopt.model.islands import Chart
-from superopt.model.session import Device, Session
 from superopt.model.shape_values import describe
 from superopt.model.splice import Replacement, splice
 from superopt.model.views import Views
 from superopt.report.optimization import Report
+from superopt.runtime.session import Device, Session
 
 RNG = np.random.default_rng(3)
 node = helper.make_node

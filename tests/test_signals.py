@@ -16,9 +16,10 @@ import pytest
 from onnx import helper
 
 import superopt
-from superopt import active, cli
-from superopt.model.cache import Cache
-from superopt.optimize import STOPPED
+from superopt import budget as active
+from superopt.cli import main as cli
+from superopt.flows.optimize import STOPPED
+from superopt.runtime.cache import Cache
 from tests.models import model, run, weight
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,7 +59,7 @@ flow.Search.gains = gains
 """
 CHECKING = (
     """
-sys.modules["superopt.judge"].check_once = lambda *_, **__: wait("checking")
+sys.modules["superopt.search.judging"].check_once = lambda *_, **__: wait("checking")
 """
     + SEARCHING
 )
@@ -160,7 +161,7 @@ def test_a_second_signal_ends_at_once(source: Path) -> None:
 
 @pytest.mark.slow
 def test_a_check_that_takes_too_long_is_given_up(source: Path) -> None:
-    setup = f"sys.modules['superopt.signals'].GRACE = 1.0\n{CHECKING}"
+    setup = f"sys.modules['superopt.cli.signals'].GRACE = 1.0\n{CHECKING}"
     ends_without_a_result(source, cli.INTERRUPTED, signalled(started(source, setup), signal.SIGINT))
 
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superopt.algebra.evaluate import Floats, evaluate_operator
+from superopt.algebra.linearity import NONE, degree, degrees, linear_in
+from superopt.algebra.operators import apply, operator, registry
+from superopt.algebra.terms import Term, variable
 from superopt.errors import ShapeError
-from superopt.evaluate import Floats, evaluate_operator
-from superopt.graph import Term, variable
-from superopt.linearity import NONE, degree, degrees, linear_in
 from superopt.model.lower import lower
-from superopt.model.nodes import model_of
-from superopt.op import apply, operator, registry
-from superopt.rule import axioms
-from superopt.work import Work, total_work, work
+from superopt.protobuf.nodes import model_of
+from superopt.rules.rule import axioms
+from superopt.rules.work import Work, total_work, work
 from tests.operator_cases import (
     COMPOSITES,
     CONSTANTS,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from superopt import store
 from superopt.errors import StoreError
-from superopt.rule import Rule, parse_rule
-from superopt.verdict import Counterexample, Proved
+from superopt.rules import store
+from superopt.rules.rule import Rule, parse_rule
+from superopt.rules.verdict import Counterexample, Proved
 
 LONG = (
     "share: (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, stop=y.shape[-1]), "
@@ -202,7 +202,7 @@ def test_bounded_proofs_say_so() -> None:
 
 def test_axioms_have_a_ledger_of_their_own(tmp_path: Path) -> None:
     rule, _ = entries()[0]
-    from superopt.rule import laws
+    from superopt.rules.rule import laws
 
     known = [store.entry_of(laws()[name], Proved(1.0), solver="z3 4") for name in ("matmul.associativity", "add.regroup")]
     stale = replace(known[0], key="0" * 16, name="matmul.concat-rows")
@@ -220,7 +220,7 @@ def test_refuted_candidates_are_kept_once(tmp_path: Path) -> None:
 
 
 def test_the_store_needs_no_z3() -> None:
-    hidden = "import sys; sys.modules['z3'] = None; import superopt.store"
+    hidden = "import sys; sys.modules['z3'] = None; import superopt.rules.store"
     subprocess.run([sys.executable, "-c", hidden], check=True, cwd=Path(__file__).parent.parent)
 
 

@@ -15,10 +15,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from superopt import cli, errors
-from superopt.execute import default_folder
-from superopt.model import cache
-from superopt.model.cache import Cache, default_path
+from superopt import errors
+from superopt.cli import main as cli
+from superopt.runtime import cache
+from superopt.runtime.cache import Cache, default_path
+from superopt.worker_pool import default_folder
 from tests.models import model, weight
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,21 +9,21 @@ import time
 import numpy as np
 import pytest
 
-from superopt.dim_binding import DimBinding, dimension
-from superopt.graph import Term, subterms, variable
-from superopt.op import apply
-from superopt.rewrite import roofline
-from superopt.rewrite.apply import State, Step, rebuilt
-from superopt.rewrite.instance import after as replayed
-from superopt.rewrite.instance import is_instance
-from superopt.rewrite.record import recorded, restored
-from superopt.rewrite.ruleset import RuleSet
-from superopt.rewrite.schedule import gains, roomy, weight_elements
-from superopt.rewrite.search import OUT_OF_TIME, Cost, Found, Limits, search
-from superopt.rewrite.sweep import SWEPT, sweep
-from superopt.rewrite.sweeper import Sweeper, Swept
-from superopt.rule import parse_rules
-from superopt.store import load_rules
+from superopt.algebra.dim_binding import DimBinding, dimension
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
+from superopt.rules.rule import parse_rules
+from superopt.rules.store import load_rules
+from superopt.search import roofline
+from superopt.search.apply import State, Step, rebuilt
+from superopt.search.backtracking import OUT_OF_TIME, Cost, Found, Limits, search
+from superopt.search.instance import after as replayed
+from superopt.search.instance import is_instance
+from superopt.search.record import recorded, restored
+from superopt.search.ruleset import RuleSet
+from superopt.search.schedule import gains, roomy, weight_elements
+from superopt.search.sweep import SWEPT, sweep
+from superopt.search.sweeper import Sweeper, Swept
 from tests.operator_cases import evaluated
 
 HOIST = "hoist: slice(x, axis=-2, start=a, stop=b) @ w => slice(x @ w, axis=-2, start=a, stop=b) for x[2], w[2]"

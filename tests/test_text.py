@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superopt.choices import equations
-from superopt.errors import NotationError, ShapeError, SpecError
-from superopt.graph import (
+from superopt.algebra.operators import Operator, Parameter, apply, registry
+from superopt.algebra.terms import (
     Atom,
     Attribute,
     Cond,
@@ -29,10 +28,11 @@ from superopt.graph import (
     size,
     variable,
 )
-from superopt.op import Operator, Parameter, apply, registry
-from superopt.recurrence import recurrences
-from superopt.rule import Rule, axioms
-from superopt.text import parse, parse_condition, parse_statement, read, show, show_condition
+from superopt.errors import NotationError, ShapeError, SpecError
+from superopt.notation.parsing import parse, parse_condition, parse_statement, read, show, show_condition
+from superopt.notation.rank_instances import equations
+from superopt.rules.rule import Rule, axioms
+from superopt.speclib.recurrence import recurrences
 
 T = TypeVar("T")
 VARIABLES = {name: variable(name, rank) for name, rank in (("x", 2), ("y", 2), ("b", 1), ("c", 3), ("u", 4), ("w", 4))}

@@ -13,13 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 import superopt
 from superopt.errors import InvalidModelError
-from superopt.model import device as devices
-from superopt.model import tuning
-from superopt.model.compare import Comparison, Setting, compare_settings
-from superopt.model.device import PROVIDERS, providers
-from superopt.model.session import WITHOUT, Bound, Device, Session
-from superopt.model.settings import chosen
-from superopt.model.tuning import acting, candidates, tune
+from superopt.runtime import device as devices
+from superopt.runtime import tuning
+from superopt.runtime.compare import Comparison, Setting, compare_settings
+from superopt.runtime.device import PROVIDERS, providers
+from superopt.runtime.session import WITHOUT, Bound, Device, Session
+from superopt.runtime.settings import chosen
+from superopt.runtime.tuning import acting, candidates, tune
 
 CPU = Device()
 
@@ -117,7 +117,7 @@ def test_numbers_of_threads_are_compared_by_the_time_that_passes(monkeypatch: py
             made.append(wall)
             super().__init__(session, device, outputs, feeds, wall=wall)
 
-    monkeypatch.setattr("superopt.model.session.Bound", Timed)
+    monkeypatch.setattr("superopt.runtime.session.Bound", Timed)
     compare_settings((model(), CPU), [(model(), CPU)], seconds=0.1, loads=1)
     assert not any(made)
     compare_settings((model(), CPU), [(model(), Device(threads=2))], seconds=0.1, loads=1)

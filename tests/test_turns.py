@@ -14,17 +14,17 @@ import onnx
 import pytest
 from onnx import helper
 
-import superopt.model.turns as turning
-from superopt.active import active_time
-from superopt.model.kernel import Kernel, Operand
-from superopt.model.session import Bound, Device, Session
-from superopt.model.stored import Loadable
-from superopt.model.turns import Turn, alone
+import superopt.runtime.gpu_lock as turning
+from superopt.budget import active_time
+from superopt.protobuf.stored import Loadable
+from superopt.runtime.gpu_lock import Turn, alone
+from superopt.runtime.kernel import Kernel, Operand
+from superopt.runtime.session import Bound, Device, Session
 
 OTHER = """
 import sys
 from pathlib import Path
-from superopt.model.turns import Turn
+from superopt.runtime.gpu_lock import Turn
 with Turn(Path(sys.argv[1])):
     print("begins", flush=True)
     sys.stdin.readline()
@@ -97,7 +97,7 @@ def test_a_short_node_takes_what_a_second_one_adds_on_a_gpu(monkeypatch: pytest.
         loaded.append(len((source if isinstance(source, onnx.ModelProto) else onnx.load_from_string(source)).graph.node))
         return Session(source, Device(), optimize=False)
 
-    monkeypatch.setattr("superopt.model.kernel.Session", session)
+    monkeypatch.setattr("superopt.runtime.kernel.Session", session)
 
     def seconds(bound: Bound, _: int) -> float:
         return 4e-5 + 6e-6 * len(bound.outputs()) / 2

@@ -15,10 +15,10 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 import superopt
 from superopt.errors import CheckFailedError, InvalidModelError
-from superopt.model.check import check
-from superopt.model.session import Device, Session, random_inputs
-from superopt.optimized import Optimized
-from superopt.rule import parse_rules
+from superopt.flows.optimized import Optimized
+from superopt.rules.rule import parse_rules
+from superopt.runtime.check import check
+from superopt.runtime.session import Device, Session, random_inputs
 
 FLOW = sys.modules["superopt.optimize"]
 CPU = Device()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from superopt.evaluate import Floats, evaluate
-from superopt.graph import Term, variable, variables
-from superopt.op import apply
-from superopt.value_facts import ORDINARY, ORDINARY_INPUT, UNBOUNDED, Facts, facts_of
+from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable, variables
+from superopt.algebra.value_analysis import ORDINARY, ORDINARY_INPUT, UNBOUNDED, Facts, facts_of
 from tests.operator_cases import WITH_OPERANDS, concrete, forms
 
 X, C = variable("x", (3, 4)), variable("c", (3, 4))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from superopt.prove.arithmetic import version
-from superopt.prove.ledger import Row, axiom_entry, prove_store
-from superopt.prove.standing import standing
-from superopt.prove.verify import prove
-from superopt.rule import Rule, laws, parse_rule, parse_rules
-from superopt.store import BOUNDED, Entry, entry_of, load, load_axioms, write_axioms, write_family
-from superopt.verdict import Proved, Refuted, Unknown
+from superopt.proof.axioms.standing import standing
+from superopt.proof.definitions.arithmetic import version
+from superopt.proof.ledger import Row, axiom_entry, prove_store
+from superopt.proof.verify import prove
+from superopt.rules.rule import Rule, laws, parse_rule, parse_rules
+from superopt.rules.store import BOUNDED, Entry, entry_of, load, load_axioms, write_axioms, write_family
+from superopt.rules.verdict import Proved, Refuted, Unknown
 
 RULES = parse_rules(
     """
@@ -88,7 +88,7 @@ def test_every_stored_rule_is_proved_again(folder: Path, fresh: bool) -> None:
 
 
 def test_other_processes_prove_the_same_in_the_same_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.execute.CHUNK", 1)
+    monkeypatch.setattr("superopt.worker_pool.CHUNK", 1)
     alone, spread = (
         [
             (row.name, row.how, replace(row.verdict, milliseconds=0.0))
@@ -118,7 +118,7 @@ def test_the_axioms_have_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ledger = load_axioms(tmp_path)
     assert ledger["matmul.associativity"].status == BOUNDED
     assert ledger["relu.twice"].verdict == "unknown"
-    monkeypatch.setattr("superopt.prove.standing.axiom_ledger", lambda: ledger)
+    monkeypatch.setattr("superopt.proof.axioms.standing.axiom_ledger", lambda: ledger)
     standing.cache_clear()
     try:
         assert standing("matmul.associativity") == Proved(0.0, ("g in 1, 2",))

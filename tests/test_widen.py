@@ -8,13 +8,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from superopt.graph import Term, subterms, variable
-from superopt.op import apply
-from superopt.rewrite.apply import State, computed
-from superopt.rewrite.ruleset import RuleSet, Undoing
-from superopt.rewrite.sweep import sweep
-from superopt.rewrite.widen import TRIES, _Walk, widened
-from superopt.rule import parse_rules
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms, variable
+from superopt.rules.rule import parse_rules
+from superopt.search.apply import State, computed
+from superopt.search.ruleset import RuleSet, Undoing
+from superopt.search.sweep import sweep
+from superopt.search.widen import TRIES, _Walk, widened
 from tests.operator_cases import evaluated
 
 UNDO = "undo: slice(pad(x, before=(0, 0, 0, 0), after=(0, n, 0, 0)), axis=-3, stop=x.shape[-3]) => x for x[4]"

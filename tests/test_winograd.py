@@ -15,24 +15,25 @@ import pytest
 from onnx import helper
 
 import superopt
-from superopt import bilinear, cli
-from superopt.accuracy import admitted, growth
-from superopt.bilinear import Matrix, ToomCook
+from superopt.algebra import bilinear
+from superopt.algebra.bilinear import Matrix, ToomCook
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Sym, Term, at_least, same, size, variable
+from superopt.cli import main as cli
 from superopt.errors import CheckFailedError, ShapeError
-from superopt.graph import Sym, Term, at_least, same, size, variable
-from superopt.model.check import FACTOR, Check
-from superopt.model.compare import Comparison
-from superopt.model.everywhere import check_everywhere
 from superopt.model.lower import lower
-from superopt.model.stored import Loadable, parsed
-from superopt.op import apply
-from superopt.prove.index import Attempt, prove_axiom
-from superopt.prove.sums import Known, Read, Summand
-from superopt.prove.tables import contracted
-from superopt.rule import axioms, parse_rule
-from superopt.store import load_rules
-from superopt.verdict import Refuted
-from superopt.work import work
+from superopt.proof.definitions.index import Attempt, prove_axiom
+from superopt.proof.definitions.sums import Known, Read, Summand
+from superopt.proof.definitions.tables import contracted
+from superopt.protobuf.stored import Loadable, parsed
+from superopt.rules.accuracy import admitted, growth
+from superopt.rules.rule import axioms, parse_rule
+from superopt.rules.store import load_rules
+from superopt.rules.verdict import Refuted
+from superopt.rules.work import work
+from superopt.runtime.check import FACTOR, Check
+from superopt.runtime.compare import Comparison
+from superopt.runtime.multi_shape import check_everywhere
 from tests.models import model, weight
 from tests.operator_cases import arrays_for, evaluated, ran
 
@@ -195,9 +196,9 @@ def always(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
     monkeypatch.setattr(FLOW, "load_rules", lambda: [BY_TILES[4], BY_TILES[2]])
-    monkeypatch.setattr("superopt.search.Search._measure", cost)
-    monkeypatch.setattr("superopt.search.Search._stands", lambda *_: True)
-    monkeypatch.setattr("superopt.model.everywhere.compare_settings", lambda *_, at, **__: [[faster] for _ in at])
+    monkeypatch.setattr("superopt.search.segment_search.Search._measure", cost)
+    monkeypatch.setattr("superopt.search.segment_search.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.runtime.multi_shape.compare_settings", lambda *_, at, **__: [[faster] for _ in at])
 
 
 def _tile(root: Term) -> int:
@@ -223,7 +224,7 @@ def test_what_strays_by_a_less_accurate_algorithm_is_searched_without_it(monkeyp
         return check_everywhere(original, candidate, *args, **how)
 
     monkeypatch.setattr(FLOW, "written", lambda *_: ())
-    monkeypatch.setattr("superopt.model.everywhere.check_everywhere", checked)
+    monkeypatch.setattr("superopt.runtime.multi_shape.check_everywhere", checked)
     report = superopt.optimize(convolutions(), budget=10.0).report
     assert report.accepted, report.reason
     assert {rule.name for rule in report.rules} == {"by-2"}
@@ -239,7 +240,7 @@ def test_an_algorithm_is_taken_in_as_many_places_as_weights_may_grow_for(
     growth: float, places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In each of the two places weights become four times as large, which is one and a half times more of all of them."""
-    monkeypatch.setattr("superopt.selection.GROWTH_AT_LEAST", 0)
+    monkeypatch.setattr("superopt.search.selection.GROWTH_AT_LEAST", 0)
     monkeypatch.setattr(FLOW, "written", lambda *_: ())
     report = superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=growth).report
     assert sum(rule.times for rule in report.rules) == places
@@ -253,7 +254,7 @@ def test_weights_that_fit_into_the_last_level_cache_still_do_with_algorithms(
 ) -> None:
     proto = convolutions()
     weights = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
-    monkeypatch.setattr("superopt.model.measure.last_level_cache", lambda: int(cache * weights))
+    monkeypatch.setattr("superopt.cost.measure.last_level_cache", lambda: int(cache * weights))
     monkeypatch.setattr(FLOW, "written", lambda *_: ())
     report = superopt.optimize(proto, budget=10.0, tolerance=100.0, growth=10.0).report
     assert sum(rule.times for rule in report.rules) == places

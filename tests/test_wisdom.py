@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
+from superopt.algebra.operators import rebuild
+from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError
-from superopt.graph import Term, subterms
-from superopt.match import Pattern
-from superopt.op import rebuild
-from superopt.prove.instance import at, instantiations
-from superopt.rule import parse_rule
-from superopt.store import Stored, load
-from superopt.text import Equation
+from superopt.notation.parsing import Equation
+from superopt.rules.instances import at, instantiations
+from superopt.rules.match import Pattern
+from superopt.rules.rule import parse_rule
+from superopt.rules.store import Stored, load
 
 CONV = "strides=s, pads=p, dilations=d, group=g"
 SLIDING = "x[4], w[4], v[4], s[2], p[4], d[2]"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 
-from superopt.dim_binding import FIXED, DimBinding
+from superopt.algebra.dim_binding import FIXED, DimBinding
+from superopt.algebra.terms import subterms
 from superopt.errors import ShapeError
-from superopt.graph import subterms
-from superopt.rewrite.apply import State, successors
-from superopt.rewrite.ruleset import RuleSet
+from superopt.search.apply import State, successors
+from superopt.search.ruleset import RuleSet
 
 
 def walk(

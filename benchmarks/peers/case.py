@@ -15,18 +15,18 @@ import onnx
 from benchmarks.peers import elsewhere
 from benchmarks.peers.contenders import PEERS, SUPEROPT, Row, optimized
 from benchmarks.peers.summary import OPENVINO
-from superopt.dim_binding import DimBinding
+from superopt.algebra.dim_binding import DimBinding
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, SuperoptError
-from superopt.model.bounds import index_bounds
-from superopt.model.check import FACTOR, Check, check
-from superopt.model.compare import Comparison, compare_all, compare_settings
 from superopt.model.dimensions import combinations, open_dimensions, representative
-from superopt.model.everywhere import Compared
 from superopt.model.load import load
-from superopt.model.session import Array, Device, Session, random_inputs
-from superopt.model.settings import chosen, settings
-from superopt.model.stored import parsed
-from superopt.selection import GROWTH
+from superopt.protobuf.stored import parsed
+from superopt.runtime.bounds import index_bounds
+from superopt.runtime.check import FACTOR, Check, check
+from superopt.runtime.compare import Comparison, compare_all, compare_settings
+from superopt.runtime.multi_shape import Compared
+from superopt.runtime.session import Array, Device, Session, random_inputs
+from superopt.runtime.settings import chosen, settings
+from superopt.search.selection import GROWTH
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 CONTRIB = "com.microsoft"

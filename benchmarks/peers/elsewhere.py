@@ -14,9 +14,9 @@ from typing import IO
 import numpy as np
 
 from benchmarks.peers.contenders import ROOT, row
-from superopt.model.compare import Comparison, in_turns, loading
-from superopt.model.session import Array
-from superopt.model.timed import Timed
+from superopt.runtime.compare import Comparison, in_turns, loading
+from superopt.runtime.session import Array
+from superopt.runtime.timed import Timed
 
 
 class ElsewhereError(Exception):

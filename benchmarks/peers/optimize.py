@@ -68,7 +68,7 @@ def onnxscript(_: Options) -> Optimizer:
 
 def superopt(options: Options) -> Optimizer:
     """Writes the report, as JSON, beside the model: into the target with the suffix .json."""
-    package, cli = map(importlib.import_module, ("superopt", "superopt.cli"))
+    package, cli = map(importlib.import_module, ("superopt", "superopt.cli.main"))
 
     def run(source: str, target: str) -> None:
         with cli.shown_progress() as progress:

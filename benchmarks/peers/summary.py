@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from benchmarks.peers.contenders import PEERS, SUPEROPT
-from superopt.model.compare import MARGIN
+from superopt.runtime.compare import MARGIN
 
 OPENVINO = "openvino"
 TITLES: Mapping[str, str] = {OPENVINO: "OpenVINO"}

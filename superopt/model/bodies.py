@@ -15,15 +15,15 @@ from typing import TypeAlias
 import onnx_ir as ir
 from onnx import AttributeProto, GraphProto, ModelProto
 
-from superopt.active import active_time
+from superopt.budget import active_time
 from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
-from superopt.model.bounds import index_bounds
-from superopt.model.check import LEAST_INPUTS, cases
-from superopt.model.feasible import feasible_bounds
 from superopt.model.load import Model
-from superopt.model.session import Device, Session
-from superopt.model.stored import Loadable, Placed, folder_of, parsed
+from superopt.protobuf.stored import Loadable, Placed, folder_of, parsed
+from superopt.runtime.bounds import index_bounds
+from superopt.runtime.check import LEAST_INPUTS, cases
+from superopt.runtime.feasible import feasible_bounds
+from superopt.runtime.session import Device, Session
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 STANDARD = ("", "ai.onnx")

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from superopt.dim_binding import DimBinding, Numbers, dimension
-from superopt.errors import DimensionError
-from superopt.graph import (
+from superopt.algebra.dim_binding import DimBinding, Numbers, dimension
+from superopt.algebra.terms import (
     Size,
 )
+from superopt.errors import DimensionError
 from superopt.model.load import Model
-from superopt.model.names import is_unnamed
+from superopt.protobuf.names import is_unnamed
 
 IMAGE, SHORT = 64, 8
 """The first size that is tried for the side of an image, and for any other dimension."""

@@ -1,4 +1,4 @@
-"""Facts about a model's values: `superopt.value_facts` applied to its inputs, its weights and its nodes.
+"""Facts about a model's values: `superopt.algebra.value_analysis` applied to its inputs, its weights and its nodes.
 
 An input is ordinary unless it may be a mask. It may be a mask if its elements reach, through operators that pass values on, an
 operator of one of two kinds: an operator that absorbs infinities (softmax, minimum, maximum, Where, Clip, Relu, maximum
@@ -18,11 +18,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import onnx_ir as ir
 
+from superopt.algebra.terms import Term, subterms, variables
+from superopt.algebra.value_analysis import ANYTHING, ORDINARY, ORDINARY_INPUT, UNBOUNDED, UNKNOWN, ZERO_OR_ONE, Facts, facts_of
 from superopt.errors import InvalidModelError, ShapeError
-from superopt.graph import Term, subterms, variables
 from superopt.model.fold import fold
 from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constant_tensor
-from superopt.value_facts import ANYTHING, ORDINARY, ORDINARY_INPUT, UNBOUNDED, UNKNOWN, ZERO_OR_ONE, Facts, facts_of
 
 GUARDS = frozenset({"IsNaN", "IsInf"})
 """Operators that test for elements that are not finite numbers."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from superopt.algebra.operators import operator
+from superopt.algebra.terms import Term, subterms, variables
 from superopt.errors import InvalidModelError
-from superopt.graph import Term, subterms, variables
 from superopt.model.booleans import MOVERS
 from superopt.model.lower import Array, lower
-from superopt.model.nodes import model_of
-from superopt.model.session import Device, Session
-from superopt.op import operator
+from superopt.protobuf.nodes import model_of
+from superopt.runtime.session import Device, Session
 
 OPSET = 18
 

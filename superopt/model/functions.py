@@ -11,8 +11,8 @@ import onnx.helper
 from onnx import AttributeProto, FunctionProto, ModelProto
 
 from superopt.errors import InvalidModelError
-from superopt.model.nodes import AttributeValue, Lowered, node_proto
-from superopt.model.session import Device, Session
+from superopt.protobuf.nodes import AttributeValue, Lowered, node_proto
+from superopt.runtime.session import Device, Session
 
 DOMAIN = "superopt.rules"
 FUNCTIONS_IR = 8  # the first in which a model holds functions

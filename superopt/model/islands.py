@@ -17,20 +17,20 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from superopt.dim_binding import FIXED, DimBinding
+from superopt.algebra.dim_binding import FIXED, DimBinding
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Term, subterms, variables
+from superopt.algebra.value_analysis import UNKNOWN, Facts
 from superopt.errors import ShapeError
-from superopt.fp_flags import FpMode
-from superopt.graph import Term, subterms, variables
 from superopt.model.bodies import TOP, Scope, graphs
+from superopt.model.constant_folding import with_known_stored
 from superopt.model.facts import ModelFacts, is_guard
-from superopt.model.known import with_known_stored
 from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
 from superopt.model.load import Model
 from superopt.model.lower import lower
 from superopt.model.positions import is_position
 from superopt.model.views import Views
-from superopt.op import apply, operator
-from superopt.value_facts import UNKNOWN, Facts
+from superopt.rules.fp_flags import FpMode
 
 # fmt: off
 MOVING = frozenset(

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import onnx.defs
 import onnx_ir as ir
 
+from superopt.algebra.integers import indicator, maximum, minimum, normal, prove, prove_equal
+from superopt.algebra.operators import Operator, apply, fraction_of, registry
+from superopt.algebra.terms import Extent, Term, at_least, variable
 from superopt.errors import NotationError, ShapeError
-from superopt.graph import Extent, Term, at_least, variable
-from superopt.integers import indicator, maximum, minimum, normal, prove, prove_equal
+from superopt.model.keepdims import hoisted
 from superopt.model.positions import admitted
-from superopt.model.units import hoisted
-from superopt.op import Operator, apply, fraction_of, registry
-from superopt.text import parse
+from superopt.notation.parsing import parse
 
 Array = npt.NDArray[Any]
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})

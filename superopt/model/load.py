@@ -14,9 +14,9 @@ from onnx import ModelProto
 from onnx_ir import Model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, first_line
-from superopt.model.maps import make_untyped, with_maps, without_maps
-from superopt.model.propagate import with_shapes
-from superopt.model.validate import require_well_formed
+from superopt.model.shape_inference import with_shapes
+from superopt.protobuf.map_types import make_untyped, with_maps, without_maps
+from superopt.protobuf.validate import require_well_formed
 
 __all__ = [
     "OVERRIDABLE_SINCE",

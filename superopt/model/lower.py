@@ -21,19 +21,29 @@ import onnx.numpy_helper
 from onnx import TensorProto
 from onnx.defs import OpSchema
 
-from superopt.blocks import blocked
-from superopt.composite import unfolded, without
+from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.operators import apply, operator, registry
+from superopt.algebra.terms import Extent, Shape, Term, subterms, variables
 from superopt.errors import ShapeError
-from superopt.evaluate import Floats, evaluate
-from superopt.graph import Extent, Shape, Term, subterms, variables
 from superopt.model.booleans import MOVERS, resolved
-from superopt.model.generic import flattened_axis, is_symbolic, numeric, unit_axes
-from superopt.model.hosts import ROLES, row, taken, written
-from superopt.model.nodes import AttributeValue, Deferred, Lowered, NodeText, direct, input_position, needed, renamed, schema_of
+from superopt.model.dynamic_lowering import flattened_axis, is_symbolic, numeric, unit_axes
+from superopt.model.epilogues import ROLES, row, taken, written
+from superopt.model.keepdims import sunk
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
-from superopt.model.units import sunk
-from superopt.op import apply, operator, registry
-from superopt.rows import unflattened
+from superopt.protobuf.nodes import (
+    AttributeValue,
+    Deferred,
+    Lowered,
+    NodeText,
+    direct,
+    input_position,
+    needed,
+    renamed,
+    schema_of,
+)
+from superopt.speclib.composite import unfolded, without
+from superopt.speclib.gather_nd import unflattened
+from superopt.speclib.image_blocks import blocked
 
 SMALL = 64
 Array: TypeAlias = "npt.NDArray[Any]"

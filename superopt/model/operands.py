@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError
-from superopt.graph import Term, subterms
-from superopt.model.nodes import Deferred, now
-from superopt.model.units import is_elementwise
-from superopt.op import apply, operator
+from superopt.model.keepdims import is_elementwise
+from superopt.protobuf.nodes import Deferred, now
 
 
 def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from superopt.graph import Term
+from superopt.algebra.terms import Term
 from superopt.model.booleans import MOVERS
 
 PICKERS = {"Gather": 1, "GatherND": 1, "RotaryEmbedding": 3}

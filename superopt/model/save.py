@@ -11,10 +11,10 @@ import onnx_ir as ir
 
 from superopt.errors import TargetError
 from superopt.files import data_name, publish, same_file, staging, target_of
+from superopt.model.external_data import Scratch, placed
 from superopt.model.load import Model, as_proto, tensors
-from superopt.model.maps import has_maps, with_maps
-from superopt.model.placed import Scratch, placed
-from superopt.model.stored import INLINE_LIMIT, Loadable, stored_apart
+from superopt.protobuf.map_types import has_maps, with_maps
+from superopt.protobuf.stored import INLINE_LIMIT, Loadable, stored_apart
 
 _MESSAGE = 32 << 20
 """The most bytes of tensors for which ONNX Runtime gets a ModelProto, of which several copies are made."""

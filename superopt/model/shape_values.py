@@ -2,9 +2,9 @@
 
 `ShapeValues` visits every node, and repeats the walk at most `ROUNDS` times while it learns new assumptions. It computes the
 shape of each value, and the elements of each small tensor of integers or booleans. They are `Extent` and `Cond` expressions
-(see `superopt.integers`) that hold at all sizes at which the model runs, 0 included. An element or a size that depends on data
-is a distinct unknown integer. An element that is the same at all sizes is a number, and a tensor of such elements is the
-`const_value` of its value.
+(see `superopt.algebra.integers`) that hold at all sizes at which the model runs, 0 included. An element or a size that depends
+on data is a distinct unknown integer. An element that is the same at all sizes is a number, and a tensor of such elements is
+the `const_value` of its value.
 
 Constraints that the model itself imposes (for example, that the inner dimensions of a product agree) are assumed, and listed
 in `assumptions`.
@@ -28,8 +28,7 @@ from onnx import TypeProto, helper
 from onnx.shape_inference import infer_node_outputs
 from onnx_ir.serde import serialize_node, serialize_tensor
 
-from superopt.errors import ShapeError
-from superopt.extent import (
+from superopt.algebra.extent import (
     AllOf,
     AnyOf,
     Atom,
@@ -49,8 +48,7 @@ from superopt.extent import (
     size,
     terms_of,
 )
-from superopt.graph import Shape, variable
-from superopt.integers import (
+from superopt.algebra.integers import (
     absolute,
     choose,
     decide,
@@ -71,6 +69,9 @@ from superopt.integers import (
     unknown_integer,
     unknown_size,
 )
+from superopt.algebra.substitution import negation
+from superopt.algebra.terms import Shape, variable
+from superopt.errors import ShapeError
 from superopt.model.lift import (
     BITS,
     FLOATS,
@@ -82,8 +83,7 @@ from superopt.model.lift import (
     results_of,
     slice_bound,
 )
-from superopt.model.propagate import FOLDED, SHOWN, constant_value, inferred
-from superopt.substitution import negation
+from superopt.model.shape_inference import FOLDED, SHOWN, constant_value, inferred
 
 Element: TypeAlias = "Extent | Cond"
 Contents: TypeAlias = "npt.NDArray[np.object_]"

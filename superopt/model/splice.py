@@ -15,17 +15,17 @@ import onnx_ir as ir
 from onnx.checker import check_model
 from onnx_ir.passes.common import CheckerPass
 
-from superopt.dim_binding import FIXED, DimBinding
+from superopt.algebra.dim_binding import FIXED, DimBinding
+from superopt.algebra.terms import Term, variables
 from superopt.errors import CheckFailedError, first_line
-from superopt.graph import Term, variables
 from superopt.model.bodies import TOP, Scope, graphs
 from superopt.model.dimensions import without_placeholders
 from superopt.model.fold import fold
 from superopt.model.lift import constant_tensor
 from superopt.model.load import OVERRIDABLE_SINCE, Model, as_proto, opset_of
 from superopt.model.lower import Array, is_boolean, lower
-from superopt.model.maps import has_maps
-from superopt.model.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
+from superopt.protobuf.map_types import has_maps
+from superopt.protobuf.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
 
 MADE_NAME = re.compile(r"superopt\.(\d+)\.")
 """The pattern for the beginning of the names that splicing gives to nodes, values and weights."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from superopt.dim_binding import FIXED, DimBinding
-from superopt.extent import AllOf, AnyOf, Compare, Cond, Extent, Size, atoms
-from superopt.graph import Shape, Term, subterms, variable
-from superopt.integers import is_unknown, prove, prove_equal
+from superopt.algebra.dim_binding import FIXED, DimBinding
+from superopt.algebra.extent import AllOf, AnyOf, Compare, Cond, Extent, Size, atoms
+from superopt.algebra.integers import is_unknown, prove, prove_equal
+from superopt.algebra.terms import Shape, Term, subterms, variable
 from superopt.model.dimensions import dynamic_dimensions, sample_sizings, trust_assumptions
 from superopt.model.lift import leaf_of, lift_node, results_of
 from superopt.model.load import Model, charted, normalized, opset_of

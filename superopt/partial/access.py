@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from superopt import index
+from superopt.algebra import index
+from superopt.algebra.operators import interpret
+from superopt.algebra.terms import Cond, Extent, Term
 from superopt.errors import Undecidable
-from superopt.graph import Cond, Extent, Term
-from superopt.op import interpret
 from superopt.partial.reading import written_out
 
 Array = npt.NDArray[Any]

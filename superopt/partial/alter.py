@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Attribute, Term, subterms
 from superopt.errors import ShapeError, Undecidable
-from superopt.graph import Attribute, Term, subterms
-from superopt.match import Pattern
-from superopt.op import apply, operator
 from superopt.partial.field import PrimeFields, primes
 from superopt.partial.points import Points
-from superopt.rule import Rule
+from superopt.rules.match import Pattern
+from superopt.rules.rule import Rule
 
 POSITIONS, FIELDS, SEED = 64, 1, 0
 LEAST_SHARE = 0.3

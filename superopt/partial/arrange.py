@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superopt.graph import Term
-from superopt.op import apply, fraction_of
+from superopt.algebra.operators import apply, fraction_of
+from superopt.algebra.terms import Term
 from superopt.partial.layout import flat, reshaped, transposed, unflat
 
 Array = npt.NDArray[Any]

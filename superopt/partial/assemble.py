@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from superopt.graph import Term
-from superopt.op import apply
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term
 from superopt.partial.box import Box, Run
 from superopt.partial.field import Array
 

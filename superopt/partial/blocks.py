@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError, Undecidable
-from superopt.graph import Term, subterms
-from superopt.op import apply
 from superopt.partial.access import reads
 from superopt.partial.arrange import joined
 from superopt.partial.box import Box, Run

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.terms import Term, subterms
 from superopt.errors import Undecidable
-from superopt.graph import Term, subterms
-from superopt.op import apply, rebuild
 from superopt.partial.assemble import piecewise
 from superopt.partial.box import Box, merged
 from superopt.partial.judge import ratio

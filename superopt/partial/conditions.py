@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from superopt.graph import Cond, Dim, Size, conjunction, size
+from superopt.algebra.terms import Cond, Dim, Size, conjunction, size
+from superopt.notation.parsing import parse_condition
 from superopt.partial.sizes import Draw, Family
-from superopt.text import parse_condition
 
 NUMBERS = (1, 0)
 MOST_TOGETHER = 8

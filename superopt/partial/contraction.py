@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superopt.graph import Term
-from superopt.op import apply
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term
 from superopt.partial.forms import Form, Sample, consistent
 from superopt.partial.layout import flat, reshaped, transposed
 

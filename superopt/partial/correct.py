@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError, Undecidable
-from superopt.graph import Term, subterms
-from superopt.op import apply
 from superopt.partial.assemble import assembled, piecewise, widened, within
 from superopt.partial.box import Box, merged
 from superopt.partial.judge import Judgement, judge, ratio
 from superopt.partial.region import regions
 from superopt.partial.restrict import cut, restricted
 from superopt.partial.spaced import spaced
-from superopt.work import total_work
+from superopt.rules.work import total_work
 
 LAUNCH = 500_000
 """The number of operations that take as long as starting an operator."""

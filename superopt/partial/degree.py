@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from superopt import index
+from superopt.algebra import index
+from superopt.algebra.operators import interpret
+from superopt.algebra.terms import Cond, Extent, Term, subterms
 from superopt.errors import Undecidable
-from superopt.graph import Cond, Extent, Term, subterms
-from superopt.op import interpret
 from superopt.partial.reading import written_out
 
 

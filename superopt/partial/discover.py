@@ -16,16 +16,16 @@ from typing import TypeAlias
 
 import numpy as np
 
+from superopt.algebra.operators import Parameter, operator
+from superopt.algebra.terms import Term, conjunction, negation, subterms
 from superopt.errors import InstantiationError
-from superopt.graph import Term, conjunction, negation, subterms
-from superopt.op import Parameter, operator
 from superopt.partial.closed import scaled
 from superopt.partial.conditions import Stated, together, weakest
 from superopt.partial.generalise import Form, forms, generalised
 from superopt.partial.mutate import mutants
 from superopt.partial.sizes import Draw, Family, Range, draws, neighbours
 from superopt.partial.trial import Trial, tried
-from superopt.work import work
+from superopt.rules.work import work
 
 Kind: TypeAlias = "tuple[tuple[object, ...], ...]"
 

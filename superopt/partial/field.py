@@ -1,4 +1,7 @@
-"""Arithmetic in several prime fields at once, as a domain of `superopt.evaluate`. The last axis of an array is the fields."""
+"""Arithmetic in several prime fields at once, as a domain of `superopt.algebra.evaluate`.
+
+The last axis of an array is the fields.
+"""
 
 # ruff: noqa: ARG002 (the methods are those of every domain)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superopt.extent import Extent, floor_divide, inverse
+from superopt.algebra.extent import Extent, floor_divide, inverse
 
 Array = npt.NDArray[Any]
 Operation = Callable[[Any, Any], Any]

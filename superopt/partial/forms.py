@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from superopt.graph import Term
-from superopt.op import apply
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term
 from superopt.partial.layout import Coordinates, Layout, cropped, flat
 
 Array = npt.NDArray[Any]

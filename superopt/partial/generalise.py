@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Attribute, Dim, Extent, Term, floor_divide, size, subterms, variable
 from superopt.errors import ShapeError
-from superopt.graph import Attribute, Dim, Extent, Term, floor_divide, size, subterms, variable
-from superopt.op import apply, operator
 from superopt.partial.fitting import Expressions, Known, reals
 from superopt.partial.mutate import Mutant
 from superopt.partial.sizes import Draw

@@ -15,9 +15,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, subterms
 from superopt.errors import Undecidable
-from superopt.graph import Term, subterms
-from superopt.op import apply
 from superopt.partial.box import Array, Box, covering, merged, whole
 from superopt.partial.degree import extremes
 from superopt.partial.field import BITS, PrimeFields, primes, rational, residues

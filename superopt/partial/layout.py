@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term
 from superopt.errors import ShapeError
-from superopt.graph import Term
-from superopt.op import apply
 
 Array = npt.NDArray[Any]
 Coordinates: TypeAlias = "tuple[Array, ...]"

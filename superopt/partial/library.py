@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from superopt import store
+from superopt.algebra.operators import registry, substitutions_folder
+from superopt.algebra.terms import Term, size
 from superopt.errors import NotationError, ShapeError, StoreError, Undecidable
-from superopt.graph import Term, size
-from superopt.match import Pattern
-from superopt.op import registry, substitutions_folder
+from superopt.notation.parsing import parse_condition
 from superopt.partial.conditions import Stated, together
 from superopt.partial.mutate import Mutant
 from superopt.partial.sizes import Draw, Family
 from superopt.partial.trial import Trial, instance, tried
-from superopt.rule import Rule, digest, parse_rules
-from superopt.store import Entry, read_ledger, record, replace_file, rule_lines, sealed, sealed_lines, write_ledger
-from superopt.text import parse_condition
+from superopt.rules import store
+from superopt.rules.match import Pattern
+from superopt.rules.rule import Rule, digest, parse_rules
+from superopt.rules.store import Entry, read_ledger, record, replace_file, rule_lines, sealed, sealed_lines, write_ledger
 
 FOLDER = "partial"
 NAME_WIDTH = 28

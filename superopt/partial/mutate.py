@@ -16,8 +16,8 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import ShapeError, Undecidable
-from superopt.graph import Term, subterms, variable
 from superopt.partial.alter import altered, unconditional
 from superopt.partial.arrange import NOTHING, Elements, arranged, joined
 from superopt.partial.blocks import skipped
@@ -27,8 +27,8 @@ from superopt.partial.layout import Layout
 from superopt.partial.moves import layouts
 from superopt.partial.places import TIMES, Place, place, places
 from superopt.partial.source import Source, part
-from superopt.rule import Rule
-from superopt.work import work
+from superopt.rules.rule import Rule
+from superopt.rules.work import work
 
 Program: TypeAlias = "Term | tuple[Term, ...]"
 MOST_ARITHMETIC = 4.5

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from superopt.algebra.evaluate import evaluate
+from superopt.algebra.terms import Extent, Term, subterms, variables
 from superopt.errors import ShapeError, Undecidable
-from superopt.evaluate import evaluate
-from superopt.graph import Extent, Term, subterms, variables
 from superopt.partial.degree import Bounds, Extremes, bounds
 from superopt.partial.field import BITS, Array, PrimeFields, Residues, TooLarge, drawn, primes
 from superopt.partial.reading import written_out
-from superopt.work import total_work
+from superopt.rules.work import total_work
 
 LOG2_ERROR = -60.0
 MOST_QUESTIONS = 26

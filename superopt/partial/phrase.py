@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Sequence
 
-from superopt.graph import show_extent
+from superopt.algebra.terms import show_extent
+from superopt.notation.parsing import Statement, parse_statement, show
 from superopt.partial.discover import Generalised
 from superopt.partial.library import Certificate, Partial, atoms_of, specs_of
 from superopt.partial.sizes import Family
-from superopt.rule import Rule, digest
-from superopt.text import Statement, parse_statement, show
+from superopt.rules.rule import Rule, digest
 
 ARROW = "~>"
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from superopt.algebra.linearity import NONE, degrees
+from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import Undecidable
-from superopt.graph import Term, subterms, variable
-from superopt.linearity import NONE, degrees
-from superopt.op import apply, rebuild
 from superopt.partial.access import reads
 from superopt.partial.source import Source, alone, copies, stacked
-from superopt.work import work
+from superopt.rules.work import work
 
 MOST_TOGETHER = 16
 """The most operators that are treated as one."""

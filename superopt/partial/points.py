@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from superopt import index
+from superopt.algebra import index
+from superopt.algebra.evaluate import Grid, evaluate
+from superopt.algebra.operators import interpret
+from superopt.algebra.terms import Extent, Term, subterms, variables
 from superopt.errors import Undecidable
-from superopt.evaluate import Grid, evaluate
-from superopt.graph import Extent, Term, subterms, variables
-from superopt.op import interpret
 from superopt.partial.field import MOST_VALUES, Array, PrimeFields, TooLarge, drawn
 from superopt.partial.reading import written_out
 

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from superopt import index
-from superopt.composite import unfolded
+from superopt.algebra import index
+from superopt.algebra.operators import apply, interpret
+from superopt.algebra.terms import Cond, Extent, Term, subterms
 from superopt.errors import ShapeError, Undecidable
-from superopt.graph import Cond, Extent, Term, subterms
-from superopt.op import apply, interpret
 from superopt.partial.box import Box
 from superopt.partial.indices import ALWAYS, NEVER, Affine, Array, Guard, Vector, starting
+from superopt.speclib.composite import unfolded
 
 Linear: TypeAlias = "tuple[Vector, ...]"
 Offsets: TypeAlias = "tuple[Array, ...]"

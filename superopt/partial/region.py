@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping, Sequence
 
+from superopt.algebra.terms import Term
 from superopt.errors import Undecidable
-from superopt.graph import Term
 from superopt.partial.box import Box, Run, whole
 from superopt.partial.indices import Cut, hull
 from superopt.partial.reading import Demand, demands, written_out

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from superopt.algebra.operators import apply, operator, rebuild
+from superopt.algebra.terms import Attribute, Term, variable
 from superopt.errors import ShapeError, Undecidable
-from superopt.graph import Attribute, Term, variable
-from superopt.op import apply, operator, rebuild
 from superopt.partial.box import Box, Run, whole
 from superopt.partial.field import Array, PrimeFields, primes
 from superopt.partial.points import Points

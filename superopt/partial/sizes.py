@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from superopt.errors import InstantiationError, ShapeError
-from superopt.extent import parts_of
-from superopt.graph import (
+from superopt.algebra.extent import parts_of
+from superopt.algebra.operators import apply, requirements
+from superopt.algebra.terms import (
     Atom,
     Compare,
     Cond,
@@ -33,8 +33,8 @@ from superopt.graph import (
     variable,
     variables,
 )
-from superopt.op import apply, requirements
-from superopt.text import parse_statement, read
+from superopt.errors import InstantiationError, ShapeError
+from superopt.notation.parsing import parse_statement, read
 
 MOST_TRIES = 20_000
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term
 from superopt.errors import Undecidable
-from superopt.graph import Term
-from superopt.op import apply
 from superopt.partial.access import Reads, reads
 from superopt.partial.arrange import NUMBER, joined
 from superopt.partial.forms import Sample

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Attribute, Term, subterms, variables
 from superopt.errors import ShapeError
-from superopt.graph import Attribute, Term, subterms, variables
-from superopt.op import apply
 from superopt.partial.box import Box, Run, whole
 from superopt.partial.field import PrimeFields, primes
 from superopt.partial.judge import Judgement

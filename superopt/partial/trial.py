@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError, Undecidable
-from superopt.graph import Term, subterms
-from superopt.match import Pattern
 from superopt.partial.closed import settled
 from superopt.partial.judge import Judgement, judge
 from superopt.partial.sizes import Draw, Family
+from superopt.rules.match import Pattern
 
 
 @dataclass(frozen=True)

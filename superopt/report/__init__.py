@@ -1,1 +1,4 @@
-"""Reports of runs as typed values, shown as tables on a terminal or as JSON."""
+"""Reports of runs as frozen values, rendered as terminal tables or as JSON.
+
+The package imports `superopt.cost` and what lies below. It computes no result. Read `optimization` first.
+"""

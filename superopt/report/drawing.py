@@ -8,8 +8,8 @@ from html import escape
 
 import networkx as nx
 
-from superopt.graph import Attribute, Term, show_extent, subterms
-from superopt.op import operator
+from superopt.algebra.operators import operator
+from superopt.algebra.terms import Attribute, Term, show_extent, subterms
 
 GLYPH, LINE, PADDING = 7.2, 16.0, 10.0
 ROW_GAP, COLUMN_GAP, MARGIN, ARROW = 34.0, 22.0, 20.0, 70.0

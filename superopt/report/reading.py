@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from superopt.store import Stored
+from superopt.rules.store import Stored
 
 
 class Step(Protocol):

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superopt.composite import unfolded
+from superopt.algebra.evaluate import Floats, evaluate_operator
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Atom, Attribute, Dim, Extent, Size, Term, substitute_attribute, subterms, variable
 from superopt.errors import ShapeError
-from superopt.evaluate import Floats, evaluate_operator
-from superopt.graph import Atom, Attribute, Dim, Extent, Size, Term, substitute_attribute, subterms, variable
-from superopt.op import apply, operator
-from superopt.work import total_work
+from superopt.rules.work import total_work
+from superopt.speclib.composite import unfolded
 
 Array = npt.NDArray[Any]
 MOST_WORK = 1 << 27

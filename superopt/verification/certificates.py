@@ -10,10 +10,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from superopt.algebra.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator, Sym, floor_divide, inverse
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Atom, Term, size, subterms, variable
 from superopt.errors import CertificateError, SuperoptError
-from superopt.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator, Sym, floor_divide, inverse
-from superopt.graph import Atom, Term, size, subterms, variable
-from superopt.op import apply
 
 FORM = 2
 """The version of the certificate format."""

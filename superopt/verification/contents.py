@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import NodeProto
 
-from superopt.model.maps import with_maps, without_maps
+from superopt.protobuf.map_types import with_maps, without_maps
 
 
 def content_digest(model: ir.Model) -> str:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Atom, Dim, Term, subterms
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
-from superopt.graph import Atom, Dim, Term, subterms
-from superopt.op import apply
 from superopt.verification.arrays import Array, UndecidedError, evaluated
 from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, Scope, State, named_variables
 from superopt.verification.inputs import Feeds

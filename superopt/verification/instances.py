@@ -13,8 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from superopt.errors import ShapeError
-from superopt.graph import (
+from superopt.algebra.operators import apply, operator, rebuild
+from superopt.algebra.terms import (
     Atom,
     Attribute,
     Cond,
@@ -30,9 +30,9 @@ from superopt.graph import (
     substitute_cond,
     subterms,
 )
-from superopt.op import apply, operator, rebuild
-from superopt.rule import Rule
-from superopt.text import Equation
+from superopt.errors import ShapeError
+from superopt.notation.parsing import Equation
+from superopt.rules.rule import Rule
 
 DRAWS = 60
 """The number of sizes at which a condition on dynamic dimensions is evaluated."""

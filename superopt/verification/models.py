@@ -20,7 +20,7 @@ import onnx_ir as ir
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import InvalidModelError
-from superopt.model.maps import without_maps
+from superopt.protobuf.map_types import without_maps
 from superopt.verification.contents import content_digest
 
 UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")

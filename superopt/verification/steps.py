@@ -8,13 +8,13 @@ from enum import Enum
 
 import numpy as np
 
+from superopt.algebra.operators import rebuild
+from superopt.algebra.terms import Atom, Extent, Term, substitute_attribute, subterms, variable
 from superopt.errors import CertificateError, ShapeError
-from superopt.fp_flags import FpFlag
-from superopt.fusion import fusions
-from superopt.graph import Atom, Extent, Term, substitute_attribute, subterms, variable
-from superopt.op import rebuild
-from superopt.recurrence import recurrences
-from superopt.rule import Rule, digest
+from superopt.rules.fp_flags import FpFlag
+from superopt.rules.fusion import fusions
+from superopt.rules.rule import Rule, digest
+from superopt.speclib.recurrence import recurrences
 from superopt.verification.arrays import Array, UndecidedError, evaluated
 from superopt.verification.certificates import Certificate, Rewrite, State, Step, named_variables
 from superopt.verification.instances import is_instance

@@ -35,7 +35,7 @@ from numpy.typing import DTypeLike
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 import superopt
-from superopt.options import Options
+from superopt.flows.options import Options
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"

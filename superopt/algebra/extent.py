@@ -1,0 +1,463 @@
+"""Symbolic extents, and conditions on them.
+
+A known extent is an `int`, an unknown extent is a `Size`. A `Size` is a polynomial in canonical form over atoms, so two extents
+that are equal as polynomials compare equal. A known condition is a `bool`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeAlias, cast
+
+from superopt.errors import ShapeError
+
+Number: TypeAlias = "int | float | Fraction"
+
+
+@dataclass(frozen=True, order=True)
+class Dim:
+    """The extent of variable `tensor` along `axis`, counted from the end (-1 is the last axis)."""
+
+    tensor: str
+    axis: int
+
+    def __str__(self) -> str:
+        return f"{self.tensor}.shape[{self.axis}]"
+
+
+@dataclass(frozen=True, order=True)
+class Sym:
+    """An attribute variable of a rule, or a bound index; an integer unless `real`."""
+
+    name: str
+    real: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Floor:
+    """`numerator // denominator`, rounding down."""
+
+    numerator: Extent
+    denominator: Extent
+
+    def __str__(self) -> str:
+        return f"({self.numerator}) // ({self.denominator})"
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """`1 / of`, a rational number."""
+
+    of: Extent
+
+    def __str__(self) -> str:
+        return f"1 / ({self.of})"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The element of an integer tensor at a position, modulo `extent`: a position of such an axis, read at run time."""
+
+    tensor: str
+    indices: tuple[Extent, ...]
+    extent: Extent
+
+    def __str__(self) -> str:
+        return f"{self.tensor}[{', '.join(map(str, self.indices))}] % ({self.extent})"
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """1 where the condition holds, 0 elsewhere (an Iverson bracket). Minima, maxima and choices are polynomials over them."""
+
+    condition: Cond
+
+    def __str__(self) -> str:
+        return f"[{self.condition}]"
+
+
+Atom: TypeAlias = Dim | Sym | Floor | Inverse | Entry | Indicator
+Monomial: TypeAlias = tuple[Atom, ...]
+Term: TypeAlias = tuple[Monomial, Number]
+KEPT = 1 << 16
+
+
+def _atom_key(atom: Atom) -> tuple[str, str]:
+    return type(atom).__name__, str(atom)
+
+
+class Size:
+    """A polynomial over atoms with rational coefficients, in canonical form; never a bare constant (constants are numbers)."""
+
+    __slots__ = ("_hash", "_text", "terms")
+    terms: tuple[Term, ...]
+
+    def __init__(self, terms: tuple[Term, ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+        self._text: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self._hash == other._hash and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the terms without the hash, because hashes of names differ between processes."""
+        return Size, (self.terms,)
+
+    def __repr__(self) -> str:
+        return f"Size({self})"
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = _show(self.terms)
+        return self._text
+
+    def __add__(self, other: Extent) -> Extent:
+        return collect([*self.terms, *other.terms]) if isinstance(other, Size) else self._plus(other)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Extent:
+        return Size(tuple((m, -c) for m, c in self.terms))
+
+    def __sub__(self, other: Extent) -> Extent:
+        return collect([*self.terms, *((m, -c) for m, c in other.terms)]) if isinstance(other, Size) else self._plus(-other)
+
+    def __rsub__(self, other: Extent) -> Extent:
+        return -self + other
+
+    def __mul__(self, other: Extent) -> Extent:
+        if isinstance(other, Size):
+            return collect([(_monomial((*m, *n)), c * d) for m, c in self.terms for n, d in other.terms])
+        scaled = tuple((m, integral(n)) for m, c in self.terms if (n := c * other))
+        return Size(scaled) if scaled else 0
+
+    def _plus(self, number: Number) -> Extent:
+        """Return the sum; the constant stands before all other terms."""
+        constant, others = (self.terms[0][1], self.terms[1:]) if not self.terms[0][0] else (0, self.terms)
+        total = integral(constant + number)
+        return Size((((), total), *others) if total else others)
+
+    __rmul__ = __mul__
+
+    if not TYPE_CHECKING:  # for the type checker, an expression is not an integer
+
+        def __index__(self) -> NoReturn:
+            """Raise ShapeError: an expression over sizes is not a number."""
+            raise ShapeError(f"{self} depends on the dynamic dimensions")
+
+    def __truediv__(self, other: Extent) -> Extent:
+        """Return the exact quotient.
+
+        Raises:
+            ShapeError: The quotient is not an expression over the same sizes.
+        """
+        return _exact(self, other)
+
+    def __rtruediv__(self, other: Extent) -> Extent:
+        return _exact(other, self)
+
+    def __floordiv__(self, other: Extent) -> Extent:
+        return floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Extent) -> Extent:
+        return floor_divide(other, self)
+
+    def __mod__(self, other: Extent) -> Extent:
+        return self - other * floor_divide(self, other)
+
+    def __rmod__(self, other: Extent) -> Extent:
+        return other - self * floor_divide(other, self)
+
+    def __lt__(self, other: Extent) -> Cond:
+        return at_least(other, self + 1)
+
+    def __le__(self, other: Extent) -> Cond:
+        return at_least(other, self)
+
+    def __gt__(self, other: Extent) -> Cond:
+        return at_least(self, other + 1)
+
+    def __ge__(self, other: Extent) -> Cond:
+        return at_least(self, other)
+
+    def atoms(self) -> Iterator[Atom]:
+        """Yield every atom, including atoms inside quotients and entries."""
+        for monomial, _ in self.terms:
+            for atom in monomial:
+                yield atom
+                if isinstance(atom, Indicator):
+                    for side in sides(atom.condition):
+                        yield from side.atoms()
+                    continue
+                for part in () if isinstance(atom, Dim | Sym) else vars(atom).values():
+                    for extent in part if isinstance(part, tuple) else (part,):
+                        yield from atoms(extent)
+
+
+Extent: TypeAlias = "int | float | Fraction | Size"
+
+
+def terms_of(extent: Extent) -> tuple[Term, ...]:
+    """Return the terms of the polynomial; none for 0."""
+    if isinstance(extent, Size):
+        return extent.terms
+    return (((), extent),) if extent else ()
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
+    """Return the atoms in canonical order, with `a * (1 / a)` cancelled and powers of an indicator reduced to one."""
+    left = list(atoms_)
+    if any(isinstance(atom, Indicator) for atom in left):
+        left = [atom for at, atom in enumerate(left) if not isinstance(atom, Indicator) or atom not in left[:at]]
+    for atom in atoms_:
+        if isinstance(atom, Inverse):
+            of = terms_of(atom.of)
+            if len(of) == 1 and of[0][1] == 1 and Counter(of[0][0]) <= Counter(left):
+                left.remove(atom)
+                for factor in of[0][0]:
+                    left.remove(factor)
+    return tuple(sorted(left, key=_atom_key))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _order(monomial: Monomial) -> tuple[int, list[tuple[str, str]]]:
+    return len(monomial), [_atom_key(a) for a in monomial]
+
+
+def collect(terms: Iterable[Term]) -> Extent:
+    """Return the sum of the terms, whose monomials are in canonical order."""
+    total: dict[Monomial, Number] = {}
+    for monomial, coefficient in terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    kept = [(m, integral(c)) for m, c in total.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: _order(term[0]))
+    return Size(tuple(kept))
+
+
+def integral(number: Number) -> Number:
+    """Return an integral fraction as an `int`, and every other number unchanged."""
+    return int(number) if type(number) is Fraction and number.denominator == 1 else number
+
+
+def size(atom: Atom) -> Size:
+    """Return the extent that is just `atom`."""
+    return Size((((atom,), 1),))
+
+
+def atoms(extent: Extent) -> Iterator[Atom]:
+    """Yield every atom of an extent; none for a number."""
+    if isinstance(extent, Size):
+        yield from extent.atoms()
+
+
+def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
+    """Return numerator // denominator, with exact multiples taken out of the quotient."""
+    if not isinstance(numerator, Size) and not isinstance(denominator, Size):
+        return int(numerator // denominator)
+    if denominator == 1 or numerator == 0:
+        return numerator
+    if isinstance(denominator, Size) and len(denominator.terms) > 1:
+        exact = _divided(numerator, denominator)
+        return size(Floor(numerator, denominator)) if exact is None else exact
+    whole: Extent = 0
+    rest: Extent = 0
+    for monomial, coefficient in terms_of(numerator):
+        quotient = _exact_quotient(monomial, coefficient, denominator)
+        if quotient is None:
+            rest = rest + collect([(monomial, coefficient)])
+        else:
+            whole = whole + quotient
+    return whole if rest == 0 else whole + size(Floor(rest, denominator))
+
+
+def _divided(numerator: Extent, denominator: Size) -> Extent | None:
+    """Return the exact polynomial quotient, by division from the leading terms down, or None if there is none."""
+    leading = Size((max(denominator.terms, key=lambda term: _order(term[0])),))
+    whole: Extent = 0
+    while numerator != 0:
+        monomial, coefficient = max(terms_of(numerator), key=lambda term: _order(term[0]))
+        quotient = _exact_quotient(monomial, coefficient, leading)
+        if quotient is None:
+            return None
+        whole = whole + quotient
+        numerator = numerator - quotient * denominator
+    return whole
+
+
+def _exact_quotient(monomial: Monomial, coefficient: Number, denominator: Extent) -> Extent | None:
+    divisor = terms_of(denominator)
+    if len(divisor) != 1 or not isinstance(coefficient, int):
+        return None
+    factors, by = divisor[0]
+    left = list(monomial)
+    for factor in factors:
+        if factor not in left:
+            return None
+        left.remove(factor)
+    if not isinstance(by, int) or coefficient % by:
+        return None
+    return collect([(tuple(left), coefficient // by)])
+
+
+def _exact(numerator: Extent, denominator: Extent) -> Extent:
+    quotient = floor_divide(numerator, denominator)
+    if quotient * denominator != numerator:
+        raise ShapeError(f"{numerator} is not always a multiple of {denominator}")
+    return quotient
+
+
+def inverse(extent: Extent) -> Extent:
+    """Return 1 / extent: a `Fraction` for an integer, a float for a float, symbolic otherwise."""
+    if isinstance(extent, Size):
+        return size(Inverse(extent))
+    return integral(Fraction(1) / extent) if isinstance(extent, int | Fraction) else 1.0 / extent
+
+
+def magnitude_of(number: Number) -> Number:
+    """Return |number|, of the same type."""
+    return -number if number < 0 else number
+
+
+def show_extent(extent: Extent) -> str:
+    """Return the notation for an extent, as the rule files write it."""
+    return f"{extent.numerator} / {extent.denominator}" if isinstance(extent, Fraction) else str(extent)
+
+
+def _show(terms: tuple[Term, ...]) -> str:
+    text = ""
+    for monomial, coefficient in sorted(terms, key=lambda item: (-len(item[0]), item[1] < 0)):
+        magnitude = magnitude_of(coefficient)
+        factors = [f"({a})" if not isinstance(a, Dim | Sym) else str(a) for a in monomial]
+        body = " * ".join(([show_extent(magnitude)] if magnitude != 1 or not factors else []) + factors)
+        sign = "-" if coefficient < 0 else "+"
+        text = f"{text} {sign} {body}" if text else (f"-{body}" if sign == "-" else body)
+    return text
+
+
+# ---------------------------------------------------------------- conditions
+
+
+class Condition:
+    """A condition that is not yet a `bool`; `&` of two conditions is their conjunction.
+
+    Code written for numbers may branch on a condition if the decision procedure of `superopt.algebra.integers` proves which
+    branch all sizes take. A comparison that can fail only in a tie counts as true there: `max` and `min` take either side of a
+    tie, and an extent compared with 1 is taken to differ from 1.
+    """
+
+    decide: ClassVar[Callable[[Cond], bool | None]]
+
+    def __bool__(self) -> bool:
+        condition = cast("Cond", self)
+        found = Condition.decide(condition)
+        if found is None and isinstance(condition, Compare) and condition.relation == ">=":
+            found = Condition.decide(at_least(condition.left, -1)) or None
+        if found is None:
+            raise ShapeError(f"not decided at all sizes: {self}")
+        return found
+
+    def __and__(self, other: Cond) -> Cond:
+        return conjunction(cast("Cond", self), other)
+
+    __rand__ = __and__
+
+
+@dataclass(frozen=True)
+class Compare(Condition):
+    """`left >= 0`, `left == 0` or `left != 0`, by `relation`."""
+
+    relation: str
+    left: Size
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} 0"
+
+
+@dataclass(frozen=True)
+class AllOf(Condition):
+    """Every part holds."""
+
+    parts: tuple[Cond, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.parts))
+
+
+@dataclass(frozen=True)
+class AnyOf(Condition):
+    """At least one part holds."""
+
+    parts: tuple[Cond, ...]
+
+    def __str__(self) -> str:
+        return "(" + " or ".join(map(str, self.parts)) + ")"
+
+
+Cond: TypeAlias = "bool | Compare | AllOf | AnyOf"
+
+
+def at_least(left: Extent, right: Extent) -> Cond:
+    """Return the condition left >= right."""
+    difference = left - right
+    return Compare(">=", difference) if isinstance(difference, Size) else difference >= 0
+
+
+def same(left: Extent, right: Extent) -> Cond:
+    """Return the condition left == right."""
+    difference = left - right
+    return Compare("==", difference) if isinstance(difference, Size) else difference == 0
+
+
+def conjunction(*parts: Cond) -> Cond:
+    """Return the condition that every part holds, flattened, with constants folded."""
+    kept: dict[Cond, None] = {}
+    for part in parts:
+        if part is False:
+            return False
+        kept.update(dict.fromkeys(parts_of(part)))
+    return True if not kept else next(iter(kept)) if len(kept) == 1 else AllOf(tuple(kept))
+
+
+def disjunction(*parts: Cond) -> Cond:
+    """Return the condition that at least one part holds, with constants folded."""
+    kept: list[Cond] = []
+    for part in parts:
+        if part is True:
+            return True
+        if part is not False and part not in kept:
+            kept.append(part)
+    return False if not kept else kept[0] if len(kept) == 1 else AnyOf(tuple(kept))
+
+
+def parts_of(condition: Cond) -> tuple[Cond, ...]:
+    """Return the parts whose conjunction is this condition; none for True."""
+    return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
+
+
+def sides(condition: Cond) -> Iterator[Size]:
+    """Yield the expressions that the condition compares with zero."""
+    match condition:
+        case Compare(_, left):
+            yield left
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from sides(part)
+        case _:
+            pass

@@ -1,0 +1,56 @@
+"""Conditions on extents that hold at all sizes, by arithmetic alone."""
+
+from __future__ import annotations
+
+from superopt.algebra.extent import AllOf, AnyOf, Atom, Compare, Cond, Dim, Extent, Floor, Inverse, Size, size
+from superopt.algebra.integers import prove
+from superopt.algebra.substitution import substitute
+
+
+def certain(condition: Cond) -> bool:
+    """Return whether the condition provably holds for all extents of tensors of at least 1."""
+    return _is_plain(condition) or prove(condition)
+
+
+def _is_plain(condition: Cond) -> bool:
+    """Return whether the signs of the terms prove the condition."""
+    match condition:
+        case bool():
+            return condition
+        case Compare(">=", left):
+            return _at_least_zero(left)
+        case Compare("!=", left):
+            return _at_least_zero(left - 1) or _at_least_zero(-left - 1)
+        case AllOf(parts):
+            return all(map(_is_plain, parts))
+        case AnyOf(parts):
+            return any(map(_is_plain, parts))
+        case _:
+            return False
+
+
+def _at_least_zero(extent: Extent) -> bool:
+    """Return whether the polynomial, with each extent written as 1 plus the rest, has no negative coefficient."""
+    above = substitute(extent, lambda atom: size(atom) + 1 if isinstance(atom, Dim) else None)
+    if not isinstance(above, Size):
+        return above >= 0
+    return all(number >= 0 and all(map(_positive, atoms)) for atoms, number in above.terms)
+
+
+def _positive(atom: Atom) -> bool:
+    """Return whether the atom is at least 0, where an extent stands for its excess over 1."""
+    match atom:
+        case Dim():
+            return True
+        case Floor(numerator, denominator):
+            return _not_negative(numerator) and isinstance(denominator, int) and denominator > 0
+        case Inverse(of):
+            return _not_negative(of)
+        case _:
+            return False
+
+
+def _not_negative(extent: Extent) -> bool:
+    if not isinstance(extent, Size):
+        return extent >= 0
+    return all(number >= 0 and all(map(_positive, atoms)) for atoms, number in extent.terms)

@@ -1,0 +1,284 @@
+"""Terms: immutable, interned nodes over the extents of `superopt.algebra.extent`, so that structural equality is identity."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import TypeAlias, cast
+from weakref import WeakValueDictionary
+
+from superopt.algebra.extent import (
+    AllOf,
+    AnyOf,
+    Atom,
+    Compare,
+    Cond,
+    Dim,
+    Extent,
+    Floor,
+    Inverse,
+    Monomial,
+    Number,
+    Size,
+    Sym,
+    at_least,
+    atoms,
+    conjunction,
+    disjunction,
+    floor_divide,
+    integral,
+    inverse,
+    magnitude_of,
+    same,
+    show_extent,
+    size,
+)
+from superopt.algebra.substitution import negation, substitute, substitute_cond
+from superopt.errors import ShapeError
+
+__all__ = [
+    "VARIABLE",
+    "AllOf",
+    "AnyOf",
+    "Atom",
+    "Attribute",
+    "Compare",
+    "Cond",
+    "Dim",
+    "Extent",
+    "Floor",
+    "Inverse",
+    "Monomial",
+    "Number",
+    "Shape",
+    "Size",
+    "Sym",
+    "Term",
+    "at_least",
+    "atom_values",
+    "atoms",
+    "attribute_atoms",
+    "conjunction",
+    "disjunction",
+    "floor_divide",
+    "integral",
+    "intern_term",
+    "inverse",
+    "magnitude_of",
+    "negation",
+    "operators",
+    "same",
+    "show_extent",
+    "size",
+    "substitute",
+    "substitute_attribute",
+    "substitute_cond",
+    "subterms",
+    "variable",
+    "variables",
+]
+
+Attribute: TypeAlias = "str | bool | int | float | Fraction | Size | tuple[Extent, ...]"
+Shape: TypeAlias = "tuple[Extent, ...]"
+VARIABLE = "var"
+
+
+class Term:
+    """An interned node: an operator applied to terms, or a variable. Build it with `variable` and `op.apply`, not directly.
+
+    `shape` is the result's shape. `requires` are this node's own conditions that are not true by arithmetic alone (empty when
+    all sizes are numbers). `constant` holds when no input of the model can reach the term. `key` orders terms the same way
+    in every process.
+    """
+
+    __slots__ = ("__weakref__", "args", "attributes", "constant", "key", "op", "requires", "shape")
+    op: str
+    args: tuple[Term, ...]
+    attributes: tuple[tuple[str, Attribute], ...]
+    shape: Shape
+    requires: tuple[Cond, ...]
+    constant: bool
+    key: str
+
+    def __getitem__(self, attribute: str) -> Attribute:
+        for name, value in self.attributes:
+            if name == attribute:
+                return value
+        raise KeyError(attribute)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_variable(self) -> bool:
+        return self.op == VARIABLE
+
+    @property
+    def name(self) -> str:
+        """The name of a variable."""
+        return str(self["name"])
+
+    @property
+    def condition(self) -> bool:
+        """Whether the term is a variable that a model stores as booleans."""
+        return self.op == VARIABLE and self.attributes[-1][0] == "condition"
+
+    @property
+    def position(self) -> int:
+        """The bits of the integers as which a model stores a variable of positions; 0 for any other term."""
+        name, bits = self.attributes[-1] if self.op == VARIABLE else ("", 0)
+        return bits if name == "position" and isinstance(bits, int) else 0
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a model's term, typed as the numbers that code for models works with.
+
+        With dynamic dimensions the elements are expressions. Arithmetic on expressions is exact. A comparison holds or fails at
+        all sizes, or raises `ShapeError`, and so does any use that needs a number.
+        """
+        return cast("tuple[int, ...]", self.shape)
+
+    def integer(self, attribute: str) -> int:
+        """Return the value of an attribute that is a number."""
+        return _number(self[attribute])
+
+    def integers(self, attribute: str) -> tuple[int, ...]:
+        """Return the value of an attribute that is a tuple of numbers."""
+        value = self[attribute]
+        assert isinstance(value, tuple)
+        return tuple(map(_number, value))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Unpickle a term as this process's one term with its operator, arguments and attributes."""
+        return intern_term, (self.op, self.args, self.attributes, self.shape, self.requires, self.constant)
+
+    def real(self, attribute: str) -> float:
+        """Return the value of an attribute that is a number, rounded to a float."""
+        value = self[attribute]
+        if not isinstance(value, int | float | Fraction):
+            raise ShapeError(f"{attribute}={value} is not a number")
+        return float(value)
+
+    def __repr__(self) -> str:
+        inside = ", ".join([*map(repr, self.args), *(f"{k}={v}" for k, v in self.attributes if k != "shape")])
+        return self.name if self.is_variable else f"{self.op}({inside})"
+
+
+_interned: WeakValueDictionary[tuple[object, ...], Term] = WeakValueDictionary()
+
+
+def _number(value: Attribute) -> int:
+    assert isinstance(value, int | Size), f"{value} is not a number"
+    return cast("int", value)
+
+
+def _typed(value: Attribute) -> tuple[object, ...]:
+    """Return a key that distinguishes values that Python compares equal across types (1, 1.0, True), inside tuples too."""
+    if isinstance(value, tuple):
+        return tuple(_typed(v) for v in value)
+    return type(value).__name__, value
+
+
+def intern_term(
+    op: str,
+    args: tuple[Term, ...],
+    attributes: tuple[tuple[str, Attribute], ...],
+    shape: Shape,
+    requires: tuple[Cond, ...] = (),
+    constant: bool | None = None,
+) -> Term:
+    """Return the one term with this operator, these arguments and these attributes."""
+    identity = (op, args, tuple((k, _typed(v)) for k, v in attributes), constant if op == VARIABLE else None)
+    known = _interned.get(identity)
+    if known is not None:
+        return known
+    term = Term()
+    term.op, term.args, term.attributes, term.shape, term.requires = op, args, attributes, shape, requires
+    term.constant = all(a.constant for a in args) if constant is None else constant
+    text = f"{op}|{'|'.join(a.key for a in args)}|{attributes}|{term.constant}"
+    term.key = hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+    _interned[identity] = term
+    return term
+
+
+def variable(name: str, shape: int | Shape, *, constant: bool = False, condition: bool = False, position: int = 0) -> Term:
+    """Return a variable; a rank instead of a shape gives symbolic extents `name.shape[axis]`.
+
+    A `condition` holds only 0 and 1, and a model stores it as booleans. A variable with `position` holds positions of an axis,
+    and a model stores it as integers of that many bits.
+    """
+    if isinstance(shape, int):
+        shape = _symbolic(name, shape)
+    attributes: tuple[tuple[str, Attribute], ...] = (("name", name), ("shape", shape))
+    if condition:
+        attributes = (*attributes, ("condition", True))
+    if position:
+        attributes = (*attributes, ("position", position))
+    return intern_term(VARIABLE, (), attributes, shape, constant=constant)
+
+
+@functools.lru_cache(maxsize=4096)
+def _symbolic(name: str, rank: int) -> Shape:
+    return tuple(size(Dim(name, axis)) for axis in range(-rank, 0))
+
+
+def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) -> list[Term]:
+    """Return every distinct term under `roots`, arguments before users, in a deterministic order.
+
+    Without `constants`, constant terms are left out. The terms of `stop` are left out, and so are terms that occur only under
+    them.
+    """
+    order: dict[Term, None] = {}
+    met: set[Term] = set(stop)
+    stack = [root for root in reversed(roots) if root not in met and (constants or not root.constant)]
+    while stack:
+        term = stack[-1]
+        if term not in met:
+            met.add(term)
+            stack += [a for a in reversed(term.args) if a not in met and (constants or not a.constant)]
+        else:
+            order.setdefault(stack.pop())
+    return list(order)
+
+
+def operators(*roots: Term) -> int:
+    """Return the number of distinct operator applications in the terms, with shared applications counted once."""
+    return sum(not t.is_variable for t in subterms(*roots))
+
+
+def variables(*roots: Term) -> list[Term]:
+    """Return the distinct variables, in order of first use."""
+    return [t for t in subterms(*roots) if t.is_variable]
+
+
+def attribute_atoms(*roots: Term) -> set[Atom]:
+    """Return the atoms that occur in attributes of the terms (without the variables' own shapes)."""
+    found: set[Atom] = set()
+    for term in subterms(*roots):
+        if not term.is_variable:
+            for _, value in term.attributes:
+                for extent in value if isinstance(value, tuple) else (value,):
+                    if isinstance(extent, Size):
+                        found.update(extent.atoms())
+    return found
+
+
+def substitute_attribute(value: Attribute, atom_value: Callable[[Atom], Extent | None]) -> Attribute:
+    """Return an attribute with its atoms replaced."""
+    if isinstance(value, tuple):
+        return tuple(substitute(v, atom_value) for v in value)
+    return substitute(value, atom_value) if isinstance(value, Size) else value
+
+
+def atom_values(dims: Mapping[Dim, Extent], symbols: Mapping[str, Extent]) -> Callable[[Atom], Extent | None]:
+    """Return a lookup for `substitute` from known extents and known attribute variables."""
+
+    def value(atom: Atom) -> Extent | None:
+        if isinstance(atom, Dim):
+            return dims.get(atom)
+        return symbols.get(atom.name) if isinstance(atom, Sym) else None
+
+    return value

@@ -1,0 +1,417 @@
+"""Value analysis: an abstract interpretation of terms that bounds what their elements can be.
+
+The abstract value of a term is a `Facts`: an interval of IEEE results, whether 0 is possible over the real numbers, whether the
+term is defined over the real numbers, and whether an element may be NaN. An operator's definition in `specs/` is interpreted
+over `Facts`; `TABLE` overrides operators whose operands the interval domain cannot relate to each other (a softmax divides by a
+sum of its own terms).
+
+Two things are assumed, and reports and certificates state them (`ASSUMPTIONS`):
+
+- An input that cannot be a mask is ordinary: each element's magnitude is at most `ORDINARY`.
+- What the original computes from ordinary values by sums, products, roots and quotients whose divisor cannot vanish is ordinary
+  too. An exponential is not: it is bounded by its argument's interval alone.
+"""
+
+# ruff: noqa: ARG002 (the methods are those of every interpretation)
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from superopt.algebra import index
+from superopt.algebra.bilinear import Matrix
+from superopt.algebra.operators import interpret
+from superopt.algebra.tautology import certain
+from superopt.algebra.terms import Cond, Extent, Term, at_least, subterms
+
+ORDINARY = 1e4
+"""The largest magnitude of an ordinary value: at it, float32 keeps three decimals."""
+OVERFLOW = 2.0**128 - 2.0**103
+"""Real numbers of this magnitude or more are rounded to infinity in float32."""
+ROUNDING = 2.0**-22
+"""A relative error that bounds the rounding of one float32 operation."""
+MANY = 1 << 20
+"""The number of summands assumed for a sum over a dynamic dimension."""
+ASSUMPTIONS = (
+    f"elements of inputs that cannot be masks are finite and at most {ORDINARY:g} in magnitude",
+    "sums, products, roots and quotients that the original computes of such values are so too",
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What holds for every element of a tensor.
+
+    `low` and `high` bound the IEEE result unless it is NaN; an infinite bound means that an element may be infinite. `zero`
+    says whether a real result may be 0, `defined` whether every real result exists, `nan` whether an IEEE result may be NaN.
+    `sure` says that the facts hold even if an input has NaN or an infinity: no floating-point input reaches the value, except
+    through comparisons.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    zero: bool = True
+    defined: bool = True
+    nan: bool = False
+    sure: bool = True
+
+    @property
+    def magnitude(self) -> float:
+        """The largest magnitude of an element."""
+        return max(abs(self.low), abs(self.high))
+
+    @property
+    def infinite(self) -> bool:
+        """Whether an element may be infinite."""
+        return self.magnitude >= OVERFLOW
+
+    @property
+    def finite(self) -> bool:
+        """Whether no element is NaN or infinite."""
+        return not self.nan and not self.infinite
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether every element is a number of at most ordinary magnitude."""
+        return not self.nan and self.magnitude <= ORDINARY
+
+    def __add__(self, other: Facts) -> Facts:
+        low, high = self.low + other.low, self.high + other.high
+        if self.low < 0 < other.high or other.low < 0 < self.high:
+            low -= ROUNDING * min(max(-self.low, other.high, 0.0), max(-other.low, self.high, 0.0), OVERFLOW)
+        one_sided = max(self.high, other.high) <= 0 or min(self.low, other.low) >= 0
+        never = one_sided and not (self.zero and other.zero)
+        opposite = (self._minus and other._plus) or (self._plus and other._minus)
+        return _facts(low, high, zero=not never, of=(self, other), nan=opposite)
+
+    def __neg__(self) -> Facts:
+        return replace(self, low=-self.high, high=-self.low)
+
+    def __sub__(self, other: Facts) -> Facts:
+        return self + -other
+
+    def __mul__(self, other: Facts) -> Facts:
+        ends = [_product(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
+        absorbed = (self._vanishes and other.infinite) or (other._vanishes and self.infinite)
+        return _facts(min(ends), max(ends), zero=self.zero or other.zero, of=(self, other), nan=absorbed)
+
+    def __or__(self, other: Facts) -> Facts:
+        """Return what holds for the elements of either operand."""
+        return Facts(
+            min(self.low, other.low),
+            max(self.high, other.high),
+            self.zero or other.zero,
+            self.defined and other.defined,
+            self.nan or other.nan,
+            self.sure and other.sure,
+        )
+
+    def through(self, function: Callable[[float], float]) -> Facts:
+        """Return the image under an increasing function that is defined everywhere."""
+        return _facts(function(self.low), function(self.high), zero=True, of=(self,))
+
+    @property
+    def _minus(self) -> bool:
+        return self.low <= -OVERFLOW
+
+    @property
+    def _plus(self) -> bool:
+        return self.high >= OVERFLOW
+
+    @property
+    def _vanishes(self) -> bool:
+        """Whether an IEEE result may be 0, by underflow too."""
+        return self.low <= 0 <= self.high
+
+
+ORDINARY_INPUT = Facts(-ORDINARY, ORDINARY, sure=False)
+"""An element of an input that cannot be a mask."""
+UNBOUNDED = Facts(sure=False)
+"""An element of an input that may be a mask: any number or an infinity."""
+ANYTHING = Facts(nan=True, sure=False)
+"""An element of an input that Where may replace: any number, an infinity or NaN."""
+UNKNOWN = Facts(defined=False, nan=True, sure=False)
+"""The facts of a value of which nothing is known."""
+ZERO_OR_ONE = Facts(0.0, 1.0)
+_NOTHING = Facts(math.inf, -math.inf, zero=False)
+"""The facts of no element at all: the identity of `|`."""
+
+
+def _facts(low: float, high: float, *, zero: bool, of: tuple[Facts, ...], nan: bool = False) -> Facts:
+    low, high = (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)
+    defined = all(one.defined for one in of)
+    nan, sure = nan or any(one.nan for one in of), all(one.sure for one in of)
+    return Facts(low, high, zero and low <= 0 <= high, defined, nan, sure)
+
+
+def _product(a: float, b: float) -> float:
+    return a * b if a and b else 0.0
+
+
+def _times(count: float, bound: float) -> float:
+    return count * bound if bound else 0.0
+
+
+class _Interpretation:
+    """Index notation over `Facts`: indices are 0, and conditions are undecided."""
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+        return index.Tensor(shape, at)
+
+    def require(self, condition: Cond, message: str) -> None:
+        """Terms are well typed already."""
+
+    def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        one: Facts = body(0)
+        many, few = (extent, extent) if isinstance(extent, int) else (MANY, 1)
+        low = _times(few if one.low > 0 else many, one.low)
+        high = _times(few if one.high < 0 else many, one.high)
+        zero = one.zero or one.low < 0 < one.high
+        opposite = many > 1 and one.low <= -OVERFLOW and one.high >= OVERFLOW
+        return _facts(low, high, zero=zero, of=(one,), nan=opposite)
+
+    def maximum(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        return body(0)
+
+    def select(self, condition: Any, then: Any, other: Any) -> Any:
+        return then | other
+
+    def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        return body(0) if value.defined else UNKNOWN
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        known = FUNCTIONS.get(function)
+        return UNKNOWN if known is None else known(*arguments)
+
+    def number(self, value: Extent) -> Any:
+        if isinstance(value, int | float | Fraction):
+            return _facts(float(value), float(value), zero=True, of=())
+        low = 1.0 if certain(at_least(value, 1)) else 0.0 if certain(at_least(value, 0)) else -float(MANY)
+        return _facts(low, float(MANY), zero=True, of=())
+
+    def entry(self, matrix: Callable[[], Matrix], row: Any, column: Any) -> Any:
+        entries = [float(number) for numbers in matrix() for number in numbers]
+        return Facts(min(entries), max(entries))
+
+    def lowest(self) -> Any:
+        return _NOTHING
+
+
+def _power(base: Facts, exponent: Facts) -> Facts:
+    if not (base.defined and exponent.defined):
+        return UNKNOWN
+    if exponent.low != exponent.high:
+        known = base.low > 0 or (base.low >= 0 and not base.zero)
+        ends = [_raised(b, e) for b in (base.low, base.high) for e in (exponent.low, exponent.high)] if known else []
+        return _facts(min(ends), max(ends), zero=False, of=(base, exponent)) if known else UNKNOWN
+    e = exponent.low
+    whole = math.isfinite(e) and e == int(e)
+    if not whole and base.low < 0:
+        return UNKNOWN
+    if e < 0:
+        inverse = _reciprocal(base)
+        return _power(inverse, -exponent) if inverse.defined else UNKNOWN
+    ends = [_raised(base.low, e), _raised(base.high, e)]
+    even = whole and int(e) % 2 == 0
+    low = 0.0 if even and base.low <= 0 <= base.high else min(ends)
+    return _facts(low, max(ends), zero=base.zero, of=(base,))
+
+
+def _raised(base: float, exponent: float) -> float:
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return math.inf if base > 0 or exponent % 2 == 0 else -math.inf
+    except ValueError:
+        return math.inf
+
+
+def _reciprocal(base: Facts) -> Facts:
+    if not base.defined or base.zero:
+        return UNKNOWN
+    if base.low >= 0 or base.high <= 0:
+        low, high = sorted((_inverse(base.low, base.high > 0), _inverse(base.high, base.high > 0)))
+        return _facts(low, high, zero=False, of=(base,))
+    return _facts(-math.inf, math.inf, zero=False, of=(base,))
+
+
+def _inverse(number: float, positive: bool) -> float:
+    if not number:
+        return math.inf if positive else -math.inf
+    return 1.0 / number
+
+
+def _root(base: Facts) -> Facts:
+    return _facts(math.sqrt(base.low), math.sqrt(base.high), zero=base.zero, of=(base,)) if base.low >= 0 else UNKNOWN
+
+
+def _exp(a: Facts) -> Facts:
+    low, high = (math.exp(x) if x < math.log(OVERFLOW) else math.inf for x in (a.low, a.high))
+    return _facts(low, high, zero=False, of=(a,))
+
+
+def _log(a: Facts) -> Facts:
+    if a.low < 0 or a.zero:
+        return UNKNOWN
+    low, high = (math.log(x) if 0 < x < math.inf else math.inf if x else -math.inf for x in (a.low, a.high))
+    return _facts(low, high, zero=True, of=(a,))
+
+
+def _compared(*of: Facts) -> Facts:
+    """Return the facts of a comparison, which is never NaN."""
+    return replace(ZERO_OR_ONE, defined=all(one.defined for one in of))
+
+
+FUNCTIONS: Mapping[str, Callable[..., Facts]] = {
+    "relu": lambda a: a.through(lambda x: max(x, 0.0)),
+    "larger": lambda a, b: _facts(max(a.low, b.low), max(a.high, b.high), zero=True, of=(a, b)),
+    "rsqrt": lambda a: _reciprocal(_root(a)) if a.defined and a.low >= 0 else UNKNOWN,
+    "reciprocal": _reciprocal,
+    "exp": _exp,
+    "log": _log,
+    "sqrt": _root,
+    "erf": lambda a: a.through(math.erf),
+    "power": _power,
+    "positive": _compared,
+    "zero": _compared,
+    "position": lambda *of: replace(Facts(0.0, float(MANY)), defined=all(one.defined for one in of)),
+    "choose": lambda _, then, other: then | other,
+}
+"""The functions of definitions (see `evaluate.FUNCTIONS`)."""
+
+
+def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, tuple[Facts, ...]], Facts]:
+    """Return the rule for an operator that is continuous on the extended reals and has its values in an interval."""
+    return lambda _, operands: _facts(low, high, zero=zero, of=operands)
+
+
+def _softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
+    """Return the facts of a softmax: NaN if the operand is infinite, because kernels subtract the largest element."""
+    return _facts(0.0, 1.0, zero=False, of=operands, nan=operands[0].infinite)
+
+
+def _log_softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
+    (x,) = operands
+    return _facts(-2.0 * x.magnitude - math.log(MANY), 0.0, zero=True, of=operands, nan=x.infinite)
+
+
+def _normed(_: Term, operands: tuple[Facts, ...]) -> Facts:
+    """Return the facts of a normalization: NaN if the operand is infinite; bounded by the root of the extent."""
+    bound = math.sqrt(MANY)
+    return _facts(-bound, bound, zero=True, of=operands, nan=operands[0].infinite)
+
+
+def _within_operands(_: Term, operands: tuple[Facts, ...]) -> Facts:
+    """Return the facts of averages of one operand's elements, with weights that the other operands give."""
+    bound = max(one.magnitude for one in operands)
+    return _facts(-bound, bound, zero=True, of=operands, nan=any(one.infinite for one in operands))
+
+
+def _average(_: Term, operands: tuple[Facts, ...]) -> Facts:
+    (x,) = operands
+    both = x.low <= -OVERFLOW and x.high >= OVERFLOW
+    return _facts(x.low, x.high, zero=x.zero or x.low < 0 < x.high, of=operands, nan=both)
+
+
+def _length(_: Term, operands: tuple[Facts, ...]) -> Facts:
+    return _facts(0.0, math.sqrt(MANY) * operands[0].magnitude, zero=operands[0].zero, of=operands)
+
+
+def _log_sum_exp(_: Term, operands: tuple[Facts, ...]) -> Facts:
+    (x,) = operands
+    return _facts(x.low, x.high + math.log(MANY), zero=True, of=operands, nan=x.infinite)
+
+
+def _gated(_: Term, operands: tuple[Facts, ...]) -> Facts:
+    """Return the facts of x times a factor from 0 to 1 that vanishes at minus infinity: NaN there in IEEE arithmetic."""
+    (x,) = operands
+    return _facts(min(x.low, 0.0), max(x.high, 0.0), zero=True, of=operands, nan=x.infinite)
+
+
+TABLE: Mapping[str, Callable[[Term, tuple[Facts, ...]], Facts]] = {
+    "abs": lambda _, of: _facts(max(of[0].low, -of[0].high, 0.0), of[0].magnitude, zero=of[0].zero, of=of),
+    "avg_pool": _average,
+    "reduce_l2": _length,
+    "reduce_log_sum_exp": _log_sum_exp,
+    "scaled_dot_product_attention": _within_operands,
+    "multi_head_attention": _within_operands,
+    "grouped_query_attention": _within_operands,
+    "masked_attention": _within_operands,
+    "self_attention": _within_operands,
+    "sigmoid": _bounded(0.0, 1.0, zero=False),
+    "tanh": _bounded(-1.0, 1.0),
+    "softsign": _gated,
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "softplus": lambda _, of: _facts(max(of[0].low, 0.0), max(of[0].high, 0.0) + 1.0, zero=False, of=of),
+    "layer_norm": _normed,
+    "instance_norm": _normed,
+    "group_norm": _normed,
+    "rms_norm": _normed,
+    "silu": _gated,
+    "gelu": _gated,
+    "gelu_tanh": _gated,
+    "quick_gelu": _gated,
+    "mish": _gated,
+}
+"""Operators whose definitions show too little about their facts, because an operand occurs several times."""
+
+
+def joined(*known: Facts) -> Facts:
+    """Return what holds for the elements of all the given facts."""
+    return functools.reduce(lambda one, other: one | other, known)
+
+
+def facts_of(
+    root: Term,
+    variables: Mapping[str, Facts],
+    weights: Callable[[Term], Facts] = lambda _: UNKNOWN,
+) -> Facts:
+    """Return the facts of a term of the original, given the facts of its variables by name (other variables are unknown).
+
+    `weights` gives the facts of a constant term whose interpretation is not finite.
+    """
+    known: dict[Term, Facts] = {}
+    for term in subterms(root):
+        if term.is_variable:
+            known[term] = variables.get(term.name, UNKNOWN)
+        else:
+            known[term] = computed_facts(term, tuple(known[arg] for arg in term.args))
+            if term.constant and not known[term].finite:
+                known[term] = weights(term)
+    return known[root]
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
+    """Return the facts of a value that the original computes: ordinary if the operands are and the result is finite."""
+    found = raw_facts(term, operands)
+    if found.ordinary or not found.finite or term.op == "exp" or not all(one.ordinary for one in operands):
+        return found
+    low, high = max(found.low, -ORDINARY), min(found.high, ORDINARY)
+    return replace(found, low=low, high=high) if low <= high else found
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
+    """Return the facts that the operands' facts imply, without the assumption that computed values are ordinary."""
+    if not all(operand.defined for operand in operands):
+        return UNKNOWN
+    if term.op in TABLE:
+        return TABLE[term.op](term, operands)
+    if term.op == "mul" and term.args[0] is term.args[1] and len(term.args) == 2:
+        return _power(operands[0], Facts(2.0, 2.0, zero=False))
+    tensors = [index.Tensor(arg.shape, _everywhere(operand)) for arg, operand in zip(term.args, operands, strict=True)]
+    with index.interpreted(_Interpretation()):
+        result = interpret(term, tensors)
+        found: Facts = result.at(*(0,) * result.rank)
+    return found
+
+
+def _everywhere(value: Facts) -> Callable[..., Facts]:
+    return lambda *_: value

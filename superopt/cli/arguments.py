@@ -1,0 +1,226 @@
+"""The grammar of the command line: the commands, their arguments, and the names of the options."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import superopt
+from superopt.cli.types import choices, extents, factor, positive, seconds, seed, share, shortened, threads
+from superopt.flows.optimize import MOVES
+from superopt.rules.fp_flags import FpMode
+from superopt.rules.store import CORE, SEARCH
+from superopt.runtime.check import FACTOR
+
+MOST_SIZES = 256
+"""The most combinations of sizes for one model: the model is checked and measured at each."""
+WHERE = "cpu (default), cuda or tensorrt"
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that reports a failure to print its help."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        with contextlib.suppress(*(() if file is sys.stdout else (OSError,))):
+            (file or sys.stderr).write(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = Parser(prog="superopt", description="A superoptimizer for ONNX models.")
+    top.add_argument("--version", action="version", version=f"superopt {superopt.__version__}")
+    top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
+    commands = top.add_subparsers(title="commands", required=True, metavar="command")
+    _add_optimize(commands)
+    _add_profile(commands)
+    _add_verify(commands)
+    _add_generate(commands)
+    _add_prove(commands)
+    _add_rules(commands)
+    return top
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the arguments into options; end the process with exit code 2 and a message if they are invalid."""
+    top = parser()
+    options = top.parse_args(arguments)
+    if options.run == "optimize" and options.ort_config and not options.tune:
+        top.error("argument --ort-config: requires --tune")
+    if options.run in ("optimize", "profile"):
+        names = [name for name, _ in options.shape]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            top.error(f"argument --shape: all sizes of {shortened(repeated[0])} belong into one: NAME=N,N")
+        if (count := math.prod(len(sizes) for _, sizes in options.shape)) > MOST_SIZES:
+            top.error(f"argument --shape: {count} combinations of sizes are more than {MOST_SIZES}")
+    return options
+
+
+def _add_limits(command: argparse.ArgumentParser) -> None:
+    about = "largest rounding error of the result, as a multiple of the original's (4)"
+    command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
+    about = "largest growth of the weights, as a share of their size (3 up to 256 MiB of weights, 0.5 above)"
+    command.add_argument("--growth", type=share, metavar="SHARE", help=about)
+
+
+def _add_optimize(commands: Commands) -> None:
+    about = "Write an equivalent model that runs faster. If none is found, write the original."
+    command = commands.add_parser("optimize", help="make a model faster", description=about)
+    command.add_argument("source", type=Path, metavar="in.onnx", help="the model to optimize")
+    command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
+    command.add_argument("--provider", default="cpu", help=f"execution provider that will run the model: {WHERE}")
+    command.add_argument(
+        "--budget", type=seconds, metavar="TIME", help="time limit of the search: 90, 60s, 2m (10s to 30s, by model size)"
+    )
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
+    about = "optimize for replay as a CUDA graph (with --provider cuda)"
+    command.add_argument("--cuda-graph", action="store_true", help=about)
+    about = "sizes of a dynamic dimension to optimize for; repeat the option for each dimension; dimensions stay dynamic"
+    command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
+    about = (
+        "first find the fastest session settings (ONNX Runtime's optimizers, layout, number of threads, CUDA graph), then "
+        "optimize for these settings"
+    )
+    measuring = command.add_mutually_exclusive_group()
+    measuring.add_argument("--tune", action="store_true", help=about)
+    written = (
+        "write the settings that --tune finds into the model's metadata: threads and optimization level under ort_config, "
+        "which ONNX Runtime reads if ORT_LOAD_CONFIG_FROM_MODEL=1 is set; disabled optimizers and provider options, which "
+        "ONNX Runtime does not read, under superopt.session_entries and superopt.provider_options"
+    )
+    command.add_argument("--ort-config", action="store_true", help=written)
+    about = "optimize for the device that this file of `superopt profile --export` describes; times are predicted, not measured"
+    measuring.add_argument("--device-profile", type=Path, metavar="FILE", help=about)
+    about = f"kinds of rewrites: {', '.join(MOVES)}, or {','.join(MOVES)} (default)"
+    command.add_argument("--moves", type=choices(*MOVES), default=MOVES, metavar="M,M", help=about)
+    about = (
+        "floating-point mode: precise (bit-exact except for signs of zeros), relaxed (default; reassociates where values are "
+        "known to be finite and of ordinary magnitude), or fast (rewrites as over the real numbers)"
+    )
+    command.add_argument("--fp", choices=[*map(str, FpMode)], default=FpMode.RELAXED, help=about)
+    about = "allow ONNX Runtime's own operators (com.microsoft) where they measure faster"
+    command.add_argument("--allow-contrib", action="store_true", help=about)
+    about = "convert the result to this newer opset and allow its operators"
+    command.add_argument("--opset", type=positive, metavar="N", help=about)
+    _add_limits(command)
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    about = "write every rewrite step as JSON, for `superopt verify`"
+    command.add_argument("--certificate", type=Path, metavar="FILE", help=about)
+    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (in the user's cache folder)")
+    command.set_defaults(run="optimize")
+
+
+def _add_profile(commands: Commands) -> None:
+    about = "Measure this device and the nodes of models, and show all measurements of the device."
+    command = commands.add_parser("profile", help="measure a device and write its profile", description=about)
+    command.add_argument("model", type=Path, nargs="*", metavar="MODEL", help="models whose nodes to time")
+    command.add_argument("--provider", default="cpu", help=f"execution provider to measure: {WHERE}")
+    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
+    about = "sizes of a dynamic dimension; repeat the option for each dimension"
+    command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
+    about = "write all measurements of the device, for `superopt optimize --device-profile`"
+    command.add_argument("--export", type=Path, metavar="FILE", help=about)
+    about = "add the times of this device profile, for example from a machine of the same kind; repeatable"
+    command.add_argument("--import", dest="merge", type=Path, action="append", default=[], metavar="FILE", help=about)
+    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (in the user's cache folder)")
+    command.set_defaults(run="profile")
+
+
+def _add_verify(commands: Commands) -> None:
+    about = "Check an optimized model against its original and its certificate. The exit code is 28 if the check fails."
+    command = commands.add_parser("verify", help="check an optimized model", description=about)
+    command.add_argument("source", type=Path, metavar="in.onnx", help="the original model")
+    command.add_argument("target", type=Path, metavar="out.onnx", help="the optimized model")
+    about = "the file that `superopt optimize --certificate` wrote"
+    command.add_argument("--certificate", type=Path, required=True, metavar="FILE", help=about)
+    command.add_argument("--provider", default="cpu", help=f"execution provider that runs both models: {WHERE}")
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
+    command.set_defaults(run="verify")
+
+
+def _add_generate(commands: Commands) -> None:
+    about = "Find, prove and store rules. The same seed writes the same files on any number of workers."
+    command = commands.add_parser("generate", help="find and prove rules", description=about)
+    command.add_argument("--family", action="append", metavar="F", help="a family of rules, such as matrix (all)")
+    about = "find partial rules instead, by generalising mutants"
+    command.add_argument("--mutants", action="store_true", help=about)
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.add_argument("--output", type=Path, metavar="DIR", help="folder for the rules (superopt's own substitutions/)")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the counts as JSON")
+    where = command.add_mutually_exclusive_group()
+    _add_workers(where)
+    where.add_argument(
+        "--scheduler", default="", metavar="WHERE", help="a Dask cluster: tcp://HOST:PORT, or local:N to start one"
+    )
+    command.add_argument("--resume", type=Path, metavar="DIR", help="folder for finished tasks, from which a later run resumes")
+    command.set_defaults(run="generate")
+
+
+def _add_prove(commands: Commands) -> None:
+    about = "Check the proofs of the stored rules. The exit code is 16 if a proof fails."
+    command = commands.add_parser("prove", help="check the proofs of stored rules, or prove the rules again", description=about)
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--axioms", action="store_true", help="prove every axiom from the operators' definitions")
+    which.add_argument("--fresh", action="store_true", help="prove every stored rule again without its stored proof")
+    about = "test every stored partial rule again, at all sizes of its certificate"
+    which.add_argument("--mutants", action="store_true", help=about)
+    which.add_argument("--samples", type=positive, metavar="N", help="test every stored rule on N random instances instead")
+    command.add_argument("--write", action="store_true", help="store the proofs, and with --axioms every verdict")
+    command.add_argument("--each", action="store_true", help="print a line and the milliseconds for each axiom or rule")
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    _add_workers(command)
+    command.set_defaults(run="prove")
+
+
+def _add_workers(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
+    about = "worker processes (one for each core; 1 runs in this process)"
+    command.add_argument("--workers", type=threads, metavar="N", help=about)
+
+
+def _add_rules(commands: Commands) -> None:
+    command = commands.add_parser("rules", help="list, show and export rules", description="List, show or export rules.")
+    actions = command.add_subparsers(title="actions", required=True, metavar="action")
+    listing = actions.add_parser("list", help="list the rules, one a line")
+    listing.set_defaults(run="rules list")
+    about = "list the partial rules and their certificates"
+    actions.add_parser("partial", help=about).set_defaults(run="rules partial")
+    about = "Write the rules as a Python module for onnxscript.rewriter, or as a model of function pairs for onnxsim."
+    export = actions.add_parser("export", help="export the rules to other tools", description=about)
+    export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="format of the other tool")
+    export.add_argument("--output", type=Path, required=True, metavar="FILE", help="file for the exported rules")
+    export.set_defaults(run="rules export")
+    _add_rules_derive(actions)
+    for several in (listing, export):
+        several.add_argument("--family", metavar="F", help="only rules of this family")
+        several.add_argument("--part", choices=(CORE, SEARCH), help="only core rules, or only search rules")
+        several.add_argument("--operator", action="append", default=[], metavar="OP", help="only rules with this operator")
+    for name, detail in (
+        ("show", "print one rule and its preconditions"),
+        ("explain", "print one rule with its proof and an example"),
+    ):
+        reading = actions.add_parser(name, help=detail)
+        reading.add_argument("name", metavar="NAME", help="a rule's name, as `rules list` prints it")
+        reading.add_argument("--svg", type=Path, metavar="FILE", help="draw both sides as an SVG file")
+        reading.set_defaults(run="rules show", whole=name == "explain")
+
+
+def _add_rules_derive(actions: Commands) -> None:
+    about = "Print which equations of a rule file follow from the stored rules, and which stored rules follow from the file."
+    command = actions.add_parser("derive", help="compare a rule file with the stored rules", description=about)
+    command.add_argument("file", type=Path, metavar="FILE", help="rules in the notation of substitutions/*.rules")
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--from", dest="given", type=Path, metavar="FILE", help="derive from the rules of this file instead")
+    which.add_argument("--core", action="store_true", help="derive from the core rules alone")
+    which.add_argument("--axioms", action="store_true", help="derive from the operators' axioms instead")
+    command.add_argument("--brief", action="store_true", help="omit the steps")
+    command.add_argument("--one-way", action="store_true", help="omit the stored rules that follow from the file")
+    command.add_argument("--seed", type=seed, default=0, help="seed of the random instantiations (0)")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    command.set_defaults(run="rules derive")

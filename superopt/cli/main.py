@@ -1,0 +1,522 @@
+"""The command line: arguments become options, each command makes one call, and a failure prints one line with its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from rich.console import Console
+from rich.markup import escape
+
+import superopt
+from superopt.algebra.operators import substitutions_folder
+from superopt.cli.arguments import parsed
+from superopt.cli.signals import Interrupted, Signals
+from superopt.errors import OutputError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
+from superopt.files import cause, is_data_name, require_distinct, require_folder, save_text, writable
+from superopt.flows.options import Options
+from superopt.flows.profile import profile
+from superopt.model.dimensions import combinations
+from superopt.protobuf.stored import data_files
+from superopt.report.generation import counts_table, generation_json
+from superopt.report.optimization import summary
+from superopt.report.profiling import profiling_tables
+from superopt.report.progress import Listener, Progress
+from superopt.report.proof import verdicts
+from superopt.report.reading import listed, shown, told
+from superopt.report.verification import verified
+from superopt.rules.store import load, named, selected, write_axioms
+from superopt.worker_pool import collecting_rarely
+
+INTERRUPTED, TERMINATED, INTERNAL, CLOSED = 130, 143, 70, 141
+QUIET_SECONDS, PIPED_WIDTH = 5.0, 128
+
+
+class ReaderGoneError(Exception):
+    """The reader of the standard output has closed it."""
+
+
+class Output(Console):
+    """A console on the standard output; everything is written when `print` returns.
+
+    Raises:
+        ReaderGoneError: The reader of the output has closed it.
+        OutputError: The output cannot be written.
+    """
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        with self.written():
+            super().print(*objects, **how)
+            self.file.flush()
+
+    def flush(self) -> None:
+        """Write what others have printed, as `argparse` does."""
+        with self.written():
+            self.file.flush()
+
+    def on_broken_pipe(self) -> None:
+        """Raise the current error again; called while the error is handled."""
+        raise  # noqa: PLE0704
+
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """Translate failures to write inside the context into the errors of `print`."""
+        try:
+            yield
+        except OSError as error:
+            discard(sys.stdout)
+            if isinstance(error, BrokenPipeError):
+                raise ReaderGoneError from error
+            raise OutputError(f"the standard output cannot be written: {cause(error)}") from error
+
+
+out = Output(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else PIPED_WIDTH)
+err = Console(stderr=True, highlight=False)
+signals = Signals()
+
+
+def open_streams() -> None:
+    """Open the null device in place of each closed standard stream, so that no file opened later takes its place.
+
+    Characters that a stream's encoding lacks are printed as backslash escapes.
+    """
+    for handle, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 (positional only)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def discard(stream: TextIO) -> None:
+    """Send everything printed to the stream from now on to the null device, so that no second failure occurs at exit."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def tell(text: object) -> None:
+    """Print a line to the standard error stream; ignore a failure to write."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code (docs/exit-codes.md)."""
+    open_streams()
+    debug = False
+    try:
+        options = understood(arguments)
+        debug = options.debug
+        with signals.handled(), collecting_rarely():
+            return COMMANDS[options.run](options)
+    except SuperoptError as error:
+        return _failed(str(error), error.exit_code)
+    except (KeyboardInterrupt, Interrupted) as error:
+        return _failed("interrupted; nothing was written", getattr(error, "exit_code", INTERRUPTED))
+    except ReaderGoneError:
+        return CLOSED
+    except Exception as error:  # noqa: BLE001
+        if debug:
+            tell(traceback.format_exc())
+        return _failed(f"internal error: {type(error).__name__}: {error} (--debug shows where)", INTERNAL)
+
+
+def understood(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the parsed options. The help or the version is printed before this raises.
+
+    Raises:
+        SystemExit: The arguments are invalid (2), or only help or the version is requested (0).
+    """
+    try:
+        with out.written():
+            return parsed(arguments)
+    except SystemExit:
+        out.flush()
+        raise
+
+
+def _failed(message: str, code: int) -> int:
+    tell(f"superopt: {' '.join(message.split())}")
+    return code
+
+
+# ---------------------------------------------------------------- commands
+
+
+def run_optimize(options: argparse.Namespace) -> int:
+    """`superopt optimize`: write the result to the target, and print the report or write it as JSON."""
+    reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
+    read = {"--device-profile": options.device_profile, **data_of("in.onnx", options.source)}
+    require_distinct({"out.onnx": options.target, **reports}, read)
+    require_distinct(reports, {"in.onnx": options.source, **data_of("out.onnx", options.target)})
+    for label, path in reports.items():
+        if path is not None and is_data_name(options.target, path):
+            raise TargetError(f"{path}: cannot write: {label} may be the data file of {options.target}")
+    for path in filter(None, (options.target, options.json, options.certificate)):
+        writable(path)
+    asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
+    asked["shapes"] = combinations(dict(options.shape))
+    asked["stop"] = signals.stop
+    with shown_progress() as listener:
+
+        def told(progress: Progress) -> None:
+            if progress.phase == "search":
+                signals.defer()
+            listener(progress)
+
+        asked["progress"] = told
+        optimized = superopt.optimize(options.source, **asked)
+    if signals.number and not optimized.report.accepted:
+        raise Interrupted(signals.number)
+    signals.saving()
+    optimized.save(options.target)
+    if options.json is not None:
+        save_text(optimized.report.json(), options.json)
+    if options.certificate is not None:
+        save_text(optimized.certificate, options.certificate)
+    out.print(summary(optimized.report))
+    if signals.number:
+        tell(f"superopt: interrupted; the best so far was checked, and is in {options.target}")
+    return 0
+
+
+def data_of(label: str, model: Path) -> dict[str, Path]:
+    """Return the files in which the model keeps tensors, by their names in messages."""
+    return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
+
+
+def run_profile(options: argparse.Namespace) -> int:
+    """`superopt profile`: print all measurements of the device, and write them to a file if requested."""
+    models = {str(model): model for model in options.model}
+    data = {label: file for name, model in models.items() for label, file in data_of(name, model).items()}
+    read = {**models, **data, **{f"--import {file}": file for file in options.merge}}
+    require_distinct({"--export": options.export, "--cache": options.cache}, read)
+    if options.export is not None:
+        writable(options.export)
+    with shown_progress() as listener:
+        found = profile(
+            options.model,
+            provider=options.provider,
+            threads=options.threads,
+            shapes=combinations(dict(options.shape)),
+            cache=options.cache,
+            merged=options.merge,
+            progress=listener,
+        )
+    if options.export is not None:
+        found.save(options.export)
+    out.print(profiling_tables(found.report))
+    return 0
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """`superopt verify`: print a line for each way in which steps were shown to be right, and a line for the model.
+
+    Raises:
+        CertificateError: Something is not shown to be right.
+    """
+    from superopt.flows.verify import verify
+    from superopt.verification.certificates import stored
+
+    text = stored(options.certificate)
+    with shown_progress() as listener:
+        found = verify(
+            options.source,
+            options.target,
+            text,
+            provider=options.provider,
+            threads=options.threads,
+            seed=options.seed,
+            progress=listener,
+        )
+    for line in verified(found):
+        out.print(line, soft_wrap=True, markup=False)
+    return 0
+
+
+def run_generate(options: argparse.Namespace) -> int:
+    """`superopt generate`: write the rules to the folder, and print a table of what became of the terms."""
+    from superopt.discovery.universes.families import UNIVERSES
+    from superopt.flows.generate import EVERY, generate
+    from superopt.worker_pool import cores, default_folder
+
+    if options.mutants:
+        return run_generate_mutants(options)
+    families = options.family or list(EVERY)
+    unknown = [family for family in families if family not in EVERY]
+    if unknown:
+        raise StoreError(f"unknown family {unknown[0]!r}: expected one of {', '.join(EVERY)}")
+    for folder in filter(None, (options.output, options.resume)):
+        require_folder(folder)
+    if options.json is not None:
+        require_distinct({"--json": options.json}, rule_files(options.output))
+        writable(options.json)
+    with shown_progress() as listener:
+        listener(Progress("generate"))
+        found = generate(
+            seed=options.seed,
+            families=[family for family in EVERY if family in families],
+            folder=options.output,
+            workers=options.workers or cores(),
+            scheduler=options.scheduler,
+            resume=options.resume or default_folder(),
+            progress=lambda counts: listener(Progress(f"{counts.family}, {counts.universe}", detail=f"{counts.kept} kept")),
+        )
+    if options.json is not None:
+        templates = {(t.op, str(t.attributes)) for u in UNIVERSES if u.family in families for t in u.templates}
+        save_text(generation_json(found, len(templates)), options.json)
+    out.print(counts_table(found))
+    return 0
+
+
+def rule_files(folder: Path | None = None) -> dict[str, Path]:
+    """Return the files of rules and proofs in the folder (by default superopt's own), by their names in messages."""
+    stored = (substitutions_folder() if folder is None else folder).rglob("*")
+    return {f"the stored {file.name}": file for file in stored if file.is_file()}
+
+
+def run_generate_mutants(options: argparse.Namespace) -> int:
+    """`superopt generate --mutants`: write the partial rules to the folder, and print the number of rules in each file."""
+    from superopt.partial.generation import generate
+    from superopt.partial.proofs import proved
+
+    if options.output is not None:
+        require_folder(options.output)
+    with shown_progress() as listener:
+        found = generate(
+            seed=options.seed,
+            files=options.family or (),
+            folder=options.output,
+            proved=proved,
+            progress=lambda family, count: listener(Progress(f"mutants, {family}", detail=f"{count} kept")),
+        )
+    for file, rules in found.items():
+        out.print(f"partial/{file}.rules: {len(rules)} partial rules, {sum(p.proved for p in rules)} proved for all sizes")
+    return 0
+
+
+def run_prove(options: argparse.Namespace) -> int:
+    """`superopt prove`: print the counts of axioms or stored rules by family, and each that is not proved for all sizes.
+
+    Raises:
+        UnprovedError: An axiom or a rule is not proved.
+    """
+    from superopt.proof.ledger import Row, axiom_entry, prove_axioms, prove_store, write_proofs
+    from superopt.worker_pool import cores
+
+    if options.samples:
+        return run_samples(options)
+    if options.mutants:
+        return run_judge()
+    what = "axioms" if options.axioms else "stored rules"
+    how = {"seed": options.seed, "workers": options.workers or cores()}
+    found = prove_axioms(**how) if options.axioms else prove_store(fresh=options.fresh, record=options.write, **how)
+    rows: list[Row] = []
+    with shown_progress() as listener:
+        for row in found:
+            rows.append(row)
+            listener(Progress(what, len(rows), detail=row.name))
+    if options.axioms and options.write:
+        write_axioms([axiom_entry(row) for row in rows])
+    out.print(verdicts(what.capitalize(), rows, each=options.each))
+    missing = [row.name for row in rows if not row.proved]
+    if options.write and not options.axioms and not missing:
+        write_proofs(rows)
+    if missing:
+        raise UnprovedError(f"{len(missing)} of {len(rows)} {what} not proved: {', '.join(missing[:5])}")
+    return 0
+
+
+def run_samples(options: argparse.Namespace) -> int:
+    """`superopt prove --samples N`: print one line that counts rules, instantiations and mismatches.
+
+    Raises:
+        UnprovedError: The sides of a rule differ somewhere.
+    """
+    from superopt.proof.ledger import Sampled, sample_store
+    from superopt.worker_pool import cores
+
+    rows: list[Sampled] = []
+    found = sample_store(instances=options.samples, seed=options.seed, workers=options.workers or cores())
+    with shown_progress() as listener:
+        for row in found:
+            rows.append(row)
+            listener(Progress("sampling", len(rows), detail=row.name))
+    wrong = [row for row in rows if row.mismatch is not None]
+    tried = [row.instances for row in rows]
+    out.print(f"{len(rows)} rules, {sum(tried)} instantiations, {min(tried, default=0)} or more each: {len(wrong)} mismatches")
+    if wrong:
+        raise UnprovedError("; ".join(f"{row.name}: {row.mismatch}" for row in wrong[:3]))
+    return 0
+
+
+def run_judge() -> int:
+    """`superopt prove --mutants`: print one line that counts partial rules, the sizes at which they were judged, and proofs.
+
+    Raises:
+        UnprovedError: A rule does not match its certificate, or its proof does not hold.
+    """
+    from superopt.partial.library import counted, load
+    from superopt.partial.proofs import objection
+
+    rules = load()
+    wrong: list[str] = []
+    with shown_progress() as listener:
+        for partial in rules:
+            listener(Progress("judging", detail=partial.rule.name))
+            why = objection(partial)
+            wrong += [] if why is None else [f"{partial.rule.name}: {why}"]
+    out.print(f"{counted(rules)}: {len(wrong)} are not as certified", soft_wrap=True)
+    if wrong:
+        raise UnprovedError("; ".join(wrong[:3]))
+    return 0
+
+
+def run_rules_partial(_: argparse.Namespace) -> int:
+    """`superopt rules partial`: print each partial rule, and its certificate below."""
+    from superopt.partial.library import load, told
+
+    for partial in load():
+        out.print(str(partial.rule), soft_wrap=True, markup=False)
+        out.print(f"    {told(partial)}", soft_wrap=True, markup=False)
+    return 0
+
+
+def run_rules_list(options: argparse.Namespace) -> int:
+    """`superopt rules list`: print one rule per line, as the files state it."""
+    for line in listed(selected(load(), family=options.family, part=options.part, operators=options.operator)):
+        out.print(line, soft_wrap=True)
+    return 0
+
+
+def run_rules_export(options: argparse.Namespace) -> int:
+    """`superopt rules export`: write the rules in the requested format, and print how many, and why the others are left out."""
+    from superopt.flows.export_rules import export, reasons
+
+    require_distinct({"--output": options.output}, rule_files())
+    writable(options.output)
+    chosen = selected(load(), family=options.family, part=options.part, operators=options.operator)
+    exported = export([stored.rule for stored in chosen], options.format)
+    exported.save(options.output)
+    out.print(f"{len(exported.written)} of {len(chosen)} rules are in {options.output}", soft_wrap=True)
+    for reason, count in reasons(exported):
+        out.print(f"{count:>5} left out: {reason}", soft_wrap=True)
+    return 0
+
+
+def run_rules_show(options: argparse.Namespace) -> int:
+    """`superopt rules show|explain NAME`: print what is known about the rule; with --svg, draw it to a file."""
+    from superopt.flows.explain_rules import explained
+    from superopt.report.drawing import drawing
+
+    stored = named(load(), options.name)
+    if options.svg is not None:
+        require_distinct({"--svg": options.svg}, rule_files())
+        writable(options.svg)
+        equation = stored.rule.equations[0]
+        save_text(drawing(equation.left, equation.right), options.svg)
+    out.print((told if options.whole else shown)(explained(stored)), soft_wrap=True)
+    return 0
+
+
+def run_rules_derive(options: argparse.Namespace) -> int:
+    """`superopt rules derive`: print a paragraph for each equality, and the totals.
+
+    Raises:
+        UnreadableRulesError: Some lines of the file cannot be read and were left out.
+    """
+    from superopt.proof.derivation.rule_file import (
+        Finding,
+        chosen,
+        compared,
+        comparison_text,
+        definitions,
+        read_lines,
+        rearrangements,
+    )
+
+    if options.json is not None:
+        require_distinct({"--json": options.json}, {"FILE": options.file, "--from": options.given, **rule_files()})
+        writable(options.json)
+    lines = read_lines(options.file)
+    rules = chosen(given=options.given, core_alone=options.core, axioms_alone=options.axioms)
+    seen: list[str] = []
+
+    def tell(finding: Finding) -> None:
+        seen.append(finding.name)
+        listener(Progress("deriving", len(seen), detail=finding.name))
+
+    backwards = () if options.one_way else rules
+    granted = [*definitions(), *rearrangements()]
+    with shown_progress() as listener:
+        found = compared(lines, rules, backwards=backwards, notation=granted, seed=options.seed, progress=tell)
+    if options.json is not None:
+        save_text(json.dumps(found.record(), indent=1, ensure_ascii=False) + "\n", options.json)
+    for line in comparison_text(found, chains=not options.brief):
+        out.print(line, soft_wrap=True, markup=False)
+    if found.unreadable:
+        names = ", ".join(f.name for f in found.unreadable[:5])
+        raise UnreadableRulesError(f"{len(found.unreadable)} of {len(lines)} rules cannot be read: {names}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "optimize": run_optimize,
+    "profile": run_profile,
+    "verify": run_verify,
+    "generate": run_generate,
+    "prove": run_prove,
+    "rules list": run_rules_list,
+    "rules partial": run_rules_partial,
+    "rules export": run_rules_export,
+    "rules show": run_rules_show,
+    "rules derive": run_rules_derive,
+}
+"""The function that runs each command, by the name that `arguments.parser` gives it."""
+
+
+# ---------------------------------------------------------------- progress
+
+
+@contextmanager
+def shown_progress() -> Iterator[Listener]:
+    """Yield a listener that shows progress on the standard error stream: in place on a terminal, otherwise as lines."""
+    if err.is_terminal:
+        with err.status("starting") as status:
+            yield lambda progress: status.update(escape(str(progress)))
+        return
+    last = _Last()
+
+    def line(progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.phase != last.phase or now - last.time >= QUIET_SECONDS:
+            last.phase, last.time = progress.phase, now
+            tell(progress)
+
+    yield line
+
+
+@dataclass
+class _Last:
+    """The phase printed last, and the time of printing."""
+
+    phase: str = ""
+    time: float = 0.0

@@ -1,0 +1,154 @@
+"""Device profiles: a device's roofline and the known times of nodes on it, in a file that other machines can read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from superopt.cost.demand import demand
+from superopt.cost.roofline import Roofline, positive
+from superopt.errors import ProfileError, SuperoptError
+from superopt.files import save_text
+from superopt.runtime.cache import Cache, digest_of, text_of
+from superopt.runtime.kernel import Timing
+from superopt.runtime.session import PROVIDERS, Device, runtime
+
+Json: TypeAlias = "Any"
+
+FORMAT = "superopt device profile"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Known:
+    """A node by its signature, whether its weights were in no cache, and its measured timing."""
+
+    signature: Json
+    cold: bool
+    timing: Timing
+
+    @property
+    def text(self) -> str:
+        """The line of the profile for this node. Its beginning orders the lines."""
+        return text_of([self.signature, self.cold, *self.timing.as_json()])
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """The known speed of one device, which need not be present.
+
+    `identity` holds everything that times depend on, as `Device.identity` gives it. `versions` are the software versions.
+    """
+
+    name: str
+    provider: str
+    threads: int
+    identity: str
+    versions: Mapping[str, str]
+    roofline: Roofline
+    kernels: tuple[Known, ...]
+
+    @property
+    def text(self) -> str:
+        """The profile as a JSON object, one node per line, in an order that depends only on the times."""
+        head = {
+            "format": FORMAT,
+            "version": VERSION,
+            "device": {"name": self.name, "provider": self.provider, "threads": self.threads, "identity": self.identity},
+            "versions": dict(sorted(self.versions.items())),
+            "roofline": self.roofline.as_json(),
+        }
+        lines = [f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in head.items()]
+        kernels = ",\n".join(known.text for known in self.kernels)
+        return "{\n" + ",\n".join([*lines, f'"kernels": [\n{kernels}\n]']) + "\n}\n"
+
+    @property
+    def digest(self) -> str:
+        """A digest of all data that prices depend on."""
+        return digest_of(self.text)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile to the file at `path`.
+
+        Raises:
+            TargetError: the file cannot be written. An existing file is left as it was.
+        """
+        save_text(self.text, path)
+
+    def store(self, cache: Cache) -> None:
+        """Add the profile's times to the cache. Times that the cache has already are kept."""
+        cache.put(["roofline", self.identity], self.roofline.as_json())
+        cache.put(["overhead", self.identity], [self.roofline.call, self.roofline.node])
+        for known in self.kernels:
+            key = ["kernel", self.identity, known.cold, known.signature]
+            if cache.get(key) is None:
+                cache.put(key, known.timing.as_json())
+
+
+def profiled(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
+    """Return the profile of a present device, with all times of nodes that the cache has of it."""
+    times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
+    kernels = _ordered(Known(key[3], key[2], Timing.of_json(value)) for key, value in times)
+    versions = {"onnxruntime": runtime().__version__}
+    return DeviceProfile(device.name, device.provider, device.threads, device.identity, versions, roofline, kernels)
+
+
+def read(path: str | os.PathLike[str]) -> DeviceProfile:
+    """Return the profile that the file holds.
+
+    Raises:
+        ProfileError: the file does not exist, or is not a complete profile of this version of the format.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror or 'cannot be read'}") from error
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{path}: not a device profile: it is not text") from error
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProfileError(f"{path}: not a device profile, or a truncated one: it is not JSON") from error
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise ProfileError(f"{path}: not a device profile: `superopt profile --export` writes one")
+    if value.get("version") != VERSION:
+        raise ProfileError(f"{path}: a device profile of version {value.get('version')!r}, and this superopt reads {VERSION}")
+    try:
+        return _of_json(value)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, SuperoptError) as error:
+        raise ProfileError(f"{path}: a device profile that is damaged ({error})") from error
+
+
+def _of_json(value: Mapping[str, Json]) -> DeviceProfile:
+    device = value["device"]
+    name, provider, identity = (_text(device[key]) for key in ("name", "provider", "identity"))
+    if provider not in PROVIDERS:
+        raise ValueError(f"unknown provider {provider!r}")
+    versions = {_text(package): _text(version) for package, version in value["versions"].items()}
+    kernels = _ordered(_known(value["kernels"]))
+    return DeviceProfile(
+        name, provider, int(positive(device["threads"])), identity, versions, Roofline.of_json(value["roofline"]), kernels
+    )
+
+
+def _ordered(kernels: Iterable[Known]) -> tuple[Known, ...]:
+    return tuple(sorted(kernels, key=lambda known: known.text))
+
+
+def _known(values: Iterable[Json]) -> Iterable[Known]:
+    for signature, cold, seconds, outputs in values:
+        if not isinstance(cold, bool):
+            raise TypeError("a node's entry lacks whether its weights were in a cache")
+        known = Known(signature, cold, Timing.of_json([positive(seconds, zero=True), outputs]))
+        demand(signature, known.timing.outputs)
+        yield known
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value

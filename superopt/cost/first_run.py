@@ -1,0 +1,149 @@
+"""The first run of a model: whether the model runs on random inputs at all, and how long its nodes take."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from superopt.algebra.dim_binding import DimBinding
+from superopt.budget import active_time
+from superopt.cost.measure import SHORT
+from superopt.errors import DimensionError, InvalidModelError, RuntimeDiedError
+from superopt.model.load import Loaded
+from superopt.protobuf.stored import Loadable, parsed
+from superopt.runtime.bounds import index_bounds
+from superopt.runtime.cache import Cache
+from superopt.runtime.child import child
+from superopt.runtime.feasible import Feasible, feasible
+from superopt.runtime.hardware import cpu_name
+from superopt.runtime.ort_values import BFLOAT16
+from superopt.runtime.result_cache import once
+from superopt.runtime.session import Device, Session, random_inputs
+
+_WORK, _WORKED = 200_000, 0.028
+"""The steps of a Python loop, and about the seconds that they take where budgets were set, on an AMD EPYC with AVX-512."""
+_SLOWEST = 3.0
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """The result of the first run of a model.
+
+    Attributes:
+        refused: the reason why the model cannot be run on random inputs, so that nothing could be checked, or an empty text.
+        seconds: the seconds of a run at each of the representative sizes, summed.
+        short: whether the model's nodes are short.
+        opening: the seconds until a session of the model has run once.
+        sizes: sizes of the dynamic dimensions at which the model ran.
+    """
+
+    refused: str = ""
+    seconds: float = 0.0
+    short: bool = False
+    opening: float = 0.0
+    sizes: Sequence[Mapping[str, int]] = ()
+
+
+def first_once(
+    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], cache: Path, *, chosen: bool
+) -> FirstRun:
+    """Return the result of `first_run`, from the cache if possible; see `once`.
+
+    A search whose time depends on the result is then given the same time again.
+
+    Raises:
+        DimensionError, InvalidModelError, RuntimeDiedError: as `first_run`.
+    """
+    about = ["first run", device.identity, [sizing.numbers for sizing in sizings], chosen]
+    record, _ = once(cache, about, [original], lambda: asdict(first_run(original, loaded, device, sizings, chosen=chosen)))
+    return FirstRun(**record)
+
+
+def first_run(
+    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], *, chosen: bool = False
+) -> FirstRun:
+    """Run the model for the first time, in a child process before the model is loaded in this process.
+
+    Args:
+        original: The model.
+        loaded: The model as it was read, for messages.
+        device: The device to run on.
+        sizings: Sizes of the model's dynamic dimensions.
+        chosen: Whether the user chose the sizings. Otherwise, other sizes are tried if the model does not run at them.
+
+    Raises:
+        InvalidModelError: ONNX Runtime refuses to load the model. The message names the model.
+        RuntimeDiedError: ONNX Runtime dies while loading or running the model.
+        DimensionError: The model does not run at the chosen sizes.
+    """
+    bounds, sizes = index_bounds(parsed(original, external=False)), [sizing.numbers for sizing in sizings]
+    try:
+        found = _in_child(original, device, sizes, bounds, chosen=chosen)
+        began = active_time()
+        session = Session(original, device)
+        found = found or feasible(session, sizes, bounds, chosen=chosen)
+    except RuntimeDiedError as error:
+        raise RuntimeDiedError(f"{loaded.label}: {error}") from error
+    except TimeoutError as error:
+        return FirstRun(str(error))
+    except InvalidModelError as error:
+        raise InvalidModelError(f"{loaded.label}: {error}") from error
+    if found.error and chosen and sizings[0].numbers:
+        at = "; ".join(map(str, sizings))
+        raise DimensionError(f"{loaded.label}: it does not run at {at}, so other sizes are needed ({found.error})")
+    if found.error:
+        return FirstRun(f"no made-up inputs were found on which the model runs ({found.error})")
+    seconds = opening = 0.0
+    for numbers in found.sizes:
+        run = session.ready(random_inputs(session.inputs, sizes=numbers, high=found.high))
+        opening = opening or active_time() - began
+        seconds += min(run.seconds(1) for _ in range(3))
+    short = seconds < SHORT * len(found.sizes) * len(loaded.model.graph)
+    return FirstRun("", seconds, short, opening, tuple(map(dict, found.sizes)))
+
+
+def _in_child(
+    original: Loadable, device: Device, sizes: Sequence[Mapping[str, int]], bounds: Mapping[str, int], *, chosen: bool
+) -> Feasible | None:
+    """Run `feasible` in a child process.
+
+    The result is None if the child process says nothing about this process, for example because the device is not the CPU.
+
+    Raises:
+        InvalidModelError, RuntimeDiedError, TimeoutError: as `Child.load`.
+    """
+    try:
+        with child() as process:
+            session = process.load(original, device)
+            makeable = all(port.kind in ("", "tensor(string)") and port.dtype != BFLOAT16 for port in session.inputs)
+            return feasible(session, sizes, bounds, chosen=chosen) if makeable else None
+    except OSError as error:
+        if isinstance(error, TimeoutError):
+            raise
+        return None
+    except InvalidModelError:
+        if device.provider == "cpu":
+            raise
+        return None
+
+
+def pace_once(cache: Path) -> float:
+    """Return the result of `measured_pace`, from the cache if it was measured on this processor before."""
+    with closing(Cache(cache)) as known:
+        return float(known.kept(["pace", cpu_name()], measured_pace))
+
+
+def measured_pace() -> float:
+    """Return how much longer a search takes than where its seconds were set: a factor from 1 to 3, rounded to tenths."""
+
+    def worked() -> float:
+        start, seen = time.perf_counter(), dict[tuple[int, int], int]()
+        for n in range(_WORK):
+            seen[n % 997, n & 7] = n
+        return time.perf_counter() - start
+
+    return min(max(round(statistics.median(worked() for _ in range(5)) / _WORKED, 1), 1.0), _SLOWEST)

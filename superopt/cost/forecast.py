@@ -1,0 +1,233 @@
+"""Predicted costs on a device that is not present, from its profile and the nodes that ONNX Runtime makes of models locally."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx import AttributeProto, ModelProto
+
+from superopt.algebra.dim_binding import DimBinding
+from superopt.cost.measure import Clock, Piece, spare, structure
+from superopt.cost.prices import Price, Prices
+from superopt.cost.roofline import Roofline
+from superopt.errors import InvalidModelError
+from superopt.protobuf.stored import Loadable
+from superopt.runtime.cache import text_of
+from superopt.runtime.compare import MARGIN
+from superopt.runtime.kernel import Kernel, Operand
+from superopt.runtime.session import Device
+
+SIGMAS = 2.0
+"""The number of standard deviations by which prices are assumed to err against a gain before the gain is believed."""
+_BODIES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The nodes that a run executes: for each kind of node, by the text of its signature, its price and its count."""
+
+    nodes: Mapping[str, tuple[Price, int]]
+
+    @property
+    def seconds(self) -> float:
+        """The predicted seconds of a run."""
+        return math.fsum(price.seconds * count for price, count in self.nodes.values())
+
+    @property
+    def known(self) -> float:
+        """The share of the predicted seconds in nodes that were measured on the device."""
+        known = math.fsum(price.seconds * count for price, count in self.nodes.values() if price.known)
+        return known / self.seconds if self.nodes else 1.0
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The predicted seconds of a run of two models.
+
+    Only nodes that are more frequent in one of the models can make the predicted saving wrong. The errors of nodes that both
+    models have are equal and cancel. A removed node may be cheaper than its price by `SIGMAS` standard deviations of the price,
+    and an added node may be more expensive. The errors of different nodes are assumed to be independent.
+
+    Attributes:
+        original: predicted seconds of the original.
+        candidate: predicted seconds of the candidate.
+        doubt: the seconds by which the candidate may save less than predicted.
+        known: the share of the predicted seconds in nodes that were measured on the device, for the model with the lower share.
+    """
+
+    original: float
+    candidate: float
+    doubt: float
+    known: float
+
+    @property
+    def ratio(self) -> float:
+        """The predicted speed of the candidate as a multiple of the original's speed."""
+        return self.original / self.candidate if self.candidate else 1.0
+
+    @property
+    def gains(self) -> bool:
+        """Return whether the predicted saving exceeds the doubt."""
+        return self.original - self.candidate > self.doubt
+
+    @property
+    def faster(self) -> bool:
+        """Return whether the candidate gains, by at least the margin that a measured gain must have."""
+        return self.gains and self.ratio >= 1 + MARGIN
+
+    @property
+    def slower(self) -> bool:
+        """Return whether the candidate is predicted to be slower."""
+        return self.candidate > self.original
+
+
+def forecast(before: Plan, after: Plan) -> Forecast:
+    """Return the forecast of two models from their plans."""
+    variance = 0.0
+    for name in {**before.nodes, **after.nodes}:
+        price = (before.nodes.get(name) or after.nodes[name])[0]
+        change = _count(after, name) - _count(before, name)
+        variance += (change * price.doubt(math.copysign(SIGMAS, change))) ** 2
+    return Forecast(before.seconds, after.seconds, math.sqrt(variance), min(before.known, after.known))
+
+
+def _count(plan: Plan, name: str) -> int:
+    return plan.nodes[name][1] if name in plan.nodes else 0
+
+
+class ForecastClock(Clock):
+    """A clock with predicted times: nothing runs on the device of the profile.
+
+    Sessions on `device`, which is present, show what ONNX Runtime fuses and the shapes of results. If the profile is for
+    another provider, these sessions do not use the layouts of the provider of `device`.
+    """
+
+    def __init__(self, device: Device, prices: Prices, *, resident: int = 0) -> None:
+        super().__init__(device)
+        profile = prices.profile
+        self.prices = prices
+        self.portable = profile.provider != device.provider
+        self.spare = spare(profile.provider, resident, profile.roofline.last_level)
+        self._plans: dict[str, Plan] = {}
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """Everything on which the predictions depend, except the model."""
+        return self.prices.profile.digest, self.cold
+
+    @property
+    def roofline(self) -> Roofline:
+        """The roofline of the profile's device."""
+        return self.prices.profile.roofline
+
+    @property
+    def overhead(self) -> tuple[float, float]:
+        """The fixed seconds of a run of any model, and the seconds of the smallest node."""
+        return self.roofline.call, self.roofline.node
+
+    def warm(self) -> ForecastClock:
+        """Return the clock for weights that are in the processor's caches."""
+        return ForecastClock(self.device, self.prices)
+
+    def seconds(self, model: ModelProto) -> float:
+        """Return the predicted seconds of one run of the model.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot load the model here, or the shape of a value cannot be learned.
+        """
+        return self._known_plan(model).seconds
+
+    def beside(self, model: ModelProto, reference: ModelProto) -> float:  # noqa: ARG002 (a prediction needs no reference)
+        """Return the predicted seconds of one run of the model.
+
+        Raises:
+            InvalidModelError: as `seconds`.
+        """
+        return self.seconds(model)
+
+    def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:  # noqa: ARG002 (both are its own)
+        """Return whether the second model is predicted to be faster by more than the prediction's error."""
+        return forecast(self._known_plan(before), self._known_plan(after)).gains
+
+    def ratio(self, before: ModelProto, after: ModelProto) -> float:
+        """Return the predicted speed of the second model as a multiple of the first model's speed."""
+        return forecast(self._known_plan(before), self._known_plan(after)).ratio
+
+    def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
+        """Return the nodes over which `seconds` sums."""
+        return tuple(Piece(k.node.op_type, self._price(k).seconds) for k in self.kernels(model))
+
+    def plan(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> Plan:
+        """Return the model's nodes with their prices, with `sizes` for its dynamic dimensions.
+
+        Raises:
+            InvalidModelError: as `seconds`, or a node has a body, and it is not known how often the body runs.
+        """
+        return self._planned(self.kernels(model, sizes))
+
+    def _known_plan(self, model: ModelProto) -> Plan:
+        key = structure(model)
+        if key not in self._plans:
+            self._plans[key] = self.plan(model)
+        return self._plans[key]
+
+    def _planned(self, kernels: Iterable[Kernel]) -> Plan:
+        counts: Counter[str] = Counter()
+        prices: dict[str, Price] = {}
+        for kernel in kernels:
+            if any(attribute.type in _BODIES for attribute in kernel.node.attribute):
+                raise InvalidModelError(f"a node has a body ({kernel.node.op_type}), and no price")
+            name = text_of(kernel.signature())
+            counts[name] += 1
+            if name not in prices:
+                prices[name] = self._price(kernel)
+        return Plan({name: (prices[name], count) for name, count in counts.items()})
+
+    def _price(self, kernel: Kernel) -> Price:
+        made: list[Operand | None] = [kernel.operands.get(name) for name in kernel.node.output]
+        return self.prices.price(kernel.signature(), made, cold=self.cold)
+
+    def _outputs(self, kernel: Kernel) -> tuple[Operand | None, ...]:
+        return kernel.outputs(self.device)
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """Forecasts at the representative sizings, in order."""
+
+    at: tuple[tuple[DimBinding, Forecast], ...]
+
+    @property
+    def least(self) -> Forecast:
+        """The forecast in which the candidate gains least."""
+        return min((found for _, found in self.at), key=lambda f: f.ratio)
+
+    @property
+    def faster(self) -> bool:
+        """Return whether the candidate is faster at one sizing or more, and slower at none."""
+        found = [forecast for _, forecast in self.at]
+        return any(f.faster for f in found) and not any(f.slower for f in found)
+
+
+def forecast_everywhere(
+    clock: ForecastClock, original: Loadable, candidate: Loadable, sizings: Sequence[DimBinding]
+) -> Forecasts:
+    """Return the forecasts of the two models at every sizing.
+
+    Raises:
+        InvalidModelError: as `ForecastClock.plan`.
+    """
+    return Forecasts(tuple((s, forecast(clock.plan(original, s.numbers), clock.plan(candidate, s.numbers))) for s in sizings))
+
+
+def unpriced(clock: ForecastClock, model: Loadable, sizings: Sequence[DimBinding]) -> str:
+    """Return the reason why the model cannot be priced at these sizings, or an empty text."""
+    try:
+        for sizing in sizings:
+            clock.plan(model, sizing.numbers)
+    except InvalidModelError as error:
+        return f"the model has no predicted time on {clock.prices.profile.name}: {error}; the original is kept"
+    return ""

@@ -1,0 +1,400 @@
+"""The measured cost of a segment: ONNX Runtime optimizes the segment as in a session, and each node is timed by itself.
+
+If the nodes are so short that the time between nodes matters as much as the nodes, the whole segment is timed instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from superopt.cost.roofline import Roofline
+from superopt.errors import InvalidModelError, ProviderError
+from superopt.files import scratch_folder
+from superopt.protobuf.nodes import with_weights
+from superopt.protobuf.stored import Loadable
+from superopt.runtime.cache import Cache, digest_of
+from superopt.runtime.compare import LONG, Comparison, compare
+from superopt.runtime.kernel import (
+    SMALL,
+    VIEWS,
+    Kernel,
+    Operand,
+    Timing,
+    attribute_value,
+    last_level_cache,
+    least_seconds,
+    random_values,
+)
+from superopt.runtime.session import Bound, Device, Session
+from superopt.runtime.sizes import dimension_key
+
+Json: TypeAlias = "Any"
+
+SHORT = 1e-5
+"""The average time of a model's nodes, in seconds, below which its segments are timed as wholes."""
+_TOGETHER = 0.02
+"""Seconds that a segment is timed for as a whole."""
+_TURNS, _MORE = 12, 5
+"""The number of turns in which a segment and a reference are timed beside each other, and the factor for more turns.
+
+A segment that seems the fastest gets more turns.
+"""
+_COMPARING, _LOADS = 0.6, 2
+"""Seconds that two segments are compared for as wholes, and how often they are loaded for the comparison.
+
+Half as many seconds are spent if sums of kernel times are known as well. A segment with a long run is loaded once.
+"""
+_SUMS, _GAINS = 0.03, 0.5
+"""The relative error of a gain predicted from sums of kernel times: the larger of `_SUMS` and `_GAINS` times the gain."""
+_LEAST = 1e-7
+_CHAIN = 32
+_COPIES = ("MemcpyToHost", "MemcpyFromHost")
+_BLOCKED = "com.microsoft.nchwc"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A node that ONNX Runtime runs, and its time in seconds."""
+
+    op_type: str
+    seconds: float
+
+
+class Clock:
+    """Times of optimized graphs on one device, read from the cache where they are known.
+
+    Args:
+        device: the device that runs the graphs.
+        cache: the cache of times. Without it, the clock makes its own.
+        resident: how many bytes of weights the whole model keeps (see `spare`). If they do not fit into the last-level cache,
+            large weights are timed cold.
+        together: whether graphs are timed as wholes.
+    """
+
+    portable = False
+    """Whether graphs are optimized without the layouts that are specific to this machine's processor."""
+
+    def __init__(self, device: Device, cache: Cache | None = None, *, resident: int = 0, together: bool = False) -> None:
+        self.device = device
+        self.together = together
+        self.cache = cache if cache is not None else Cache()
+        self.spare = spare(device.provider, resident, last_level_cache())
+        self._identity = device.identity
+        self._overhead: tuple[float, float] | None = None
+        self._reference: tuple[str, Bound] | None = None
+        self._least = 1.0
+
+    @property
+    def cold(self) -> bool:
+        """Whether large weights are in no processor cache when a run begins."""
+        return self.spare < 0
+
+    @property
+    def settings(self) -> tuple[Json, ...]:
+        """The settings that the times depend on, besides the graph that is timed."""
+        return self._identity, self.cold, self.together
+
+    @property
+    def roofline(self) -> Roofline | None:
+        """The device's roofline, or None if the device was not calibrated."""
+        with contextlib.suppress(ValueError):
+            return Roofline.of_json(self.cache.get(["roofline", self._identity]))
+        return None
+
+    def seconds(self, model: ModelProto) -> float:
+        """Return the time of one run of the model: the sum over the nodes of the graph that ONNX Runtime optimizes it to.
+
+        Conversions to and from blocked layouts at the model's inputs and outputs are left out, because they only arise from
+        cutting the model out of a larger one. If the graph is timed as a whole, the fixed cost of a run is left out.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot load the model, or cannot run one of its nodes.
+        """
+        return self._whole(model) if self.together else sum(piece.seconds for piece in self.pieces(model))
+
+    def beside(self, model: ModelProto, reference: ModelProto) -> float:
+        """Return the time of one run of the model. Graphs that are timed as wholes are timed in turns with the reference.
+
+        Other load on the machine changes the times of both models alike, so times beside one reference are comparable. A model
+        that seems faster than the reference, and faster than all models timed beside it, takes more turns: the fastest of many
+        models with few turns is a lucky one. A graph that is not timed as a whole has the time that `seconds` gives.
+
+        Raises:
+            InvalidModelError: as `seconds`.
+        """
+        if not self.together:
+            return self.seconds(model)
+        key = ["beside", self._identity, structure(model), structure(reference)]
+        ratio = 1.0 if key[2] == key[3] else self.cache.get(key)
+        if ratio is None:
+            if self._reference is None or self._reference[0] != key[3]:
+                self._reference, self._least = (key[3], self._bound(reference)), 1.0
+            bound = self._bound(model)
+            ratio = _ratio(bound, self._reference[1])
+            if ratio < self._least:
+                ratio = _ratio(bound, self._reference[1], _MORE)
+                self._least = min(ratio, self._least)
+            self.cache.put(key, ratio)
+        return ratio * self._whole(reference)
+
+    def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
+        """Return whether the second model is believed to be the faster one, after both were timed as wholes, in turns.
+
+        If nodes are timed by themselves, the combined estimate must exceed a gain of `least`. If graphs are timed as wholes,
+        the gain must exceed the noise. Weights are in no processor cache if the model's weights do not fit.
+
+        Args:
+            before: the first model.
+            after: the second model.
+            predicted: how many times as fast the second model is by `seconds`.
+            least: the least gain, as a share.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run one of the models.
+        """
+        found = self._compared(before, after)
+        return found.low > 1 + found.noise if self.together else _believed(predicted, found) > 1 + least
+
+    def ratio(self, before: ModelProto, after: ModelProto) -> float:
+        """Return how many times as fast the second model is, by `seconds` and by the timing of wholes that `stands` does.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run one of the models.
+        """
+        found = self._compared(before, after)
+        return found.ratio if self.together else _believed(self._predicted(before, after), found)
+
+    def _predicted(self, before: ModelProto, after: ModelProto) -> float:
+        return max(self.seconds(before), _LEAST) / max(self.seconds(after), _LEAST)
+
+    def _compared(self, before: ModelProto, after: ModelProto) -> Comparison:
+        with scratch_folder() as one, scratch_folder() as other:
+            models = [with_weights(model, folder) for model, folder in ((before, one), (after, other))]
+            try:
+                seconds = _COMPARING if self.together else _COMPARING / 2
+                loads = 1 if not self.together and self.seconds(before) >= LONG else _LOADS
+                return compare(models[0], models[1], self.device, seconds=seconds, cold=self.cold, loads=loads)
+            except ProviderError as error:
+                raise InvalidModelError(str(error)) from error
+
+    def nodes(self, model: Loadable) -> tuple[int, float]:
+        """Return the number and the total time of the nodes that ONNX Runtime optimizes the model to, without views.
+
+        The model has no dynamic dimensions.
+
+        Raises:
+            InvalidModelError: as `kernels`, or one of the nodes cannot be run alone.
+        """
+        kernels = [kernel for kernel in self.kernels(model) if kernel.node.op_type not in VIEWS]
+        return len(kernels), sum(self.net(self.timing(kernel).seconds) for kernel in kernels)
+
+    def warm(self) -> Clock:
+        """Return the clock for weights that are in the processor's caches."""
+        return Clock(self.device, self.cache, together=self.together)
+
+    def _bound(self, model: ModelProto) -> Bound:
+        with scratch_folder() as folder:
+            session = Session(with_weights(model, folder), self.device, anywhere=True)
+        kinds = [(port.name, _static(port)) for port in model.graph.input]
+        return session.bind({name: random_values(k.element, k.shape, n) for n, (name, k) in enumerate(kinds) if k is not None})
+
+    def _whole(self, model: ModelProto) -> float:
+        key = ["whole", self._identity, structure(model)]
+        return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], _TOGETHER)))
+
+    def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
+        """Return the nodes that `seconds` sums over."""
+        plan_key = ["plan", self._identity, structure(model)]
+        plan, kernels = self.cache.get(plan_key), list[Kernel]()
+        if plan is None:
+            kernels = self.kernels(model)
+            plan = [kernel.signature() for kernel in kernels]
+            self.cache.put(plan_key, plan)
+        known = [self.cache.get(self._key(signature)) for signature in plan]
+        if None in known:
+            kernels = kernels or self.kernels(model)
+            return tuple(Piece(k.node.op_type, self.net(self.timing(k).seconds)) for k in kernels)
+        return tuple(Piece(s[1], self.net(Timing.of_json(t).seconds)) for s, t in zip(plan, known, strict=True))
+
+    def _key(self, signature: Json) -> list[Json]:
+        return ["kernel", self._identity, self.cold, signature]
+
+    def timing(self, kernel: Kernel) -> Timing:
+        """Return the time of a node in a session of its own, and the kinds of its outputs.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run the node alone.
+        """
+
+        def timed() -> Json:
+            return kernel.timed(self.device, cold=self.cold, call=self.overhead[0]).as_json()
+
+        return Timing.of_json(self.cache.kept(self._key(kernel.signature()), timed))
+
+    def net(self, seconds: float) -> float:
+        """Return a node's time within a longer graph, from its time in a session of its own."""
+        call, node = self.overhead
+        return max(seconds - call, node)
+
+    @property
+    def overhead(self) -> tuple[float, float]:
+        """The seconds that any run costs, and the seconds that the smallest node costs."""
+        if self._overhead is None:
+            call, node = self.cache.kept(["overhead", self._identity], self._measured_overhead)
+            self._overhead = call, node
+        return self._overhead
+
+    def _measured_overhead(self) -> Json:
+        one, many = (least_seconds([_chain(n, self.device)], 0.02) for n in (1, 1 + _CHAIN))
+        node = max((many - one) / _CHAIN, _LEAST)
+        return [max(one - node, 0.0), node]
+
+    def kernels(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> list[Kernel]:
+        """Return the nodes that ONNX Runtime's optimized graph runs, with `sizes` for the dynamic dimensions.
+
+        If ONNX Runtime does not report a shape, the node is run to learn it.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot load the model, or the shape of a value cannot be learned.
+        """
+        optimized = self._optimized(model, sizes)
+        graph = optimized.graph
+        opsets = tuple((o.domain, o.version) for o in optimized.opset_import)
+        known: dict[str, Operand] = {t.name: Operand(t.data_type, tuple(t.dims), t) for t in graph.initializer}
+        for port in (*graph.value_info, *graph.input, *graph.output):
+            operand = _static(port, sizes)
+            if operand is not None:
+                known.setdefault(port.name, operand)
+        kernels: list[Kernel] = []
+        for node in graph.node:
+            kernel = Kernel(node, known, opsets, optimized.ir_version)
+            kernels.append(kernel)
+            if missing := [name for name in node.input if name and name not in known]:
+                raise InvalidModelError(f"the shape of {missing[0]!r} is not known before the model runs")
+            if any(name and name not in known for name in node.output):
+                outputs = self._outputs(kernel)
+                known.update((n, o) for n, o in zip(node.output, outputs, strict=True) if o is not None)
+        artefacts = _boundary(graph)
+        return [k for k, a in zip(kernels, artefacts, strict=True) if not a]
+
+    def _outputs(self, kernel: Kernel) -> tuple[Operand | None, ...]:
+        return self.timing(kernel).outputs
+
+    def _optimized(self, model: Loadable, sizes: Mapping[str, int] | None) -> ModelProto:
+        with scratch_folder() as folder:
+            path = folder / "optimized.onnx"
+            source = with_weights(model, folder) if isinstance(model, ModelProto) else model
+            Session(source, self.device, anywhere=True, portable=self.portable, saved=path, sizes=sizes)
+            return onnx.load(path, load_external_data=False)
+
+
+def spare(provider: str, resident: int, last_level: int) -> float:
+    """Return how many bytes of the last-level cache are free beside `resident` bytes; negative if `resident` does not fit.
+
+    Only CPUs have a last-level cache that matters. Other devices return infinity.
+    """
+    return last_level - resident if provider == "cpu" else math.inf
+
+
+def _believed(predicted: float, found: Comparison) -> float:
+    """Return an estimate of how many times as fast a model is, from the predicted speedup and the comparison of wholes.
+
+    The prediction sums over nodes and misses the time between nodes. The speed of a whole varies from session to session. So
+    the estimate averages the two logarithms, each weighted by its inverse variance.
+    """
+    gain = math.log(predicted)
+    sums = max(_SUMS, _GAINS * abs(gain)) ** -2
+    wholes = max(_LEAST, math.log(found.high / found.low) / 4) ** -2
+    return math.exp((sums * gain + wholes * math.log(found.ratio)) / (sums + wholes))
+
+
+def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
+    """Return the median ratio of their times, taken in `more * _TURNS` turns."""
+    with one.alone():
+        runs = max(1, round(_TOGETHER / 2 / _TURNS / min(other.seconds(1) for _ in range(3))))
+        return statistics.median(one.seconds(runs) / other.seconds(runs) for _ in range(more * _TURNS))
+
+
+def _boundary(graph: onnx.GraphProto) -> list[bool]:
+    """For each node, whether it is an artefact: a layout conversion of an input or output, or a copy between devices."""
+    inputs = {port.name for port in graph.input}
+    uses = Counter(name for node in graph.node for name in node.input)
+
+    def artefact(node: NodeProto) -> bool:
+        if node.domain == _BLOCKED and node.op_type == "ReorderInput":
+            return node.input[0] in inputs
+        if node.domain == _BLOCKED and node.op_type == "ReorderOutput":
+            return not uses[node.output[0]]
+        return node.op_type in _COPIES
+
+    return [artefact(node) for node in graph.node]
+
+
+def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Operand | None:
+    """Return the type and shape of a value, with `sizes` for dynamic dimensions, or None if the shape is not known."""
+    kind = port.type.tensor_type
+    if not kind.elem_type or not kind.HasField("shape"):
+        return None
+    names = (dimension_key(port.name, axis, d.dim_param) for axis, d in enumerate(kind.shape.dim))
+    extents = (
+        d.dim_value if d.HasField("dim_value") else (sizes or {}).get(n) for n, d in zip(names, kind.shape.dim, strict=True)
+    )
+    shape = tuple(n for n in extents if n is not None)
+    return Operand(kind.elem_type, shape) if len(shape) == len(kind.shape.dim) else None
+
+
+def structure(model: ModelProto) -> str:
+    """Return a digest of the parts of a model that optimizations depend on.
+
+    Names are left out, and so are the values of large constants, unless all elements of the constant are the same.
+    """
+    graph = model.graph
+    number: dict[str, int] = {"": -1}
+    kinds = [[p.type.tensor_type.elem_type, [d.dim_value for d in p.type.tensor_type.shape.dim]] for p in graph.input]
+    for port in graph.input:
+        number[port.name] = len(number)
+    constants = []
+    for tensor in graph.initializer:
+        number[tensor.name] = len(number)
+        constants.append([tensor.data_type, list(tensor.dims), _value_digest(tensor)])
+    nodes = []
+    for node in graph.node:
+        for name in node.output:
+            number.setdefault(name, len(number))
+        attributes = sorted([a.name, attribute_value(a)] for a in node.attribute)
+        names = [number[name] for name in (*node.input, *node.output)]
+        nodes.append([node.domain, node.op_type, attributes, len(node.input), names])
+    outputs = [number[port.name] for port in graph.output]
+    opsets = sorted([o.domain, o.version] for o in model.opset_import)
+    return digest_of([opsets, kinds, constants, nodes, outputs])
+
+
+def _value_digest(tensor: TensorProto) -> str:
+    if tensor.external_data:
+        return ""
+    values = numpy_helper.to_array(tensor)
+    if values.size <= SMALL:
+        return values.tobytes().hex()
+    return f"all {values.flat[0].tobytes().hex()}" if (values == values.flat[0]).all() else ""
+
+
+def _chain(length: int, device: Device) -> Any:
+    """Return a chain of `length` of the smallest nodes, ready to be timed."""
+    names = [f"v{i}" for i in range(length + 1)]
+    nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (names[0], names[-1])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "chain", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+    )
+    return Session(model, device, optimize=False).bind({names[0]: np.ones(1, np.float32)})

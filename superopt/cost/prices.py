@@ -1,0 +1,143 @@
+"""Prices of nodes on a device known only by its profile: known times, or the roofline corrected by similar nodes."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.cost.demand import Demand, demand
+from superopt.cost.device_profile import DeviceProfile, Known, read
+from superopt.errors import ProfileError
+from superopt.runtime.cache import text_of
+from superopt.runtime.kernel import Operand
+
+Json: TypeAlias = "Any"
+Numbers: TypeAlias = "npt.NDArray[np.float64]"
+
+KNOWN_ERROR = 0.1
+"""The relative error of a known time: nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time."""
+UNFOUNDED = math.log(2)
+"""The least assumed error of the roofline for an unknown operator, as the logarithm of a factor."""
+_ENOUGH = 5
+"""The number of known operators from which on they decide the roofline's error for another operator."""
+_PRIOR = 0.1
+"""The weight of the uncorrected roofline against similar nodes. A node equal in all numbers has weight 1."""
+_ONE_SIGMA = 0.68
+"""The share of a normal distribution within one standard deviation."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """The seconds of a node within a longer graph, and the standard deviation of the logarithm of its true time."""
+
+    seconds: float
+    error: float
+    known: bool
+
+    def doubt(self, sigmas: float) -> float:
+        """Return the seconds by which the price may be too low, at `sigmas` standard deviations.
+
+        For a negative number of them, minus the result is how much the price may be too high.
+        """
+        return self.seconds * math.expm1(sigmas * self.error)
+
+
+class Prices:
+    """Costs of nodes on the device of a profile.
+
+    A node that the profile knows has its known time. For any other node, the roofline predicts a time. Known nodes of the same
+    operator give the factor by which the roofline errs, weighted by similarity.
+    """
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        self.profile = profile
+        self._numbers = {_name(known.signature, cold=known.cold): n for n, known in enumerate(profile.kernels)}
+        self._wanted = [demand(known.signature, known.timing.outputs) for known in profile.kernels]
+        self._coordinates = np.array([_place(w, cold=k.cold) for w, k in zip(self._wanted, profile.kernels, strict=True)])
+        self._off = np.array([*map(self._off_by, profile.kernels, self._wanted)])
+        self._similar: dict[tuple[str, str], list[int]] = {}
+        for number, (known, wanted) in enumerate(zip(profile.kernels, self._wanted, strict=True)):
+            self._similar.setdefault((known.signature[1], wanted.kind), []).append(number)
+
+    def price(self, signature: Json, outputs: Sequence[Operand | None], *, cold: bool) -> Price:
+        """Return the price of a node, given its `Kernel.signature`. If `cold`, its weights are in no cache."""
+        number = self._numbers.get(_name(signature, cold=cold))
+        if number is not None:
+            return Price(self._net(self.profile.kernels[number]), KNOWN_ERROR, known=True)
+        return self._predicted(signature[1], demand(signature, outputs), cold=cold)
+
+    def beside(self, signature: Json, *, cold: bool) -> tuple[float, Price]:
+        """Return the seconds of a known node, and the price that the node would have if it were not known."""
+        return self._beside(self._numbers[_name(signature, cold=cold)])
+
+    @cached_property
+    def unseen_error(self) -> float:
+        """The error of the roofline for an operator without known nodes, as a logarithm.
+
+        For two thirds of the known operators the average error of the roofline is at most this large. The error is at least a
+        factor of two.
+        """
+        means = [abs(float(self._off[numbers].mean())) for numbers in self._similar.values()]
+        return max(UNFOUNDED, float(np.quantile(means, _ONE_SIGMA))) if len(means) >= _ENOUGH else UNFOUNDED
+
+    def errors(self) -> list[float]:
+        """For each known node, return the logarithm of its time over the price that it would have if it were not known."""
+        both = map(self._beside, range(len(self._wanted)))
+        return [math.log(measured / price.seconds) for measured, price in both]
+
+    def roofline_errors(self) -> list[float]:
+        """For each known node, return the logarithm of its time over the roofline's estimate."""
+        return [float(off) for off in self._off]
+
+    def _beside(self, number: int) -> tuple[float, Price]:
+        known = self.profile.kernels[number]
+        price = self._predicted(known.signature[1], self._wanted[number], cold=known.cold, without=number)
+        return self._net(known), price
+
+    def _predicted(self, op_type: str, wanted: Demand, *, cold: bool, without: int | None = None) -> Price:
+        """Return the price of a node that is not known, or is treated as not known."""
+        seconds = self.profile.roofline.seconds(wanted, cold=cold)
+        similar = [number for number in self._similar.get((op_type, wanted.kind), ()) if number != without]
+        if not similar:
+            return Price(seconds, self.unseen_error, known=False)
+        weights = np.exp(-np.abs(self._coordinates[similar] - _place(wanted, cold=cold)).sum(axis=1))
+        total = float(weights.sum()) + _PRIOR
+        mean = float(weights @ self._off[similar]) / total
+        variance = (float(weights @ (self._off[similar] - mean) ** 2) + _PRIOR * self.unseen_error**2) / total
+        return Price(seconds * math.exp(mean), max(math.sqrt(variance), KNOWN_ERROR), known=False)
+
+    def _off_by(self, known: Known, wanted: Demand) -> float:
+        return math.log(self._net(known) / self.profile.roofline.seconds(wanted, cold=known.cold))
+
+    def _net(self, known: Known) -> float:
+        """Return a known node's time within a longer graph."""
+        return max(known.timing.seconds - self.profile.roofline.call, self.profile.roofline.node)
+
+
+def target(path: str | os.PathLike[str], provider: str = "cpu") -> Prices:
+    """Return the prices of the device whose profile is in the file.
+
+    Raises:
+        ProfileError: `provider` is not the default and not the profile's provider, or the file holds no profile.
+    """
+    profile = read(path)
+    if provider not in ("cpu", profile.provider):
+        raise ProfileError(f"{path}: a profile for the provider {profile.provider}, and {provider} was asked for")
+    return Prices(profile)
+
+
+def _name(signature: Json, *, cold: bool) -> str:
+    return text_of([cold, signature])
+
+
+def _place(wanted: Demand, *, cold: bool) -> Numbers:
+    """Return the coordinates of a node among nodes of its operator. Similar nodes are near each other."""
+    logarithms = (math.log(max(amount, 1)) for amount in (wanted.operations, wanted.moved, wanted.weights))
+    return np.array([*logarithms, float(cold)])

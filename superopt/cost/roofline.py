@@ -1,0 +1,118 @@
+"""The roofline of a device: a lower bound on a node's time from the device's measured rates of arithmetic and memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from superopt.cost.demand import CONVOLUTION, KINDS, PRODUCT, Demand
+
+Json: TypeAlias = "Any"
+Curve: TypeAlias = "tuple[tuple[float, float], ...]"
+"""Rates per second by the amount of work done at once, in ascending order of amounts."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A device's rates of arithmetic and of memory.
+
+    Attributes:
+        rates: operations per second for each kind, by the number of operations of a node.
+        traffic: bytes per second, by the number of bytes that a node moves.
+        memory: bytes per second for weights that are in no cache.
+        call: seconds that any run costs.
+        node: seconds that the smallest node takes.
+        last_level: bytes of weights above which a model's weights are in no cache.
+        caches: sizes of the processor's caches in bytes, the fastest first, if the system reports them.
+    """
+
+    rates: Mapping[str, Curve]
+    traffic: Curve
+    memory: float
+    call: float
+    node: float
+    last_level: int
+    caches: tuple[int, ...] = ()
+
+    def seconds(self, wanted: Demand, *, cold: bool = False) -> float:
+        """Return the time of a node within a longer graph. If `cold`, its weights come from memory."""
+        computing = wanted.operations / rate(self.rates[wanted.kind], wanted.operations) if wanted.operations else 0.0
+        moving = wanted.moved / rate(self.traffic, wanted.moved) if wanted.moved else 0.0
+        fetching = wanted.weights / self.memory if cold else 0.0
+        return self.node + wanted.steps * max(computing, moving, fetching)
+
+    @property
+    def peaks(self) -> tuple[float, float]:
+        """The highest rate of products and convolutions, and the highest rate of bytes, per second."""
+        computing = (speed for kind in (PRODUCT, CONVOLUTION) for _, speed in self.rates[kind])
+        return max(computing), max(speed for _, speed in self.traffic)
+
+    def as_json(self) -> Json:
+        """Return the roofline as JSON values."""
+        rates = {kind: [list(point) for point in curve] for kind, curve in self.rates.items()}
+        traffic = [list(point) for point in self.traffic]
+        numbers = {"memory": self.memory, "call": self.call, "node": self.node, "last_level": self.last_level}
+        return {"rates": rates, "traffic": traffic, **numbers, "caches": list(self.caches)}
+
+    @staticmethod
+    def of_json(value: Json) -> Roofline:
+        """Return the roofline that `as_json` wrote.
+
+        Raises:
+            ValueError: the value is not such a roofline.
+        """
+        if not isinstance(value, dict) or not isinstance(value.get("rates"), dict) or {*value["rates"]} != {*KINDS}:
+            raise ValueError("its roofline lacks rates")
+        rates = {kind: _curve(points) for kind, points in value["rates"].items()}
+        memory, node = positive(value.get("memory")), positive(value.get("node"))
+        call, last_level = (positive(value.get(name), zero=True) for name in ("call", "last_level"))
+        caches = value.get("caches")
+        if not isinstance(caches, list):
+            raise ValueError("its roofline lacks the sizes of caches")
+        return Roofline(
+            rates, _curve(value.get("traffic")), memory, call, node, int(last_level), tuple(int(positive(c)) for c in caches)
+        )
+
+
+def positive(value: Json, *, zero: bool = False) -> float:
+    """Return the value as a finite number above 0, or 0 itself if `zero`.
+
+    Raises:
+        ValueError: the value is not such a number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{value!r} is not a number above 0")
+    if value == 0 and not zero:
+        raise ValueError("a number is 0")
+    return float(value)
+
+
+def _curve(points: Json) -> Curve:
+    if not isinstance(points, list) or not points or not all(isinstance(p, list) and len(p) == 2 for p in points):
+        raise ValueError("a rate of its roofline is missing")
+    curve = tuple((positive(amount), positive(rate)) for amount, rate in points)
+    if any(a >= b for (a, _), (b, _) in itertools.pairwise(curve)):
+        raise ValueError("the amounts of a rate are not in ascending order")
+    return curve
+
+
+def rate(curve: Curve, amount: float) -> float:
+    """Return the rate at an amount, by linear interpolation on logarithmic axes; constant beyond the ends."""
+    if amount <= curve[0][0]:
+        return curve[0][1]
+    for (low, slow), (high, fast) in itertools.pairwise(curve):
+        if amount <= high:
+            share = math.log(amount / low) / math.log(high / low)
+            return math.exp((1 - share) * math.log(slow) + share * math.log(fast))
+    return curve[-1][1]
+
+
+def fitted(points: Sequence[tuple[float, float]]) -> Curve:
+    """Return the curve through measured (amount, seconds) points. Of points with equal amounts, the least time counts."""
+    least: dict[float, float] = {}
+    for amount, seconds in points:
+        least[float(amount)] = min(seconds, least.get(amount, math.inf))
+    return tuple((amount, amount / seconds) for amount, seconds in sorted(least.items()))

@@ -1,0 +1,124 @@
+"""The measured cost of a model's segments, which the search minimizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+from onnx import ModelProto, helper
+
+from superopt.algebra.terms import Term, variables
+from superopt.cost.measure import Clock
+from superopt.errors import ShapeError
+from superopt.model.lower import is_boolean, literal, lower
+from superopt.protobuf.nodes import Hollow, model_of
+from superopt.runtime.kernel import random_values
+from superopt.runtime.session import Array
+
+_LARGE = 1024
+"""The size in bytes from which a weight has no values, because ONNX Runtime's optimizations do not read the values."""
+_LITERAL = 1 << 16
+"""The most elements of a known constant that has its values: ONNX Runtime removes a node that adds zeros, for example."""
+
+
+class Measured:
+    """The measured cost of segments of a model with this opset, which the search minimizes.
+
+    Weights, and terms of weights alone, are initializers of the right shapes. Small initializers have random values and large
+    initializers have none, unless their values are known. No term of weights is computed.
+    """
+
+    def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
+        self.clock = clock
+        self.opset = opset
+        self.dtype = np.dtype(dtype)
+        self._known: dict[tuple[frozenset[Term], frozenset[Term]], float] = {}
+        self._expressible: dict[tuple[Term, ...], str] = {}
+        self._reference: tuple[tuple[Term, ...], ModelProto] | None = None
+
+    def seconds(self, outputs: tuple[Term, ...], beside: tuple[Term, ...] | None = None) -> float:
+        """Return the seconds of one run of the segment with these outputs.
+
+        If outputs of another segment are given as `beside`, the segment is timed beside that segment; see `Clock.beside`.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run the segment.
+            ShapeError: the opset cannot express the segment.
+        """
+        wanted = _computed(outputs)
+        if not wanted:
+            return 0.0
+        others = _computed(beside or ())
+        if (wanted, others) not in self._known:
+            model = self.model(outputs)
+            seconds = self.clock.beside(model, self._known_model(beside)) if beside and others else self.clock.seconds(model)
+            self._known[wanted, others] = seconds
+        return self._known[wanted, others]
+
+    def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
+        """Return whether a second measurement confirms that the second segment is faster; see `Clock.stands`."""
+        return self.clock.stands(self.model(before), self.model(after), predicted, least)
+
+    def ratio(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> float:
+        """Return the speed of the second segment as a multiple of the first segment's speed; see `Clock.ratio`."""
+        return self.clock.ratio(self.model(before), self.model(after))
+
+    def require_expressible(self, outputs: tuple[Term, ...]) -> None:
+        """Require that nodes can compute the outputs at all sizes.
+
+        Raises:
+            ShapeError: nodes cannot compute the outputs at all sizes.
+        """
+        if outputs not in self._expressible:
+            wanted = {f"output.{n}": t for n, t in enumerate(outputs) if not t.constant and not t.is_variable}
+            try:
+                lower(wanted, self.opset, constant=self._hollow, dtype=self.dtype)
+                self._expressible[outputs] = ""
+            except ShapeError as error:
+                self._expressible[outputs] = str(error)
+        if self._expressible[outputs]:
+            raise ShapeError(self._expressible[outputs])
+
+    def _known_model(self, outputs: tuple[Term, ...]) -> ModelProto:
+        """Return the segment as `model` does. The last result is cached, because many segments are timed beside one segment."""
+        if self._reference is None or self._reference[0] != outputs:
+            self._reference = outputs, self.model(outputs)
+        return self._reference[1]
+
+    def _hollow(self, term: Term) -> Array:
+        """Return a weight of which only the type and the shape matter."""
+        return Hollow.of(self._dtype_of(term), term.sizes)
+
+    def _dtype_of(self, term: Term) -> np.dtype[Any]:
+        return np.dtype(np.bool_) if is_boolean(term) else self.dtype
+
+    def model(self, outputs: tuple[Term, ...]) -> ModelProto:
+        """Return the segment as a model. Outputs that no node computes are left out."""
+        terms = dict.fromkeys(t for t in outputs if not t.constant and not t.is_variable)
+        wanted = {f"output.{position}": term for position, term in enumerate(terms)}
+        salts = itertools.count()
+
+        def constant(term: Term) -> Array:
+            dtype = self._dtype_of(term)
+            if not variables(term) and math.prod(term.sizes) <= _LITERAL:
+                return literal(term, dtype)
+            if math.prod(term.sizes) * dtype.itemsize >= _LARGE:
+                return self._hollow(term)
+            return random_values(helper.np_dtype_to_tensor_dtype(dtype), term.sizes, next(salts))
+
+        lowered = lower(wanted, self.opset, constant=constant, dtype=self.dtype)
+        read = {name for node in lowered.nodes for name in node.inputs}
+        leaves = [v for v in variables(*terms) if v.name in read]
+        weights = {v.name: constant(v) for v in leaves if v.constant}
+        whole = replace(lowered, initializers=weights | dict(lowered.initializers))
+        return model_of(whole, [v for v in leaves if not v.constant], wanted, self.opset, self.dtype)
+
+
+def _computed(outputs: Sequence[Term]) -> frozenset[Term]:
+    """Return the outputs that nodes must compute."""
+    return frozenset(t for t in outputs if not t.constant and not t.is_variable)

@@ -1,0 +1,85 @@
+"""Abstraction: replace the shared parts of an equality by variables, so that the equality is as general as possible.
+
+A universe has few variables, so an equality often turns up first as an instance: `concat(x, concat(relu(x), x))` instead of an
+equality that holds for any three tensors. This module replaces parts that occur on both sides by variables. It also replaces
+single occurrences of a variable by a variable of their own. Each replacement is kept if the equality still seems to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.terms import Term, operators, subterms, variable, variables
+from superopt.discovery.universe import WEIGHTS
+from superopt.errors import ShapeError
+
+Sides = tuple[tuple[Term, ...], tuple[Term, ...]]
+
+ACTIVATION_NAMES = "xyzqhgfij"
+WEIGHT_NAMES = "wvubctr"
+
+
+def abstracted(sides: Sides, holds: Callable[[Sides], bool]) -> Sides:
+    """Return the sides with parts and occurrences of variables replaced by fresh variables, the largest parts first."""
+    if len(sides[0]) > 1:
+        return sides
+    asked = False
+    for tried in _wider(sides):
+        if not asked and not holds(sides):
+            return sides
+        asked = True
+        if holds(tried):
+            return abstracted(tried, holds)
+    return sides
+
+
+def _wider(sides: Sides) -> Iterator[Sides]:
+    (left,), (right,) = sides
+    shared = [t for t in subterms(left) if t.args and variables(t) and t is not left and t is not right]
+    for part in sorted((t for t in shared if t in subterms(right)), key=operators, reverse=True):
+        fresh = _fresh(part, variables(left, right))
+        if fresh is not None:
+            try:
+                yield (rebuild(left, {part: fresh}),), (rebuild(right, {part: fresh}),)
+            except ShapeError:
+                continue
+    for tensor in variables(left):
+        places = _places(left, tensor)
+        if places > 1 and _places(right, tensor) == places:
+            fresh = _fresh(tensor, variables(left, right))
+            if fresh is None:
+                continue
+            for place in range(1, places):
+                try:
+                    yield (_replaced(left, tensor, fresh, place),), (_replaced(right, tensor, fresh, place),)
+                except ShapeError:
+                    continue
+
+
+def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
+    """Return a variable of the part's shape with a name that is not taken, or None if all names are taken.
+
+    The name is that of a weight if the part consists of weights only.
+    """
+    names = {v.name for v in taken}
+    weights = all(v.name in WEIGHTS for v in variables(part))
+    name = next((n for n in (WEIGHT_NAMES if weights else ACTIVATION_NAMES) if n not in names), None)
+    return variable(name, part.shape) if name is not None else None
+
+
+def _places(root: Term, tensor: Term) -> int:
+    """Return how often the variable occurs in the term. Shared parts are counted each time."""
+    return int(root is tensor) + sum(_places(a, tensor) for a in root.args)
+
+
+def _replaced(root: Term, tensor: Term, fresh: Term, place: int) -> Term:
+    """Return the term with the variable replaced at one of its occurrences, counted from the left."""
+    if root is tensor:
+        return fresh if place == 0 else root
+    args: list[Term] = []
+    for arg in root.args:
+        count = _places(arg, tensor)
+        args.append(_replaced(arg, tensor, fresh, place) if 0 <= place < count else arg)
+        place -= count
+    return root if tuple(args) == root.args else apply(root.op, *args, **dict(root.attributes))

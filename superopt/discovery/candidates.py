@@ -1,0 +1,264 @@
+"""The fate of an equality suggested by two terms of one value: generalise, sample, prove, and keep the useful directions."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from superopt.algebra.terms import Extent
+from superopt.discovery.definitions import definitions
+from superopt.discovery.enumerate import Candidate
+from superopt.discovery.generalise import general_rules, specialised
+from superopt.discovery.phrase import backwards
+from superopt.discovery.prune import Kept, crosses, shortens, useful
+from superopt.errors import InstantiationError
+from superopt.notation.parsing import Equation
+from superopt.proof.precondition import completed
+from superopt.proof.recheck import established
+from superopt.proof.sample import instantiations, mismatch, mismatch_at
+from superopt.rules import store
+from superopt.rules.match import Pattern
+from superopt.rules.rule import Rule, digest
+from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
+
+SAMPLES = 24
+QUICK_SAMPLES = 12
+OUTCOMES = 48
+
+
+@dataclass
+class Counts:
+    """The counts of one universe.
+
+    Attributes:
+        built: The terms built.
+        graphs: The graphs that the terms stand for.
+        idle: Candidates that only rearrange many operators: neither side costs less than the other.
+        kept: Rules, one direction each.
+        enumerate, dedupe, verify: Processor seconds.
+        peak_bytes: The largest memory of a process that worked on the universe.
+    """
+
+    family: str
+    universe: str
+    built: int = 0
+    graphs: int = 0
+    classes: int = 0
+    candidates: int = 0
+    idle: int = 0
+    redundant: int = 0
+    proved: int = 0
+    refuted: int = 0
+    unknown: int = 0
+    kept: int = 0
+    enumerate: float = 0.0
+    dedupe: float = 0.0
+    verify: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """The total processor time, in seconds."""
+        return self.enumerate + self.dedupe + self.verify
+
+
+@dataclass(frozen=True)
+class Found:
+    """A proved rule with its proof, in the core or derived for the search.
+
+    `shortens` says whether a search gains by the rule even if other rules derive it.
+    """
+
+    family: str
+    rule: Rule
+    proof: Proved
+    part: str
+    origin: str
+    shortens: bool = True
+
+
+@dataclass(frozen=True)
+class Equality:
+    """A proved equality, as a rule from left to right, and the rules in either direction that serve a search."""
+
+    candidate: Candidate
+    rule: Rule
+    part: str
+    rules: tuple[Found, ...]
+
+    def demoted(self) -> Equality:
+        """Return the equality as derivable from others, with only the rules by which a search gains all the same."""
+        rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.shortens)
+        return replace(self, part=store.SEARCH, rules=rules)
+
+
+@dataclass(frozen=True)
+class Known:
+    """The input of discovery: kept equalities, and equalities that could not be proved."""
+
+    rules: tuple[Rule, ...] = ()
+    suspects: tuple[Rule, ...] = ()
+
+
+@dataclass
+class Discovery:
+    """The findings in one universe beyond what is known, and the decision on the next equality; also a `Judge`."""
+
+    seed: int
+    counts: Counts
+    kept: Kept = field(default_factory=Kept)
+    equalities: list[Equality] = field(default_factory=list)
+    suspects: list[Rule] = field(default_factory=list)
+    rejected: list[store.Rejected] = field(default_factory=list)
+    undecided: list[tuple[str, str]] = field(default_factory=list)
+    _seen: dict[Equation, tuple[int, bool]] = field(default_factory=dict)
+
+    def learn(self, known: Iterable[Known]) -> None:
+        """Add what is known, and the definitions of composite operators."""
+        for rule in definitions().values():
+            self.kept.add(rule)
+        for one in known:
+            for rule in one.rules:
+                self.kept.add(rule)
+            for rule in one.suspects:
+                self.kept.suspect(rule)
+
+    def examine(self, candidate: Candidate) -> None:
+        """Decide the candidate, unless it is idle or redundant."""
+        counts = self.counts
+        counts.candidates += 1
+        started = time.process_time()
+        if self.kept.idle(candidate):
+            counts.idle += 1
+            counts.dedupe += time.process_time() - started
+            return
+        part = self.kept.part(candidate)
+        asked = time.process_time()
+        counts.dedupe += asked - started
+        if part is None:
+            counts.redundant += 1
+        else:
+            verdict = self._decide(candidate, part)
+            counts.verify += time.process_time() - asked
+            if isinstance(verdict, Refuted):
+                counts.refuted += 1
+                return
+            counts.proved += isinstance(verdict, Proved)
+            counts.unknown += isinstance(verdict, Unknown)
+        self.kept.settle(candidate)
+
+    def _decide(self, candidate: Candidate, part: str) -> Verdict:
+        """Return the verdict on the most general form that can be proved, and keep that form if it serves a search."""
+        self._seen.clear()
+        verdict: Verdict = Unknown("it cannot be stated over independent extents")
+        for rule in general_rules((candidate.left, candidate.right), self, widen=True, rows=candidate.universe.variables):
+            complete = completed(rule)
+            verdict = Unknown("its conditions cannot be stated") if complete is None else self._verdict(complete)
+            if complete is not None and isinstance(verdict, Proved):
+                if self.kept.add(complete):
+                    self._keep(candidate, rule, complete, verdict, part)
+                return verdict
+            self.kept.suspect(rule)
+            self.suspects.append(rule)
+        if isinstance(verdict, Unknown):
+            self.undecided.append((repr(candidate.left), str(verdict)))
+        return verdict
+
+    def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
+        """Keep the directions that serve a search; of a hill, those that cross or climb it."""
+        universe = candidate.universe
+        found = Found(universe.family, complete, proof, part, f"enumerated in {universe.name}")
+        rules: list[Found] = []
+        if self._serves(candidate, part) and Pattern.of(complete.equations[0]).usable:
+            rules.append(replace(found, shortens=self._shortens(candidate)))
+        turned = replace(candidate, left=candidate.right, right=candidate.left)
+        if len(candidate.left) == 1 and self._serves(turned, part):
+            for other, verdict in self._backwards(turned, rule):
+                rules.append(replace(found, rule=other, proof=verdict, shortens=self._shortens(turned)))
+        self.equalities.append(Equality(candidate, complete, part, tuple(rules)))
+        self.counts.kept += len(rules)
+
+    def _serves(self, candidate: Candidate, part: str) -> bool:
+        sizings = self.kept.sizings(candidate.universe)
+        serves = any(useful(candidate, numbered) for numbered in sizings)
+        return serves and (part == store.CORE or all(crosses(candidate, numbered) for numbered in sizings))
+
+    def _shortens(self, candidate: Candidate) -> bool:
+        return any(shortens(candidate, numbered) for numbered in self.kept.sizings(candidate.universe))
+
+    def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
+        """Yield the rule from right to left, proved, in the first form that can be proved.
+
+        The forms have conditions of their own, then those of the rule, then are as general as the new left side determines. If
+        attributes remain open, yield a form for each of the universe's instances.
+        """
+        for other in self._turned(turned, rule):
+            if (found := self._usable(other)) is not None:
+                yield found
+                return
+        for instance in turned.universe.instances:
+            sides = specialised((turned.left, turned.right), instance)
+            for special in general_rules(sides, self, widen=False):
+                if (found := self._usable(special)) is not None:
+                    yield found
+
+    def _usable(self, rule: Rule) -> tuple[Rule, Proved] | None:
+        """Return the rule with the conditions that its right side needs, proved, if the left side determines the right side."""
+        complete = completed(rule)
+        if complete is None or not Pattern.of(complete.equations[0]).usable:
+            return None
+        verdict = self._verdict(complete)
+        return (complete, verdict) if isinstance(verdict, Proved) else None
+
+    def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
+        """Yield forms of the rule from right to left; the last only if the new left side does not determine all attributes."""
+        for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
+            yield backwards(rule, anew=anew)
+        if not Pattern.of(backwards(rule).equations[0]).usable:
+            yield from general_rules((turned.left, turned.right), self, widen=True, rows=turned.universe.variables)
+
+    def _verdict(self, rule: Rule) -> Verdict:
+        """Return the verdict of a proof that was checked again; sampling first refutes rules that random instances refute."""
+        for equation in rule.equations:
+            try:
+                counterexample = mismatch(equation, instances=max(2, SAMPLES // len(rule.equations)), seed=self.seed)
+            except InstantiationError as error:
+                return Unknown(str(error))
+            if counterexample is not None:
+                self.rejected.append(store.Rejected(digest(rule), str(rule.statement), counterexample))
+                return Refuted(counterexample)
+        try:
+            return established(rule, seed=self.seed)
+        except (ArithmeticError, AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
+            return Unknown(f"the prover failed: {type(error).__name__}: {error}")
+
+    def plausible(self, equations: Sequence[Equation]) -> bool:
+        """Return whether a few random instantiations agree; the `Judge` of `general_rules`."""
+        each = max(2, QUICK_SAMPLES // len(equations))
+        return all(self._agrees(e, each) for e in equations)
+
+    def _agrees(self, equation: Equation, instances: int) -> bool:
+        known, agrees = self._seen.get(equation, (0, True))
+        if agrees and known < instances:
+            try:
+                agrees = mismatch(equation, instances=instances, seed=self.seed + 1) is None
+            except InstantiationError:
+                agrees = False
+            self._seen[equation] = instances, agrees
+        return agrees
+
+    def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
+        """Return random values of the attribute variables, and whether the sides agree; the `Judge` of `general_rules`."""
+        found = itertools.islice(instantiations(equation, np.random.default_rng(self.seed + 2)), OUTCOMES)
+        try:
+            return [(i.attributes, mismatch_at(equation, i, self.seed + n) is None) for n, i in enumerate(found)]
+        except InstantiationError:
+            return []
+
+    def completed(self, rule: Rule) -> Rule | None:
+        """Return the rule with the conditions that its right side needs; the `Judge` of `general_rules`."""
+        return completed(rule)

@@ -1,0 +1,88 @@
+"""The classes of many terms, by digests: a known class, or a new class that its first term represents.
+
+A term that is not defined for some inputs, such as the root of x, equals every term that has its value wherever it is defined.
+For such a term, the environments with positive inputs decide. A term that is defined everywhere represents the class if there
+is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.discovery.fingerprint import Hashes
+from superopt.discovery.table import Flags, Ints
+from superopt.discovery.values import Digests, Values
+
+PARTIAL = np.uint64(0x5851F42D4C957F2D)
+
+
+@dataclass(frozen=True)
+class Classified:
+    """The classes of some terms.
+
+    Attributes:
+        of: the number of each term's class. New classes follow the known classes.
+        represents: whether the term is the first of a new class.
+        first: the terms that represent the new classes, in order.
+        leader: the first term of each term's class if the class is new, else -1.
+    """
+
+    of: Ints
+    represents: Flags
+    first: Ints
+    leader: Ints
+
+    @property
+    def fresh(self) -> int:
+        """The number of new classes."""
+        return len(self.first)
+
+
+def classified(values: Values, found: Digests) -> Classified:
+    """Return the classes of terms with these digests."""
+    known = _keys(values.every, values.positive, values.total, values.every, values.positive, values.total)
+    own = _keys(
+        found.every,
+        found.positive,
+        found.total,
+        np.concatenate([values.every, found.every]),
+        np.concatenate([values.positive, found.positive]),
+        np.concatenate([values.total, found.total]),
+    )
+    order = np.argsort(known, kind="stable")
+    unique, first, inverse = np.unique(own, return_index=True, return_inverse=True)
+    place = np.searchsorted(known[order], unique)
+    there = np.zeros(len(unique), bool)
+    inside = place < len(known)
+    there[inside] = known[order][place[inside]] == unique[inside]
+    numbers = np.empty(len(unique), np.int64)
+    numbers[there] = order[place[there]]
+    new = np.flatnonzero(~there)
+    new = new[np.argsort(first[new], kind="stable")]
+    numbers[new] = len(known) + np.arange(len(new))
+    leaders = np.where(there, -1, first)
+    represents = np.zeros(len(own), bool)
+    represents[first[new]] = True
+    return Classified(numbers[inverse], represents, first[new], leaders[inverse])
+
+
+def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_positive: Hashes, all_total: Flags) -> Hashes:
+    """Return a key for each term that all terms of its class share.
+
+    The `all_` columns are those of all terms that may represent a class.
+    """
+    keys = every.copy()
+    if total.all():
+        return keys
+    unique, first = np.unique(all_positive[all_total], return_index=True)
+    wanted = positive[~total]
+    place = np.searchsorted(unique, wanted)
+    same = np.zeros(len(wanted), bool)
+    inside = place < len(unique)
+    same[inside] = unique[place[inside]] == wanted[inside]
+    own = wanted ^ PARTIAL
+    own[same] = all_every[all_total][first[place[same]]]
+    keys[~total] = own
+    return keys

@@ -1,0 +1,82 @@
+"""The cost of a numeric graph at run time, in arbitrary units, which decides which directions of rules serve a search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from superopt.algebra.terms import Attribute, Shape, Term, subterms
+from superopt.discovery.universe import WEIGHTS
+from superopt.rules.work import work
+
+LAUNCH = 10000.0
+VECTOR = 16.0
+INTENSE = 8.0
+VIEWS = ("expand", "reshape")
+"""Operators that compute and copy nothing: ONNX broadcasts by itself, and a reshaped tensor uses the same memory."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The cost of a graph at run time: executed operators, and arithmetic plus memory traffic in arbitrary units."""
+
+    operators: int
+    work: float
+
+    @property
+    def total(self) -> float:
+        """The total cost. Starting an operator costs as much as moving `LAUNCH` elements."""
+        return self.work + LAUNCH * self.operators
+
+
+def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
+    """Return the cost of numeric terms. With `weights_known`, terms that depend on weights alone are free."""
+    live = _live(roots, weights_known=weights_known)
+    return Effort(len(live), sum(map(_work, live), 0.0))
+
+
+def executed(*roots: Term) -> Counter[str]:
+    """Return how often each operator is executed when weights are known."""
+    return Counter(term.op for term in _live(roots, weights_known=True))
+
+
+def _live(roots: Sequence[Term], *, weights_known: bool) -> list[Term]:
+    """Return the terms that are computed at run time by operators that compute or copy."""
+    live = list[Term]()
+    free: set[Term] = set()
+    for term in subterms(*roots):
+        known = weights_known and term.is_variable and term.name in WEIGHTS
+        if known or (not term.is_variable and all(a in free for a in term.args)):
+            free.add(term)
+        elif not term.is_variable and term.op not in VIEWS:
+            live.append(term)
+    return live
+
+
+_known: dict[tuple[str, tuple[tuple[str, Attribute], ...], tuple[Shape, ...]], float] = {}
+
+
+def _work(term: Term) -> float:
+    """Return the elements read and written, plus the operations. `VECTOR` operations take as long as moving one element."""
+    kind = term.op, term.attributes, tuple(a.shape for a in term.args)
+    found = _known.get(kind)
+    if found is None:
+        found = _known[kind] = _moved(term) + work(term).flops / VECTOR
+    return found
+
+
+def heavy(root: Term) -> bool:
+    """Return whether an operator in the term does more than `INTENSE` operations for each element that it reads or writes."""
+    return any(_work(t) - _moved(t) > INTENSE / VECTOR * _moved(t) for t in subterms(root) if t.args)
+
+
+def _moved(term: Term) -> float:
+    return sum(map(_elements, (term, *term.args)))
+
+
+def _elements(term: Term) -> float:
+    count = 1.0
+    for extent in term.sizes:
+        count *= extent
+    return count

@@ -1,0 +1,260 @@
+"""Enumeration of a universe's terms by size. One term per value is kept as the representative; every other term is a candidate.
+
+Terms are rows of numbers over representatives (`superopt.discovery.table`). They are evaluated in batches and distinguished by
+digests. Only representatives and the sides of candidates are built.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from superopt.algebra.operators import apply, operator, requirements
+from superopt.algebra.terms import Compare, Term, at_least, substitute_cond, subterms, variables
+from superopt.discovery.classes import Classified, classified
+from superopt.discovery.fingerprint import Environment, Fingerprints, environments, symbols_of
+from superopt.discovery.instances import Redundancy
+from superopt.discovery.kinds import Rows, Typing
+from superopt.discovery.operands import rows_of
+from superopt.discovery.table import Flags, Ints, Table
+from superopt.discovery.tally import Tally
+from superopt.discovery.universe import Universe
+from superopt.discovery.values import Values
+from superopt.errors import ShapeError
+
+TRIED = 64
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Terms of a universe that have the same values in every environment, output by output.
+
+    With one output, `right` is the representative of the class of `left`.
+    """
+
+    universe: Universe
+    left: tuple[Term, ...]
+    right: tuple[Term, ...]
+
+
+@dataclass
+class Enumeration:
+    """The result of enumerating one universe up to its limit.
+
+    An argument of a term stands for any graph of its class. Of graphs that share work between arguments, only the terms
+    themselves are counted.
+
+    Attributes:
+        universe: the universe.
+        built: the number of terms that were evaluated.
+        graphs: the number of graphs that the terms stand for.
+        classes: the number of classes.
+        instances: the number of candidates that were left out because smaller candidates imply them.
+        representatives: the representatives of the classes of terms below the limit.
+        candidates: the candidates.
+        parts: slices, each with the representative that it equals.
+        same: a function that returns the representative with the value of a term, or None.
+    """
+
+    universe: Universe
+    built: int = 0
+    graphs: int = 0
+    classes: int = 0
+    instances: int = 0
+    representatives: list[Term] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    parts: list[tuple[Term, Term]] = field(default_factory=list)
+    same: Callable[[Term], Term | None] = field(default=lambda _: None, repr=False)
+
+
+def weight(term: Term) -> int:
+    """Return how many binary or unary operators a node stands for: 0 for variables and constants, n - 1 for a sum of n."""
+    if not term.args:
+        return 0
+    return len(term.args) - 1 if operator(term.op).commutative else 1
+
+
+def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
+    """Return a sort key for candidates.
+
+    Small candidates come first. Among candidates of one size, those with more variables come first, because they are more
+    general. Then come those about operators that the universe names first.
+    """
+    left, right = candidate.left, candidate.right
+    named = list(dict.fromkeys(t.op for t in candidate.universe.templates))
+    used = {named.index(t.op) for t in subterms(*left, *right) if t.op in named}
+    return term_size(*left), term_size(*right), -len(variables(*left, *right)), sorted(used, reverse=True)
+
+
+def term_size(*roots: Term) -> int:
+    """Return the number of operators of a graph. Shared operators are counted once."""
+    return sum(weight(t) for t in subterms(*roots))
+
+
+def enumerate_universe(universe: Universe, seed: int, *, every: bool = False) -> Enumeration:
+    """Enumerate the terms of the universe up to its limit, and the equalities that its representatives suggest.
+
+    With `every`, the result includes candidates that are instances or renamings of other candidates.
+    """
+    return _Enumerator(universe, seed, every=every).run()
+
+
+class _Enumerator:
+    def __init__(self, universe: Universe, seed: int, *, every: bool) -> None:
+        self.universe = universe
+        self.result = Enumeration(universe)
+        leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
+        self.table = Table(universe)
+        drawn = environments(universe, _legality(universe, leaves), np.random.default_rng(seed))
+        self.values = Values(self.table, Fingerprints(universe, drawn))
+        self.typing = Typing(self.table)
+        self.tally = Tally(self.table, self.typing, universe.limit + universe.weighing)
+        self.redundancy = None if every else Redundancy(self.table, self.typing)
+        self.leaves = leaves
+        self.free = np.empty(0, np.uint64)
+
+    def run(self) -> Enumeration:
+        for leaf in self.leaves:
+            self.values.add_leaf(leaf)
+        self.result.built = len(self.leaves)
+        self.tally.leaves(len(self.leaves))
+        for _ in range(self.universe.weighing):
+            self._level(0, last=False)
+        for level in range(1, self.universe.limit + 1):
+            self._level(level, last=level == self.universe.limit)
+        self.result.classes += len(self.table)
+        self.result.representatives = list(self.table.terms)
+        self.result.graphs = self.tally.graphs
+        self.result.same = self._same
+        return self.result
+
+    def _same(self, term: Term) -> Term | None:
+        digest = self.values.digest_of(term)
+        found = np.flatnonzero(self.values.total & (self.values.every == np.uint64(digest or 0)))
+        return self.table.terms[found[0]] if digest is not None and len(found) else None
+
+    def _level(self, level: int, *, last: bool) -> None:
+        rows = self._rows(level, last=last)
+        found = self.values.digests(rows, self.typing.kinds.things, quick=last)
+        rows = rows.at(found.defined)
+        self.result.built += len(rows)
+        classes = classified(self.values, found)
+        before = len(self.table)
+        if last:
+            self.result.classes += classes.fresh
+        else:
+            self._keep(rows, classes, level)
+        self.tally.add(rows, classes.of, last=last)
+        self._suggest(rows, classes, before)
+
+    def _rows(self, level: int, *, last: bool) -> Rows:
+        """Return every term of this level once, in an order that is the same in every run."""
+        found: list[Rows] = []
+        for arity in sorted({t.operands for t in self.universe.templates}):
+            operands = np.concatenate([np.empty((0, arity), np.int64), *rows_of(self.table, arity, level)])
+            if last:
+                operands = operands[self.table.prefixed(np.bitwise_or.reduce(self.table.used[operands], axis=1))]
+            found += self.typing.applied(operands, level)
+        if not found:
+            return Rows(np.empty(0, np.int64), np.empty((0, 3), np.int64), np.empty(0, np.uint64))
+        rows = Rows(*(np.concatenate([getattr(r, part) for r in found]) for part in ("kinds", "operands", "keys")))
+        first, second, third = rows.operands.T
+        most = np.maximum(first, second)
+        arity = (rows.operands >= 0).sum(axis=1)
+        order = np.lexsort(
+            (
+                rows.kinds,
+                (first != most) == (self.table.level[most] > 0),
+                third,
+                np.minimum(first, second),
+                most,
+                -self.table.level[most],
+                arity,
+            )
+        )
+        rows = rows.at(order)
+        rows = rows.at(np.sort(np.unique(rows.keys, return_index=True)[1]))
+        if not level:
+            rows = rows.at(~np.isin(rows.keys, self.free))
+            self.free = np.concatenate([self.free, rows.keys])
+        return rows
+
+    def _keep(self, rows: Rows, classes: Classified, level: int) -> None:
+        """Add a representative for each new class."""
+        new = rows.at(classes.first)
+        for row, kind in enumerate(new.kinds.tolist()):
+            self.table.add(self.typing.term(new, row), self.typing.kinds.things[kind].code, level)
+        self.values.add(new, self.typing.kinds.things)
+
+    def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
+        """Add candidates for terms that are not the first of their class, and record the representatives that slices equal."""
+        others = np.flatnonzero(~classes.represents)
+        sides = self._used(rows, others) | self._used_by_class(rows, classes, others)
+        suggested = others[self.table.prefixed(sides)]
+        chosen = suggested
+        if self.redundancy is not None:
+            chosen = self.redundancy.news(rows, classes, suggested)
+            self.result.instances += len(suggested) - len(chosen)
+        for row in chosen.tolist():
+            self._candidate(self.typing.term(rows, row), self._representative(rows, classes, row))
+        slices = np.array([self.table.code_of(k.code).op == "slice" for k in self.typing.kinds.things], dtype=bool)
+        for row in others[slices[rows.kinds[others]]].tolist():
+            if classes.of[row] < before:
+                self.result.parts.append((self.typing.term(rows, row), self.table.terms[classes.of[row]]))
+
+    def _candidate(self, left: Term, right: Term) -> None:
+        self.result.candidates.append(Candidate(self.universe, (left,), (right,)))
+
+    def _representative(self, rows: Rows, classes: Classified, row: int) -> Term:
+        number = int(classes.of[row])
+        return self.table.terms[number] if number < len(self.table) else self.typing.term(rows, int(classes.leader[row]))
+
+    def _used(self, rows: Rows, where: Ints) -> Ints:
+        operands = rows.operands[where]
+        found: Ints = np.bitwise_or.reduce(np.where(operands >= 0, self.table.used[operands], 0), axis=1)
+        return found
+
+    def _used_by_class(self, rows: Rows, classes: Classified, where: Ints) -> Ints:
+        number = classes.of[where]
+        built: Flags = number < len(self.table)
+        known = self.table.used[np.where(built, number, 0)]
+        return np.where(built, known, self._used(rows, np.maximum(classes.leader[where], 0)))
+
+
+def agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
+    """Return whether terms over the universe's variables have the same values in random environments, output by output."""
+    leaves = [v for row in universe.variables for v in row]
+    asked = (*requirements(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))
+    drawn = environments(
+        universe, lambda env: all(substitute_cond(c, env.value) is True for c in asked), np.random.default_rng(1)
+    )
+    values = Values(Table(universe), Fingerprints(universe, drawn))
+    for leaf in leaves:
+        values.add_leaf(leaf)
+    pairs = [(values.digest_of(a), values.digest_of(b)) for a, b in zip(left, right, strict=True)]
+    return all(a is not None and a == b for a, b in pairs)
+
+
+def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
+    """Return a function that checks numbers for the symbols against the operators' conditions.
+
+    These are the conditions of every operator applied to variables and constants alone. Conditions that no numbers of the
+    universe meet are left out: they belong to operators that cannot be applied there.
+    """
+    conditions = dict.fromkeys(requirements(*(c.term for c in universe.constants)))
+    for template in universe.templates:
+        if not template.cut:
+            for operands in itertools.product(leaves, repeat=template.operands):
+                try:
+                    term = apply(template.op, *operands, **template.attributes)
+                except ShapeError:
+                    continue
+                if all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires):
+                    conditions |= dict.fromkeys((*term.requires, *(at_least(n, 1) for n in term.shape)))
+    rng = np.random.default_rng(0)
+    tried = [Environment(symbols_of(universe, rng), {}) for _ in range(TRIED)]
+    possible = [c for c in conditions if any(substitute_cond(c, env.value) is True for env in tried)]
+    return lambda env: all(substitute_cond(c, env.value) is True for c in possible)

@@ -1,0 +1,144 @@
+"""The tasks of generation: explore a universe, examine a slice of a large universe's candidates, prove a definition.
+
+A task is a function of its arguments alone, so it may run anywhere and be repeated. A task returns what it found beyond the
+known results that it received.
+"""
+
+from __future__ import annotations
+
+import pickle
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from superopt.algebra.operators import forget
+from superopt.discovery.candidates import Counts, Discovery, Equality, Found, Known
+from superopt.discovery.definitions import ALGORITHMS, FAMILY, definitions, readings
+from superopt.discovery.enumerate import Candidate, candidate_order, enumerate_universe, term_size
+from superopt.discovery.join import joins
+from superopt.discovery.universe import Universe
+from superopt.proof.precondition import completed
+from superopt.proof.recheck import established
+from superopt.rules import store
+from superopt.rules.match import Pattern
+from superopt.rules.rule import Rule
+from superopt.rules.verdict import Proved, Unknown
+
+SMALL = 3
+"""The number of operators up to which equalities between graphs are decided first, in all universes."""
+SLICE = 4_000
+"""The most of a universe's larger candidates that one task examines."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Waiting candidates of one universe, and the candidates settled before them; pickled, because they are only passed on."""
+
+    universe: Universe
+    settled: bytes
+    candidates: bytes
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The findings of one task, in the order in which they were made; `rest` is left for tasks that depend on this task."""
+
+    counts: Counts
+    equalities: tuple[Equality, ...]
+    suspects: tuple[Rule, ...]
+    rejected: tuple[store.Rejected, ...]
+    undecided: tuple[tuple[str, str], ...]
+    rest: tuple[Slice, ...] = ()
+    definitions: tuple[Found, ...] = ()
+
+    @property
+    def known(self) -> Known:
+        """The findings that later tasks build on."""
+        return Known(tuple(e.rule for e in self.equalities), self.suspects)
+
+
+def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
+    """Decide what a universe suggests: small equalities first, then two outputs joined in one term.
+
+    Larger candidates are left to tasks of their own. Each slice is spread over all of them, so the findings of the first slice
+    imply much of what the others would find.
+    """
+    started = time.process_time()
+    enumeration = enumerate_universe(universe, seed)
+    counts = Counts(universe.family, universe.name, enumeration.built, enumeration.graphs, enumeration.classes)
+    ordered = sorted(enumeration.candidates, key=candidate_order)
+    small = [c for c in ordered if term_size(*c.left) <= SMALL]
+    large = ordered[len(small) :]
+    small.extend(joins(enumeration))
+    del enumeration, ordered
+    counts.enumerate = time.process_time() - started
+    discovery = Discovery(seed, counts)
+    discovery.learn(known)
+    for candidate in small:
+        discovery.examine(candidate)
+    slices = -(-len(large) // SLICE)
+    waiting = [large[first::slices] for first in range(slices)]
+    settled = _packed(small) if waiting else b""
+    return _findings(discovery, tuple(Slice(universe, settled, _packed(candidates)) for candidates in waiting))
+
+
+def examined(part: Slice, known: Sequence[Known], seed: int) -> Findings:
+    """Decide what a slice of a universe's candidates suggests."""
+    discovery = Discovery(seed, Counts(part.universe.family, part.universe.name))
+    discovery.learn(known)
+    for candidate in _unpacked(part.universe, part.settled):
+        discovery.kept.settle(candidate)
+    for candidate in _unpacked(part.universe, part.candidates):
+        discovery.examine(candidate)
+    return _findings(discovery, ())
+
+
+def defined(stated: str, seed: int) -> Findings:
+    """Return the definition of a composite operator, or an algorithm, as proved rules."""
+    started = time.process_time()
+    family, origin = (FAMILY, "definition of") if stated in definitions() else (ALGORITHMS, "algorithm")
+    counts = Counts(family, stated)
+    found: list[Found] = []
+    undecided: list[tuple[str, str]] = []
+    for rule in readings(stated):
+        counts.candidates += 1
+        complete = completed(rule)
+        verdict = established(complete, seed=seed) if complete is not None else Unknown("its conditions cannot be stated")
+        if complete is not None and isinstance(verdict, Proved):
+            counts.proved += 1
+            if Pattern.of(complete.equations[0]).usable:
+                found.append(Found(family, complete, verdict, store.CORE, f"{origin} {stated}"))
+        else:
+            counts.unknown += 1
+            undecided.append((rule.text, str(verdict)))
+    counts.kept = len(found)
+    counts.verify = time.process_time() - started
+    counts.peak_bytes = peak_bytes()
+    return Findings(counts, (), (), (), tuple(undecided), definitions=tuple(found))
+
+
+def _packed(candidates: Sequence[Candidate]) -> bytes:
+    return pickle.dumps([(c.left, c.right) for c in candidates], protocol=5)
+
+
+def _unpacked(universe: Universe, packed: bytes) -> list[Candidate]:
+    return [Candidate(universe, left, right) for left, right in pickle.loads(packed)]
+
+
+def _findings(discovery: Discovery, rest: tuple[Slice, ...]) -> Findings:
+    forget()
+    counts = replace(discovery.counts, peak_bytes=peak_bytes())
+    return Findings(
+        counts,
+        tuple(discovery.equalities),
+        tuple(discovery.suspects),
+        tuple(discovery.rejected),
+        tuple(discovery.undecided),
+        rest,
+    )
+
+
+def peak_bytes() -> int:
+    """Return the peak memory of this process in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

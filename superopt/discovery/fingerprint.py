@@ -1,0 +1,191 @@
+"""Fingerprints: exact values of terms in a few random environments, computed for a whole batch of terms of one kind at a time.
+
+If a universe has only sums, products and choices, inputs are eighths of small integers, and float64 has no rounding error. In
+every other universe, values are those of `superopt.algebra.exact`. A fingerprint only suggests an equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.algebra import index
+from superopt.algebra.evaluate import Floats, Grid
+from superopt.algebra.exact import Fields, drawn, fields_for, means
+from superopt.algebra.operators import POSITIVE, defined, operator
+from superopt.algebra.terms import Atom, Attribute, Extent, Inverse, Size, Sym, Term, substitute, substitute_attribute, subterms
+from superopt.discovery.universe import Universe
+from superopt.errors import InstantiationError, ShapeError
+
+Array = npt.NDArray[Any]
+Hashes = npt.NDArray[np.uint64]
+ENVIRONMENTS = {"conditions": 12, "order": 8, "": 4}
+LARGEST = 2.0**31
+GRAIN = 2.0**20
+MOST, PARTS = 12, 8
+BATCH = 2_000_000
+ATTEMPTS = 20_000
+FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+
+
+def domain_of(universe: Universe) -> Floats | Fields:
+    """Return the arithmetic in which the universe's terms are compared."""
+    terms = [t for c in universe.constants for t in subterms(c.term)]
+    names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
+    known = frozenset[str]().union(*map(means, sorted(names)))
+    numbers = [v for t in universe.templates for v in t.attributes.values()] + [v for t in terms for _, v in t.attributes]
+    numbers += [*universe.ranges.values()]
+    rounded = any(_rounds(e) for v in numbers for e in (v if isinstance(v, tuple) else (v,)))
+    return Floats(tail=1) if known <= {"ring", "order"} and not rounded else fields_for(known)
+
+
+def _rounds(value: Attribute) -> bool:
+    """Return whether a product with the number may not be exact in float64."""
+    if isinstance(value, Size):
+        return any(isinstance(a, Inverse) for a in value.atoms())
+    return isinstance(value, Fraction) and value.denominator & (value.denominator - 1) != 0
+
+
+def count_of(universe: Universe) -> int:
+    """Return the number of environments that distinguish the universe's terms.
+
+    A universe with choices needs more environments, so that a choice rarely goes the same way in all of them.
+    """
+    order = any("order" in means(t.op) for t in universe.templates)
+    return ENVIRONMENTS["conditions" if universe.conditions else "order" if order else ""]
+
+
+def partial(universe: Universe) -> bool:
+    """Return whether an operator of the universe is defined on positive numbers only."""
+    return any(operator(t.op).domain == POSITIVE for t in universe.templates)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Numbers for the symbols, and values for every variable."""
+
+    symbols: Mapping[str, Extent]
+    arrays: Mapping[str, Array]
+
+    def value(self, atom: Atom) -> Extent | None:
+        """Return the number of a symbol, or None, as `substitute` needs it."""
+        return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
+
+
+def environment(
+    universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator, *, positive: bool = False
+) -> Environment:
+    """Return a random environment in which `legal` holds.
+
+    Symbols have numbers from their ranges. Inputs have both signs or, with `positive`, are all positive. Conditions are 0 or 1.
+    Variables that the universe calls positive are positive.
+
+    Raises:
+        InstantiationError: no numbers are found for which `legal` holds.
+    """
+    domain = domain_of(universe)
+    for _ in range(ATTEMPTS):
+        found = Environment(symbols_of(universe, rng), {})
+        if legal(found):
+            break
+    else:
+        raise InstantiationError(f"no numbers for the symbols of {universe.name} meet its operators' conditions")
+    arrays = {}
+    for v in (v for row in universe.variables for v in row):
+        shape = tuple(int(substitute(n, found.value)) for n in v.shape)  # type: ignore[arg-type]
+        if v.name in universe.conditions:
+            flags = rng.integers(0, 2, shape)
+            arrays[v.name] = domain.number(flags).array[..., 0] if isinstance(domain, Fields) else flags.astype(np.float64)
+        else:
+            above = positive or v.name in universe.positive
+            if isinstance(domain, Fields):
+                arrays[v.name] = drawn(domain, shape, rng, positive=above)
+            else:
+                arrays[v.name] = rng.integers(1 if above else -MOST, MOST + 1, shape) / PARTS
+    return Environment(found.symbols, arrays)
+
+
+def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent]:
+    """Return a random number for each symbol, from its range."""
+    return {name: values[int(rng.integers(len(values)))] for name, values in universe.ranges.items()}
+
+
+def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
+    """Return environments between which every symbol with more than two numbers differs at least once.
+
+    If an operator of the universe is defined on positive numbers only, the inputs of the first half of the environments are all
+    positive.
+    """
+    varied = [name for name, values in universe.ranges.items() if len(values) > 2]
+    count = count_of(universe)
+    some = count // 2 if partial(universe) else 0
+    for _ in range(ATTEMPTS):
+        found = [environment(universe, legal, rng, positive=number < some) for number in range(count)]
+        if all(len({e.symbols[name] for e in found}) > 1 for name in varied):
+            return found
+    raise InstantiationError(f"the symbols of {universe.name} cannot differ between environments")
+
+
+class Fingerprints:
+    """Evaluation of operators on whole batches in each environment, and digests of the results."""
+
+    def __init__(self, universe: Universe, environments_: Sequence[Environment]) -> None:
+        self.domain = domain_of(universe)
+        self.environments = environments_
+        self.positive = len(environments_) // 2 if partial(universe) else len(environments_)
+        self._salts = [np.random.default_rng([number, 7]) for number in range(len(environments_))]
+        self._keys: list[Hashes] = [np.empty(0, np.uint64) for _ in environments_]
+
+    def leaf(self, term: Term, number: int) -> Array:
+        """Return the value of a variable as a batch of one."""
+        return self.environments[number].arrays[term.name][..., None]
+
+    def applied(self, op: str, attributes: Mapping[str, Attribute], operands: Sequence[Array], number: int) -> Array | None:
+        """Return the operator's result on batches of operands in one environment, or None if it is not defined at its sizes."""
+        lookup = self.environments[number].value
+        grid = Grid(self.domain)
+        try:
+            with index.interpreted(grid), np.errstate(all="ignore"):
+                numeric = {k: substitute_attribute(v, lookup) for k, v in attributes.items()}
+                found = defined(operator(op), [grid.leaf(a) for a in operands], numeric)
+        except (ShapeError, IndexError):
+            return None
+        return np.asarray(found.data)
+
+    def digests(self, values: Array, number: int) -> tuple[Hashes, npt.NDArray[np.bool_]]:
+        """Return a digest for each term of a batch in one environment, and whether the term is defined and exact there."""
+        if isinstance(self.domain, Fields):
+            own = np.ascontiguousarray(self.domain.identities(values)).reshape(-1, values.shape[-1])
+            exact = ~np.isnan(own).any(axis=0)
+        else:
+            own = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
+            with np.errstate(invalid="ignore"):
+                exact = ((np.abs(own) < LARGEST) & (np.rint(own * GRAIN) == own * GRAIN)).all(axis=0)
+        keys = self._keys_of(number, len(own))
+        mixed = (own + 0.0).view(np.uint64) * FIRST
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= SECOND
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= keys[:, None]
+        return mixed.sum(axis=0, dtype=np.uint64), np.asarray(exact)
+
+    def _keys_of(self, number: int, count: int) -> Hashes:
+        known = self._keys[number]
+        if len(known) < count:
+            more = self._salts[number].integers(0, 2**63, max(count - len(known), 256), dtype=np.uint64)
+            known = self._keys[number] = np.concatenate([known, more * np.uint64(2) + np.uint64(1)])
+        return known[:count]
+
+
+def mixed_ids(ids: Array, position: int) -> Hashes:
+    """Return a pseudo-random number for each identifier. The numbers differ between positions."""
+    found = (ids.astype(np.uint64) + np.uint64(1 + 0x9E3779B97F4A7C15 * (position + 1) % 2**64)) * FIRST
+    found ^= found >> np.uint64(32)
+    found *= SECOND
+    found ^= found >> np.uint64(29)
+    return found * np.uint64(0x9E3779B97F4A7C15)

@@ -1,0 +1,357 @@
+"""Generalisation: from an equality between terms of a universe to rules with independent extents, for every rank that fits.
+
+The variables of a universe share extents. Here every variable gets extents of its own, and typing implies the necessary
+equalities. Each attribute is written over these extents, in the most general way first: as an attribute variable, then as the
+extents that it may be read from. Sampling and proof decide which of these forms hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from superopt.algebra.extent import floor_divide
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import (
+    Atom,
+    Attribute,
+    Compare,
+    Cond,
+    Dim,
+    Extent,
+    Floor,
+    Monomial,
+    Shape,
+    Size,
+    Sym,
+    Term,
+    atoms,
+    attribute_atoms,
+    size,
+    substitute,
+    substitute_attribute,
+    subterms,
+    variable,
+    variables,
+)
+from superopt.discovery.abstraction import abstracted
+from superopt.discovery.phrase import widest, written
+from superopt.discovery.rule_conditions import Judge
+from superopt.discovery.weakest import weakest
+from superopt.errors import ShapeError
+from superopt.notation.parsing import Equation
+from superopt.rules.rule import Rule
+
+Sides = tuple[tuple[Term, ...], tuple[Term, ...]]
+CHOICES = 12
+SEEMING = 2
+BEGINS, ENDS = ("begin", "first"), ("end", "last")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the extents of a universe are written over a rule's own variables. Other extents stay attribute variables.
+
+    Attributes:
+        extents: maps an extent of the universe to its general expression.
+        anywhere: if not 0, slices from 0 start at a variable and slices to the end stop at a variable. There is one variable
+            for all axes, or one for each of this many axes.
+    """
+
+    extents: Mapping[Extent, Extent]
+    anywhere: int = 0
+
+    def extent(self, value: Extent) -> Extent:
+        """Return the general expression for an extent of the universe: as a whole if it is known, else monomial by monomial."""
+        if not isinstance(value, Size):
+            return value
+        known = self.extents.get(value)
+        if known is not None:
+            return known
+        total: Extent = 0
+        for monomial, coefficient in value.terms:
+            total = total + coefficient * self._product(monomial)
+        return total
+
+    def _product(self, monomial: Monomial) -> Extent:
+        """Return a product of atoms with the largest known products in it replaced."""
+        for count in range(len(monomial), 0, -1):
+            for chosen in itertools.combinations(monomial, count):
+                known = self.extents.get(Size(((chosen, 1),)))
+                if known is not None:
+                    rest = list(monomial)
+                    for atom in chosen:
+                        rest.remove(atom)
+                    return known * self._product(tuple(rest))
+        product: Extent = 1
+        for atom in monomial:
+            product = product * size(atom)
+        return product
+
+
+def general_rules(sides: Sides, judge: Judge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
+    """Yield nameless rules, left to right, that state an equality of a universe, the most general plausible form first.
+
+    With `widen`, the rules cover every rank of their variables and every axis at which they stay well typed and true. Variables
+    of one of the `rows` have one rank. No rule is given if no form is plausible, or if no form can be written so that the left
+    side determines the right side.
+    """
+    kinds = tuple(tuple(v.name for v in row) for row in rows)
+    sides = abstracted(sides, lambda tried: seems(tried, judge))
+    seen: set[str] = set()
+    for equation in _forms(sides, judge):
+        for rule in widest(equation, judge, kinds) if widen else filter(None, [written(equation)]):
+            if rule.text not in seen:
+                seen.add(rule.text)
+                yield rule
+
+
+def seems(sides: Sides, judge: Judge) -> bool:
+    """Return whether the sides may be equal as they are, over independent extents and without conditions."""
+    readings = itertools.islice(_readings(sides), SEEMING)
+    return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
+
+
+def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
+    """Return the same equality with values for some symbols of its universe.
+
+    Raises:
+        ShapeError: the equality is not well typed at these values.
+    """
+
+    def value(atom: Atom) -> Extent | None:
+        return values.get(atom.name) if isinstance(atom, Sym) else None
+
+    done: dict[Term, Term] = {}
+    for term in subterms(*sides[0], *sides[1]):
+        if term.is_variable:
+            done[term] = variable(term.name, tuple(substitute(n, value) for n in term.shape))
+        else:
+            attributes = {k: substitute_attribute(v, value) for k, v in term.attributes}
+            done[term] = apply(term.op, *(done[a] for a in term.args), **attributes)
+    return tuple(done[t] for t in sides[0]), tuple(done[t] for t in sides[1])
+
+
+def _forms(sides: Sides, judge: Judge) -> Iterator[Equation]:
+    """Yield a plausible equation with independent extents, else under conditions on numbers, else with shared extents."""
+    for reading in _readings(sides):
+        equation = _read(sides, reading)
+        if equation is not None and judge.plausible([equation]):
+            yield _abstracted(sides, reading, equation, judge)
+            return
+    reading = next(_readings(sides))
+    plain = _read(sides, reading)
+    choices = [] if plain is None else [*weakest(plain, judge), tuple(_shared_extents(sides))]
+    for conditions in filter(None, choices):
+        equation = _read(sides, reading, conditions)
+        if equation is not None and judge.plausible([equation]):
+            yield _unconditional(sides, reading, conditions, equation, judge)
+            return
+
+
+def _unconditional(sides: Sides, reading: Reading, conditions: Sequence[Cond], equation: Equation, judge: Judge) -> Equation:
+    """Return the equation without the conditions that it does not seem to need."""
+    for condition in conditions:
+        fewer = [c for c in conditions if c != condition]
+        tried = _read(sides, reading, fewer)
+        if tried is not None and judge.plausible([tried]):
+            conditions, equation = fewer, tried
+    return equation
+
+
+def _abstracted(sides: Sides, reading: Reading, equation: Equation, judge: Judge) -> Equation:
+    """Return the equation with as many attribute expressions as possible replaced by attribute variables."""
+    for number, expression in enumerate(_expressions(sides[0])):
+        wider = replace(reading, extents={**reading.extents, expression: size(Sym(f"o{number}"))})
+        tried = _read(sides, wider)
+        if tried is not None and tried != equation and judge.plausible([tried]):
+            reading, equation = wider, tried
+    for count in range(len(BEGINS), 0, -1):
+        tried = _read(sides, replace(reading, anywhere=count))
+        if tried is not None and tried != equation and judge.plausible([tried]):
+            return tried
+    return equation
+
+
+def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
+    """Return the attribute expressions of the left side that are not attribute variables yet, except shapes of results."""
+    own = _extents(roots)
+    found: dict[Extent, None] = {}
+    for term in subterms(*roots):
+        for name, value in term.attributes if term.args else ():
+            if name != "shape":
+                for extent in value if isinstance(value, tuple) else (value,):
+                    if isinstance(extent, Size) and (_symbol(extent) is None or extent in own):
+                        found[extent] = None
+    return list(found)
+
+
+def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
+    """Return the names of attribute variables that matching the left side binds, because an operator takes them as they are."""
+    own = _extents(roots)
+    values = [v for t in subterms(*roots) for name, v in (t.attributes if t.args else ()) if name != "shape"]
+    listed = [e for v in values for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Size) and e not in own]
+    return {symbol.name for e in listed if (symbol := _symbol(e)) is not None}
+
+
+def _extents(roots: tuple[Term, ...]) -> set[Extent]:
+    """Return the extents of the variables. In attributes they stand for sizes; all other symbols are attribute variables."""
+    return {extent for v in variables(*roots) for extent in v.shape}
+
+
+def _symbol(extent: Size) -> Sym | None:
+    """Return the symbol that the extent consists of, or None."""
+    atom = next(extent.atoms())
+    return atom if isinstance(atom, Sym) and extent == size(atom) else None
+
+
+def _readings(sides: Sides) -> Iterator[Reading]:
+    """Yield ways to write the universe's extents as extents of variables, with each variable that has the extent in turn."""
+    left = variables(*sides[0])
+    options: dict[Extent, list[Extent]] = {}
+    for tensor in left:
+        for axis in range(-tensor.rank, 0):
+            if isinstance(tensor.shape[axis], Size):
+                options.setdefault(tensor.shape[axis], []).append(size(Dim(tensor.name, axis)))
+    for known in list(options):
+        for symbol in sorted(_bare_attributes(sides[0])):
+            divided = floor_divide(known, size(Sym(symbol)))
+            if isinstance(divided, Size) and not any(isinstance(a, Floor) for a in atoms(divided)):
+                options.setdefault(divided, []).append(floor_divide(options[known][0], size(Sym(symbol))))
+    used = attribute_atoms(*sides[0], *sides[1])
+    bare = {size(a) for a in used}
+    names = [e for e in options if e in bare or (isinstance(e, Size) and set(e.atoms()) <= used)]
+    fixed = {e: written[0] for e, written in options.items() if e not in names}
+    for choice in itertools.islice(itertools.product(*(options[e] for e in names)), CHOICES):
+        yield Reading({**fixed, **dict(zip(names, choice, strict=True))})
+
+
+def _read(sides: Sides, reading: Reading, conditions: Sequence[Cond] = ()) -> Equation | None:
+    """Return the equality over independent extents.
+
+    Returns None if the equality is ill typed or if the left side does not determine the right side.
+    """
+    writer = _Writer(sides, reading)
+    try:
+        left = tuple(writer.written(t) for t in sides[0])
+        right = tuple(writer.written(t) for t in sides[1])
+    except (ShapeError, RecursionError):
+        return None
+    bound = {a for a in attribute_atoms(*left) if isinstance(a, Sym)}
+    free = {a for a in attribute_atoms(*right) if isinstance(a, Sym)} - bound
+    allowed = {a for a in attribute_atoms(*sides[1]) - attribute_atoms(*sides[0]) if isinstance(a, Sym)}
+    if not free <= allowed or any(a.rank != b.rank for a, b in zip(left, right, strict=True)):
+        return None
+    where: Cond = True
+    for condition in conditions:
+        where = condition & where
+    return Equation(left, right, where, tuple((v.name, v.rank) for v in _ordered(variables(*left, *right))))
+
+
+class _Writer:
+    """A writer that rebuilds terms of a universe over variables with extents of their own."""
+
+    def __init__(self, sides: Sides, reading: Reading) -> None:
+        self.reading = reading
+        self.order = [t for side in sides for t in subterms(*side)]
+        self.done: dict[Term, Term] = {}
+        self.named: dict[object, str] = {}
+        unshaped = [v for t in self.order if not t.is_variable for k, v in t.attributes if k != "shape"]
+        listed = [e for v in unshaped for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Size)]
+        self.anchors = {a for e in listed for a in atoms(e) if isinstance(a, Sym)}
+
+    def written(self, term: Term) -> Term:
+        """Return the term over the rule's own variables."""
+        if term not in self.done:
+            if term.is_variable:
+                self.done[term] = variable(term.name, term.rank)
+            else:
+                args = [self.written(a) for a in term.args]
+                attributes = {name: self._attribute(term, name, value) for name, value in term.attributes}
+                self.done[term] = apply(term.op, *args, **attributes)
+        return self.done[term]
+
+    def _attribute(self, term: Term, name: str, value: Attribute) -> Attribute:
+        if name == "shape" and isinstance(value, tuple):
+            like = self._like(term, value)
+            return self.written(like).shape if like is not None else self._shape(value, whole=term.op == "expand")
+        if isinstance(value, tuple):
+            return tuple(self.reading.extent(e) for e in value)
+        if name == "start" and value == 0:
+            return self._somewhere(term, BEGINS) if self.reading.anywhere else 0
+        if name == "stop" and value == term.args[0].shape[_axis(term)]:
+            return self._somewhere(term, ENDS) if self.reading.anywhere else self.written(term.args[0]).shape[_axis(term)]
+        return self.reading.extent(value) if isinstance(value, Size) else value
+
+    def _somewhere(self, term: Term, names: Sequence[str]) -> Extent:
+        """Return a variable for the start or stop of slices along the term's axis, one for each axis."""
+        axes = dict.fromkeys(_axis(t) for t in self.order if t.op == term.op)
+        return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
+
+    def _shape(self, value: Shape, *, whole: bool) -> Shape:
+        """Return a shape that no term has by itself, with fresh attribute variables for extents that nothing determines.
+
+        If an extent of a `whole` shape is not determined, every extent of the shape gets a fresh variable. In other shapes,
+        these variables then stand for the same extents.
+        """
+        stem = self.named.get(value)
+        if stem is not None:
+            return self._whole(value, stem)
+        shape = tuple(self.reading.extent(e) for e in value)
+        free = [e for e, general in zip(value, shape, strict=True) if not self._determined(general)]
+        if not free:
+            return shape
+        if whole and len(value) > 1:
+            stem = self.named[value] = "n" if not self.named else f"n_{len(self.named)}_"
+            shape = self._whole(value, stem)
+            names: dict[Extent, Extent] = {e: n for e, n in zip(value, shape, strict=True) if isinstance(e, Size)}
+            self.reading = replace(self.reading, extents={**names, **self.reading.extents})
+            self.anchors |= {a for n in shape for a in atoms(n) if isinstance(a, Sym)}
+            return shape
+        return tuple(
+            size(Sym(self.named.setdefault(e, f"m{len(self.named)}"))) if e in free else general
+            for e, general in zip(value, shape, strict=True)
+        )
+
+    @staticmethod
+    def _whole(value: Shape, stem: str) -> Shape:
+        return tuple(size(Sym(f"{stem}{position}")) for position in range(len(value)))
+
+    def _determined(self, extent: Extent) -> bool:
+        """Return whether an extent consists of variables' extents and of attribute variables that other attributes bind."""
+        symbols = {a for a in atoms(extent) if isinstance(a, Sym)}
+        return symbols <= self.anchors
+
+    def _like(self, term: Term, shape: Shape) -> Term | None:
+        """Return a term of the rule that has this shape by itself, preferably a variable, or None."""
+        fits = [
+            t
+            for t in self.order
+            if t.shape == shape and (t.is_variable or not operator(t.op).told_shape) and term not in subterms(t)
+        ]
+        return min(fits, key=lambda t: not t.is_variable, default=None)
+
+
+def _axis(term: Term) -> int:
+    axis = term["axis"]
+    assert isinstance(axis, int)
+    return axis
+
+
+def _shared_extents(sides: Sides) -> Iterator[Cond]:
+    """Yield the equalities between extents of different variables, or with a number, that hold in the universe."""
+    first: dict[Extent, Size] = {}
+    for tensor in variables(*sides[0], *sides[1]):
+        for axis in range(-tensor.rank, 0):
+            own, meant = size(Dim(tensor.name, axis)), tensor.shape[axis]
+            other = meant if isinstance(meant, int) else first.setdefault(meant, own)
+            if other != own:
+                difference = own - other
+                assert isinstance(difference, Size)
+                yield Compare("==", difference)
+
+
+def _ordered(found: Sequence[Term]) -> list[Term]:
+    order = "xyzqwvubctr"
+    return sorted(dict.fromkeys(found), key=lambda t: (order.find(t.name), t.name))

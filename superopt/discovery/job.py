@@ -1,0 +1,169 @@
+"""The job of exploring many universes: dependencies between tasks, the keys of their results, and the combined results."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+from superopt.algebra.operators import registry
+from superopt.algebra.terms import Term
+from superopt.discovery.candidates import Counts, Equality
+from superopt.discovery.definitions import algorithms, definitions
+from superopt.discovery.explore import Findings, Slice, defined, examined, explored
+from superopt.discovery.join import THREE
+from superopt.discovery.prune import Kept
+from superopt.discovery.universe import Universe
+from superopt.discovery.universe_order import foundations
+from superopt.floating_point.flags import Flagged, flags_of
+from superopt.proof.definitions.arithmetic import version
+from superopt.rules import store
+from superopt.rules.rule import Rule
+from superopt.worker_pool import Tasks, digest_of
+
+APART = frozenset({"cli", "flows", "model", "protobuf", "report", "runtime", "search"})
+"""The packages that no task depends on."""
+
+
+def explore_all(
+    universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[Counts], None]
+) -> dict[str, tuple[Findings, ...]]:
+    """Return what each universe suggests, by name: the findings of its first task, then of each slice of larger candidates.
+
+    A universe starts when the universes that it builds on have finished their first tasks; it receives their findings. Slices
+    wait for the first tasks of all universes and receive all their findings. The slices after a universe's first slice wait for
+    the first slice, and receive its findings too.
+    """
+    before, stated = foundations(universes), {u.name: u for u in universes}
+    keys: dict[str, str] = {}
+    for universe in universes:
+        keys[universe.name] = digest_of(
+            code_version(), seed, content(universe), *(keys[name] for name in before[universe.name])
+        )
+    every = digest_of(*keys.values())
+    found: dict[str, dict[int, Findings]] = {}
+    slices: dict[str, tuple[Slice, ...]] = {}
+    started: set[str] = set()
+
+    def start() -> None:
+        for name, universe in stated.items():
+            if name not in started and all(other in found for other in before[name]):
+                started.add(name)
+                known = [found[other][0].known for other in before[name]]
+                tasks.start(f"{name}/0", keys[name], explored, universe, known, seed, urgent=True)
+
+    def start_slices(name: str, first: int, last: int | None) -> None:
+        told = [found[other][0].known for other in stated]
+        told += [one.known for number, one in sorted(found[name].items()) if number]
+        for position, part in list(enumerate(slices[name], 1))[first:last]:
+            key = digest_of(every, name, position)
+            tasks.start(f"{name}/{position}", key, examined, part, told, seed, urgent=position == 1)
+
+    start()
+    for task, findings in tasks.results():
+        name, _, number = task.rpartition("/")
+        found.setdefault(name, {})[int(number)] = findings
+        if number == "0":
+            slices[name] = findings.rest
+            found[name][0] = replace(findings, rest=())
+            start()
+            for other in stated if len(slices) == len(stated) else ():
+                start_slices(other, 0, 1)
+        elif number == "1":
+            start_slices(name, 1, None)
+        progress(findings.counts)
+    return {name: tuple(f for _, f in sorted(found[name].items())) for name in stated}
+
+
+def define_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
+    """Return the definitions of composite operators and the algorithms as rules, in alphabetical order."""
+    for stated in (*definitions(), *algorithms()):
+        tasks.start(stated, digest_of(code_version(), seed, stated), defined, stated, seed)
+    return tuple(findings for _, findings in sorted(tasks.results()))
+
+
+def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[Flagged]:
+    """Return the floating-point flags of each rule, with their witnesses, in the rules' order."""
+    for number, rule in enumerate(rules):
+        tasks.start(str(number), digest_of(code_version(), seed, "flags", rule.text), flags_of, rule, seed)
+    found = {int(number): flagged for number, flagged in tasks.results()}
+    return [found[number] for number in range(len(rules))]
+
+
+def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
+    """Return the equalities of all universes, small candidates first, without those that earlier equalities imply."""
+    kept = Kept()
+    for rule in definitions().values():
+        kept.add(rule)
+    equalities: list[Equality] = []
+    first, rest = [parts[:1] for parts in found.values()], [parts[1:] for parts in found.values()]
+    for findings in (one for parts in (*first, *rest) for one in parts):
+        for equality in findings.equalities:
+            part = kept.part(equality.candidate)
+            if part is not None and kept.add(equality.rule):
+                equalities.append(equality.demoted() if part == store.SEARCH and equality.part == store.CORE else equality)
+            kept.settle(equality.candidate)
+        for rule in findings.suspects:
+            kept.suspect(rule)
+    return equalities
+
+
+def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[Counts]:
+    """Return the final counts of each universe; an equality that another universe states too is redundant."""
+    counts: list[Counts] = []
+    for name, parts in found.items():
+        total = together([findings.counts for findings in parts])
+        own = [e for e in equalities if e.candidate.universe.name.partition(THREE)[0] == name]
+        said = total.proved - sum(len(findings.equalities) for findings in parts)
+        proved = said + len(own)
+        redundant = total.redundant + total.proved - proved
+        counts.append(replace(total, proved=proved, redundant=redundant, kept=sum(len(e.rules) for e in own)))
+    return counts
+
+
+def together(parts: Sequence[Counts]) -> Counts:
+    """Return the sums of the counts of one universe's tasks, with the highest memory peak."""
+    first = parts[0]
+    total = Counts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
+    for name in (f.name for f in fields(first) if f.name not in ("family", "universe", "peak_bytes")):
+        setattr(total, name, sum(getattr(p, name) for p in parts))
+    return total
+
+
+# ---------------------------------------------------------------- keys
+
+
+def content(value: object) -> str:
+    """Return a universe, or a part of one, as text that contains all of its content."""
+    match value:
+        case Term():
+            return value.key
+        case tuple() | list():
+            return f"({', '.join(map(content, value))})"
+        case Mapping():
+            return f"{{{', '.join(f'{k}: {content(v)}' for k, v in value.items())}}}"
+        case _ if is_dataclass(value):
+            return f"({', '.join(f'{f.name}={content(getattr(value, f.name))}' for f in fields(value))})"
+        case _:
+            return f"{type(value).__name__} {value}"
+
+
+@functools.cache
+def code_version() -> str:
+    """Return the hash of what findings rest on besides the universes: specs, this package's code without universes, and Z3."""
+    package = Path(__file__).resolve().parents[1]
+    stating = {
+        Path(str(module.__file__)).resolve()
+        for name, module in list(sys.modules.items())
+        if name.startswith("superopt.discovery.") and any(isinstance(v, Universe) for v in vars(module).values())
+    }
+    resting = [
+        path
+        for path in sorted(package.rglob("*.py"))
+        if path.relative_to(package).parts[0] not in APART and path not in stating
+    ]
+    code = (hashlib.sha256(path.read_bytes()).hexdigest() for path in resting)
+    return digest_of(version(), *(spec.digest for spec in registry().values()), *code)

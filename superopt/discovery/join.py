@@ -1,0 +1,220 @@
+"""Rules with several outputs, by joining: terms that each equal one part of another term are computed by that term alone.
+
+The parts are slices. Two terms of one form that share an operand are joined by a term that was enumerated. A third term is
+joined by applying the same changes as for the second. Two terms that share nothing are joined by stacking their operands along
+a new axis, over which the operator works as a batch. Every suggestion is evaluated.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from superopt.algebra.operators import apply, operator, rebuild, requirements
+from superopt.algebra.terms import Attribute, Compare, Extent, Shape, Size, Sym, Term, size, subterms, variable, variables
+from superopt.discovery.enumerate import Candidate, Enumeration, agree, candidate_order
+from superopt.discovery.universe import Universe
+from superopt.errors import ShapeError
+
+MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand", "pad"})
+NAMES = ("xyzq", "wvubctr")
+THREE = ", three of "
+"""The text between a universe's name and the name of one of its variables, for the universe with one more variable like it."""
+
+
+def joins(enumeration: Enumeration) -> Iterator[Candidate]:
+    """Yield pairs of representatives that are the two parts of a term with less arithmetic, similar triples, and batches."""
+    general: list[Candidate] = []
+    for pair in sorted(_pairs(enumeration), key=candidate_order):
+        if any(_instance(known, pair) for known in general):
+            continue
+        general.append(pair)
+        yield pair
+        yield from _triples(pair)
+    yield from _batches(enumeration)
+
+
+def _pairs(enumeration: Enumeration) -> Iterator[Candidate]:
+    parts: dict[tuple[Term, int], dict[tuple[Extent, Extent], tuple[Term, Term]]] = {}
+    for term, representative in enumeration.parts:
+        axis = term["axis"]
+        assert isinstance(axis, int)
+        parts.setdefault((term.args[0], axis), {})[term["start"], term["stop"]] = term, representative  # type: ignore[index]
+    for (whole, axis), pieces in parts.items():
+        for (start, stop), (first, one) in pieces.items():
+            second, other = pieces.get((stop, whole.shape[axis]), (None, None))
+            if start != 0 or second is None or other is None or whole.is_variable or whole.op == "concat":
+                continue
+            if one is other or one.op != other.op or not _plain(one) or not _plain(other):
+                continue
+            if _turned(enumeration.universe, one, other):
+                continue
+            if _saves((one, other), whole):
+                yield Candidate(enumeration.universe, (one, other), (first, second))
+
+
+def _turned(universe: Universe, one: Term, other: Term) -> bool:
+    """Return whether the terms are renamings of each other in the opposite order of their variables."""
+    (here, there) = ([v for v in variables(a) if v not in variables(b)] for a, b in ((one, other), (other, one)))
+    if len(here) != len(there) or len(here) != 1 or not _exchanged((one, other), here[0], there[0]):
+        return False
+    return any(here[0] in row and there[0] in row and row.index(here[0]) > row.index(there[0]) for row in universe.variables)
+
+
+def _saves(left: tuple[Term, ...], whole: Term) -> bool:
+    """Return whether the whole needs fewer computing operators than its parts and does not occur in them."""
+    return _computing(whole) < _computing(*left) and whole not in subterms(*left)
+
+
+def _computing(*roots: Term) -> int:
+    return sum(t.op not in MOVES for t in subterms(*roots) if t.args)
+
+
+def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
+    """Return whether replacing one variable by another turns the first term into the second."""
+    return here.shape == there.shape and rebuild(terms[0], {here: there}) is terms[1]
+
+
+def _plain(term: Term) -> bool:
+    """Return whether the term has one computing operator, or two of which one sums over an extent, and no concatenation.
+
+    Larger terms are joined piece by piece.
+    """
+    count = 0 if any(t.op == "concat" for t in subterms(term)) else _computing(term)
+    return count == 1 or (count == 2 and any(_contracts(t) for t in subterms(term)))
+
+
+def _instance(known: Candidate, pair: Candidate) -> bool:
+    """Return whether replacing variables by terms turns the known join into the other join."""
+    patterns, terms = (*known.left, known.right[0].args[0]), (*pair.left, pair.right[0].args[0])
+    return next(_stands(list(zip(patterns, terms, strict=True)), {}), None) is not None
+
+
+def _stands(pairs: list[tuple[Term, Term]], bound: dict[Term, Term]) -> Iterator[dict[Term, Term]]:
+    """Yield the bindings of variables under which every pattern matches its term, extents aside."""
+    if not pairs:
+        yield bound
+        return
+    (pattern, term), rest = pairs[0], pairs[1:]
+    if pattern.is_variable:
+        if pattern.rank == term.rank and bound.get(pattern, term) is term:
+            yield from _stands(rest, {**bound, pattern: term})
+    elif pattern.op == term.op and len(pattern.args) == len(term.args) and _kind(pattern) == _kind(term):
+        orders = itertools.permutations(term.args) if operator(term.op).commutative else iter((term.args,))
+        for order in orders:
+            yield from _stands([*zip(pattern.args, order, strict=True), *rest], bound)
+
+
+def _kind(term: Term) -> list[tuple[str, Attribute]]:
+    return [(name, value) for name, value in term.attributes if name not in ("shape", "start", "stop")]
+
+
+# ---------------------------------------------------------------- three outputs
+
+
+def _triples(pair: Candidate) -> Iterator[Candidate]:
+    """Yield the pair with a third output like the second, over a variable of its own.
+
+    The variable has an extent of its own if the result is well typed.
+    """
+    if not any(_contracts(t) for t in subterms(pair.left[0])):
+        return
+    only = [[v for v in variables(a) if v not in variables(b)] for a, b in itertools.permutations(pair.left)]
+    if [len(some) for some in only] != [1, 1]:
+        return
+    (one,), (other,) = only
+    name = next((n for row in NAMES if one.name in row for n in row if n not in _names(pair.universe)), None)
+    if name is None or not _exchanged(pair.left, one, other):
+        return
+    for axis in (*range(-one.rank, 0), None):
+        universe, shapes = _widened(pair.universe, one, axis)
+        second, third = variable(other.name, shapes[0]), variable(name, shapes[1])
+        rows = tuple(tuple(second if v is other else v for v in row) for row in pair.universe.variables)
+        universe = replace(universe, name=f"{pair.universe.name}{THREE}{one.name} along {axis}", variables=(*rows, (third,)))
+        try:
+            joined = _joined(pair, one, other, second, third, universe)
+        except ShapeError:
+            continue
+        if joined is not None:
+            yield joined
+            return
+
+
+def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, universe: Universe) -> Candidate | None:
+    left = (pair.left[0], rebuild(pair.left[0], {one: second}), rebuild(pair.left[0], {one: third}))
+    whole = _lengthened(pair.right[0].args[0], one, other, second, third)
+    axis = pair.right[0]["axis"]
+    assert isinstance(axis, int)
+    ends: list[Extent] = [0]
+    for term in left:
+        ends.append(ends[-1] + term.shape[axis])
+    right = tuple(apply("slice", whole, axis=axis, start=a, stop=b) for a, b in itertools.pairwise(ends))
+    good = all(isinstance(c, Compare) and c.relation == ">=" for c in requirements(*left, *right))
+    same = all(a.shape == b.shape for a, b in zip(left, right, strict=True))
+    return Candidate(universe, left, right) if good and same and agree(universe, left, right) else None
+
+
+def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
+    """Return the term with the third operand appended to every concatenation of like terms of `one` and `other`."""
+    done: dict[Term, Term] = {other: second}
+    for term in subterms(whole):
+        if term.is_variable:
+            done.setdefault(term, term)
+            continue
+        args = [done[a] for a in term.args]
+        attributes = dict(term.attributes)
+        if term.op == "concat" and term.args[0] is not term.args[1] and _exchanged(term.args, one, other):
+            args[1] = apply("concat", args[1], rebuild(term.args[0], {one: third}), axis=attributes["axis"])
+        done[term] = apply(term.op, *args, **attributes)
+    return done[whole]
+
+
+def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
+    """Return the universe with separate extents along the axis for two variables, and the shapes of these variables."""
+    if axis is None or not isinstance(like.shape[axis], Size) or len(like.shape[axis].terms) > 1:  # type: ignore[union-attr]
+        return universe, (like.shape, like.shape)
+    names = [f"{stem}{number}" for stem in "z" for number in (1, 2)]
+    atom = next(a for a in like.shape[axis].atoms() if isinstance(a, Sym))  # type: ignore[union-attr]
+    ranges = {**universe.ranges, **dict.fromkeys(names, universe.ranges[atom.name])}
+    shapes = [tuple(size(Sym(n)) if i - like.rank == axis else e for i, e in enumerate(like.shape)) for n in names]
+    return replace(universe, ranges=ranges), (shapes[0], shapes[1])
+
+
+def _names(universe: Universe) -> set[str]:
+    return {v.name for row in universe.variables for v in row}
+
+
+# ---------------------------------------------------------------- batches
+
+
+def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
+    """Yield two terms of one operator over different variables as the slices of that operator over stacked variables."""
+    second = {a: b for row in enumeration.universe.variables for a, b in itertools.pairwise(row[:2])}
+    for one in enumeration.representatives:
+        if not _contracts(one) or not all(a in second and second[a].shape == a.shape for a in one.args):
+            continue
+        other = rebuild(one, {a: second[a] for a in one.args})
+        try:
+            whole = apply(one.op, *(_stacked(a, second[a]) for a in one.args), **dict(one.attributes))
+            right = tuple(_unstacked(whole, position) for position in range(2))
+        except ShapeError:
+            continue
+        if [enumeration.same(t) for t in right] == [one, other]:
+            yield Candidate(enumeration.universe, (one, other), right)
+
+
+def _contracts(term: Term) -> bool:
+    """Return whether an operator of several operands sums over an extent: its operands have the extent, its result does not."""
+    several = len(term.args) > 1 and term.op not in MOVES
+    return several and not {e for a in term.args for e in a.shape} <= set(term.shape)
+
+
+def _stacked(one: Term, other: Term) -> Term:
+    flat = [apply("reshape", t, shape=(1, *t.shape)) for t in (one, other)]
+    return apply("concat", *flat, axis=-one.rank - 1)
+
+
+def _unstacked(whole: Term, position: int) -> Term:
+    part = apply("slice", whole, axis=-whole.rank, start=position, stop=position + 1)
+    return apply("reshape", part, shape=whole.shape[1:])

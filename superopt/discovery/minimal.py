@@ -1,0 +1,154 @@
+"""The minimal core: by equality saturation, no equality in it follows from the rest and from the definitions of composites."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from superopt.discovery.candidates import Equality
+from superopt.discovery.definitions import definitions
+from superopt.proof.derivation.audit import Opinion, opinion
+from superopt.proof.derivation.chain import Chain
+from superopt.proof.derivation.core import once
+from superopt.proof.derivation.derive import Laws, Scope, derivable
+from superopt.proof.derivation.egglog_engine import Outcome
+from superopt.rules import store
+from superopt.rules.rule import Rule, digest
+from superopt.worker_pool import Tasks, digest_of
+
+BATCH, BATCHES = 32, 16
+"""The most laws of one task, and the fewest tasks, as far as there are laws: some searches take long."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a law follows from others: the names of these if it does; otherwise egglog's answer, if egglog was asked."""
+
+    support: frozenset[str] | None
+    outcome: Outcome | None = None
+
+
+Owners: TypeAlias = "list[tuple[int | None, Rule]]"
+"""Laws, each with the position of the equality that it states."""
+Reading: TypeAlias = "Callable[[Sequence[Equality], Sequence[int]], Owners]"
+Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Verdict, ...], float]]"
+
+
+def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
+    """Return the equalities, with core equalities that the rest derives demoted, and the tasks' processor seconds.
+
+    Only stored equalities, as a rule in at least one direction, may derive others. With fewer laws, a search gets further
+    within its limits, so the core is searched again until no equality leaves it. The limits are narrow first, and then wide
+    for equalities that egglog derives at numbers. If these do not suffice, other small sets of laws are tried, or all laws. A
+    search that would meet the same laws again is skipped. `version` identifies the code that results depend on.
+    """
+    stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
+    seconds = 0.0
+    scopes: dict[Search, dict[int, Scope]] = {search: {} for search in (derived, derived_widely, derived_stubbornly)}
+    said: dict[int, Outcome] = {}
+
+    def left(core: Sequence[int], read: Reading, search: Search, wanted: Callable[[int], bool]) -> list[int]:
+        nonlocal seconds
+        owners = read(equalities, core)
+        laws = Laws([rule if i is None else replace(rule, name=f"equality-{i}") for i, rule in owners])
+        position = {i: p for p, (i, _) in enumerate(owners) if i is not None and wanted(i)}
+        scope = {i: laws.scope(p) for i, p in position.items()}
+        asked = {p: i for i, p in position.items() if scope[i] != scopes[search].get(i)}
+        scopes[search] |= scope
+        gone, verdicts, spent = superfluous(laws.rules, [*asked], tasks, version, search)
+        seconds += spent
+        said.update((asked[p], verdict.outcome) for p, verdict in verdicts.items() if verdict.outcome is not None)
+        return [i for i in core if position.get(i) not in gone]
+
+    core: list[int] = []
+    fewer = stored
+    while fewer != core:
+        core = fewer
+        fewer = left(core, with_definitions, derived, lambda _: True)
+        if fewer == core:  # laws that saturate apart do so with fewer laws, too
+            fewer = left(core, as_stored, derived_widely, lambda i: said.get(i) is not Outcome.APART)
+        if fewer == core:
+            fewer = left(core, as_stored, derived_stubbornly, lambda i: said.get(i) is Outcome.JOINED)
+    demotions = set(stored) - set(core)
+    return [e.demoted() if i in demotions else e for i, e in enumerate(equalities)], seconds
+
+
+def with_definitions(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
+    """Return the definitions of composites and the equalities of the core."""
+    return [*((None, rule) for rule in definitions().values()), *((i, equalities[i].rule) for i in core)]
+
+
+def as_stored(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
+    """Return the rules of the core as they are stored, family by family, every equality once."""
+    stored = ((found, i) for i in core for found in equalities[i].rules)
+    owner = {found.rule: i for found, i in sorted(stored, key=lambda one: one[0].family)}
+    return [(owner[rule], rule) for rule in once(owner)]
+
+
+def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]) -> tuple[tuple[Verdict, ...], float]:
+    """Return whether the law at each position follows from others, none of them at `without`; and the processor seconds."""
+
+    def search(every: Laws, at: int) -> Verdict:
+        return Verdict(_names(derivable(laws[at], every, without={at, *without})))
+
+    return _searched(laws, positions, search)
+
+
+def derived_widely(
+    laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
+) -> tuple[tuple[Verdict, ...], float]:
+    """Search as `derived` does, but with wide limits, for laws that egglog derives at several instances."""
+    return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without, orders=1)))
+
+
+def derived_stubbornly(
+    laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
+) -> tuple[tuple[Verdict, ...], float]:
+    """Search as `derived_widely` does; if the first laws do not suffice, try other small sets, and finally all laws."""
+    return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without)))
+
+
+def _verdict(said: Opinion) -> Verdict:
+    return Verdict(_names(said.chains), said.outcome)
+
+
+def _names(chains: Sequence[Chain] | None) -> frozenset[str] | None:
+    return None if chains is None else frozenset(name for chain in chains for name in chain.rules)
+
+
+def _searched(
+    laws: Sequence[Rule], positions: Sequence[int], search: Callable[[Laws, int], Verdict]
+) -> tuple[tuple[Verdict, ...], float]:
+    started = time.process_time()
+    prepared = Laws(laws)
+    return tuple(search(prepared, position) for position in positions), time.process_time() - started
+
+
+def superfluous(
+    laws: Sequence[Rule], asked: Sequence[int], tasks: Tasks, version: str, search: Search
+) -> tuple[list[int], dict[int, Verdict], float]:
+    """Return which of the positions `asked` hold laws that the rest derives, the result for each, and the tasks' seconds.
+
+    Positions are tried from the last to the first; a law found superfluous is not used for earlier positions. Names are unique.
+    """
+    key = digest_of(version, search.__name__, *map(digest, laws))
+    size = max(1, min(BATCH, len(asked) // BATCHES))
+    batches = [asked[first : first + size] for first in range(0, len(asked), size)]
+    for number, positions in enumerate(batches):
+        tasks.start(str(number), digest_of(key, *positions), search, laws, positions, ())
+    found: dict[int, Verdict] = {}
+    seconds = 0.0
+    for name, (verdicts, spent) in tasks.results():
+        found.update(zip(batches[int(name)], verdicts, strict=True))
+        seconds += spent
+    gone: list[int] = []
+    for position in sorted(found, reverse=True):
+        names = {laws[p].name for p in gone}
+        support = found[position].support
+        if support is not None and support & names:
+            support = search(laws, [position], gone)[0][0].support
+        if support is not None:
+            gone.append(position)
+    return gone, found, seconds

@@ -1,0 +1,42 @@
+"""Names of rules: the operators of the left side, the operators of the right side, and a number if the name is not unique."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from superopt.algebra.terms import Term
+from superopt.notation.parsing import parse_statement
+from superopt.rules.rule import Rule
+
+LONGEST = 4
+
+
+def named(rules: Sequence[Rule], before: Sequence[Rule] = ()) -> list[Rule]:
+    """Return the rules in their order, each with a name that no other rule has, including the rules named `before`."""
+    stems = [_stem(rule) for rule in rules]
+    counts = Counter(_stem(rule) for rule in before)
+    uses = counts + Counter(stems)
+    result: list[Rule] = []
+    for rule, stem in zip(rules, stems, strict=True):
+        counts[stem] += 1
+        name = stem if uses[stem] == 1 else f"{stem}-{counts[stem]}"
+        result.append(Rule(name, parse_statement(f"{name}: {rule.statement}"), rule.equations))
+    return result
+
+
+def _stem(rule: Rule) -> str:
+    first = rule.equations[0]
+    return f"{_words(first.left)}-to-{_words(first.right)}"
+
+
+def _words(roots: tuple[Term, ...]) -> str:
+    """Return the operators from the outputs inwards, each once, or `x` for a bare variable."""
+    found: dict[str, None] = {}
+    waiting = list(roots)
+    while waiting:
+        term = waiting.pop(0)
+        if not term.is_variable:
+            found[term.op.replace("_", "-")] = None
+            waiting.extend(sorted(term.args, key=lambda t: (t.op, t.key)) if len(term.args) > 1 else term.args)
+    return "-".join(list(found)[:LONGEST]) or "x"

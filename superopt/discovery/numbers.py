@@ -1,0 +1,144 @@
+"""Numbers for the symbols of a universe, for matching and for comparing costs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from superopt.algebra.extent import sides
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import (
+    Atom,
+    Attribute,
+    Compare,
+    Cond,
+    Extent,
+    Sym,
+    Term,
+    at_least,
+    atoms,
+    substitute,
+    substitute_attribute,
+    substitute_cond,
+    variable,
+    variables,
+)
+from superopt.discovery.universe import WEIGHTS, Universe
+from superopt.errors import ShapeError
+
+LARGE, LARGEST = 101, 3232
+STRIDE = 13
+ATTRIBUTE, WINDOW, LOW = 2, 5, 8
+
+
+class Numbered:
+    """Terms of a universe with numbers for its symbols. No two extents are equal."""
+
+    def __init__(self, symbols: Mapping[str, Extent]) -> None:
+        self.symbols = symbols
+        self.done: dict[Term, Term | None] = {}
+
+    def of(self, term: Term) -> Term | None:
+        """Return the term with numeric extents and attributes, or None if it is not well typed at these numbers."""
+        if term not in self.done:
+            self.done[term] = self._built(term)
+        return self.done[term]
+
+    def _built(self, term: Term) -> Term | None:
+        if term.is_variable:
+            return variable(term.name, tuple(substitute(n, self.value) for n in term.shape))
+        args = [self.of(a) for a in term.args]
+        attributes: dict[str, Attribute] = {k: substitute_attribute(v, self.value) for k, v in term.attributes}
+        try:
+            return None if None in args else apply(term.op, *(a for a in args if a is not None), **attributes)
+        except ShapeError:
+            return None
+
+    def value(self, atom: Atom) -> Extent | None:
+        """Return the number of a symbol."""
+        return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
+
+
+def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, Extent]:
+    """Return a number for every symbol of the universe at which its operators are well typed, if there are such numbers.
+
+    The operators are those applied to variables and constants. Extents are large and different. Later extents are larger or,
+    with `turned`, smaller. Small numbers are used for symbols in attributes, for symbols that the universe calls small, and for
+    symbols that have to be small for a condition to hold, as the window of a pool has to fit into the image. A real number is
+    the last number of its range.
+    """
+    conditions = list(dict.fromkeys(_conditions(universe)))
+    symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}
+    small = dict.fromkeys(sorted(a.name for a in symbols), ATTRIBUTE) | dict.fromkeys(universe.small, LOW)
+    real = {a.name for a in symbols if a.real}
+    large = LARGE
+    while True:
+        numbers = _numbers(universe, real, small, large, turned)
+        value = Numbered(numbers).value
+        broken = next((c for c in conditions if substitute_cond(c, value) is not True), None)
+        if broken is None:
+            return numbers
+        named = [n for n in universe.ranges if n in _names(broken) and n not in real and small.get(n) not in (WINDOW, LOW)]
+        margins = {name: _margin(broken, _numbers(universe, real, small | {name: WINDOW}, large, turned)) for name in named}
+        best = max(named, key=margins.__getitem__, default="")
+        if best and margins[best] > _margin(broken, numbers):
+            small[best] = WINDOW
+        elif large < LARGEST:
+            large *= 2
+        else:
+            conditions.remove(broken)
+            large = LARGE
+
+
+def _numbers(universe: Universe, real: set[str], small: Mapping[str, int], large: int, turned: bool) -> dict[str, Extent]:
+    last = len(universe.ranges) - 1 if turned else 0
+    return {
+        name: values[-1]
+        if name in real
+        else small[name] + position % 3
+        if name in small
+        else large + STRIDE * (last - position if turned else position)
+        for position, (name, values) in enumerate(universe.ranges.items())
+    }
+
+
+def _attributes(universe: Universe) -> Iterator[Extent]:
+    """Yield the extents in attributes of the universe's operators, except shapes of results."""
+    for template in universe.templates:
+        for name, value in template.attributes.items():
+            if name != "shape":
+                yield from (e for e in (value if isinstance(value, tuple) else (value,)) if not isinstance(e, str | bool))
+
+
+def _conditions(universe: Universe) -> Iterator[Cond]:
+    """Yield the conditions that the universe's operators put on its variables and constants."""
+    leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
+    for constant in universe.constants:
+        yield from constant.term.requires
+    for template in universe.templates:
+        if not template.cut:
+            for operands in itertools.product(leaves, repeat=template.operands):
+                if template.first and operands[0].shape[:1] != (template.first,):
+                    continue
+                if template.weighted and not (is_weight(operands[1]) and not is_weight(operands[0])):
+                    continue
+                try:
+                    term = apply(template.op, *operands, **template.attributes)
+                except ShapeError:
+                    continue
+                if all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires):
+                    yield from (*term.requires, *(at_least(n, 1) for n in term.shape))
+
+
+def is_weight(term: Term) -> bool:
+    """Return whether the term depends on no activation."""
+    return all(v.name in WEIGHTS for v in variables(term))
+
+
+def _names(condition: Cond) -> set[str]:
+    return {a.name for side in sides(condition) for a in side.atoms() if isinstance(a, Sym)}
+
+
+def _margin(condition: Cond, numbers: Mapping[str, Extent]) -> float:
+    value = Numbered(numbers).value
+    return min((float(n) for n in (substitute(s, value) for s in sides(condition)) if isinstance(n, int | float)), default=0.0)

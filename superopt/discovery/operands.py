@@ -1,0 +1,122 @@
+"""Combinations of representatives as operands of one more operator: all rows with a given number of operators in total.
+
+Of three operands, at least one is a variable or constant, or each is a single operator.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from superopt.discovery.table import Flags, Ints, Table
+
+ROWS = 1 << 20
+
+
+def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
+    """Yield rows of operands over which an operator makes a term of this level.
+
+    Two operands come in one order, three operands in every order.
+    """
+    if arity == 1:
+        numbers = np.arange(len(table))
+        yield numbers[_reached(table, table.runs, table.weighs, table.weights == 1) == level][:, None]
+    elif arity == 2:
+        yield from _pairs(table, level)
+    else:
+        yield from _triples(table, level)
+
+
+def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
+    """Return the level of one more operator over operands with these operators together.
+
+    `weights` says whether only weights reach the operator.
+    """
+    return table.level_of(runs + ~weights, weighs + weights)
+
+
+def _kept(table: Table, rows: Ints, level: int) -> Ints:
+    """Return the rows over which an operator is of this level."""
+    if not len(rows):
+        return rows
+    runs, weighs = table.count(table.inside(rows))
+    weights = (table.weights[rows] == 1).all(axis=1)
+    found: Ints = rows[_reached(table, runs, weighs, weights) == level]
+    return found
+
+
+def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
+    """Return the representatives in groups.
+
+    The representatives of a group have the same number of running operators and the same number of weight-only operators. They
+    all consist of weights only, or none does.
+    """
+    keys = np.stack([table.runs, table.weighs, table.weights], axis=1)
+    kinds, which = np.unique(keys, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    return [(int(r), int(w), bool(o), np.flatnonzero(which == n)) for n, (r, w, o) in enumerate(kinds)]
+
+
+def _pairs(table: Table, level: int) -> Iterator[Ints]:
+    """Yield pairs, the later representative first: disjoint pairs, nested pairs, and pairs that share some operators."""
+    for (r, w, o, some), (s, x, p, others) in itertools.combinations_with_replacement(_groups(table), 2):
+        both = np.array([o and p])
+        if _reached(table, np.array([r + s]), np.array([w + x]), both)[0] == level:
+            yield from _disjoint(table, some, others, level, alone=r + w == 0 or s + x == 0)
+    yield _kept(table, _inside(table), level)
+    yield _kept(table, _sharing(table, level), level)
+
+
+def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool) -> Iterator[Ints]:
+    """Yield all pairs of two groups that share no operator. `alone` says whether one group has no operators."""
+    step = max(1, ROWS // max(len(others), 1))
+    for first in range(0, len(some), step):
+        one, other = np.meshgrid(some[first : first + step], others, indexing="ij")
+        rows = np.stack([np.maximum(one, other).ravel(), np.minimum(one, other).ravel()], axis=1)
+        if some is others:
+            rows = rows[(one >= other).ravel()]
+        rows = rows[rows[:, 0] != rows[:, 1]] if not alone else rows
+        yield rows if alone else _kept(table, rows, level)
+
+
+def _inside(table: Table) -> Ints:
+    """Return each representative paired with each operator inside it, including itself. Leaves have no operators."""
+    owner, column = np.nonzero(table.nodes >= 0)
+    return np.stack([owner, table.nodes[owner, column]], axis=1)
+
+
+def _sharing(table: Table, level: int) -> Ints:
+    """Return pairs that share an operator, where neither is inside the other."""
+    small = np.flatnonzero((table.level <= level - 2) & (table.runs + table.weighs >= 2))
+    owner, column = np.nonzero(table.nodes[small] >= 0)
+    shared, owner = table.nodes[small][owner, column], small[owner]
+    order = np.argsort(shared, kind="stable")
+    shared, owner = shared[order], owner[order]
+    edges = np.flatnonzero(np.diff(shared)) + 1
+    found = [np.empty((0, 2), dtype=np.int64)]
+    for members in np.split(owner, edges):
+        one, other = np.meshgrid(members, members, indexing="ij")
+        pairs = np.stack([one.ravel(), other.ravel()], axis=1)[(one > other).ravel()]
+        found.append(_kept(table, pairs, level))
+    rows = np.unique(np.concatenate(found), axis=0)
+    inside = (table.nodes[rows[:, 0]] == rows[:, 1:]).any(axis=1) | (table.nodes[rows[:, 1]] == rows[:, :1]).any(axis=1)
+    return np.asarray(rows[~inside])
+
+
+def _triples(table: Table, level: int) -> Iterator[Ints]:
+    leaves = np.flatnonzero(table.runs + table.weighs == 0)
+    pairs = np.concatenate([np.empty((0, 2), dtype=np.int64), *_pairs(table, level)])
+    single = np.flatnonzero(table.runs + table.weighs == 1)
+    for leaf in leaves:
+        unordered = np.concatenate([pairs, np.full((len(pairs), 1), leaf)], axis=1)
+        yield _everywhere(table, unordered, level)
+    grid = np.stack(np.meshgrid(single, single, single, indexing="ij"), axis=-1).reshape(-1, 3)
+    yield _everywhere(table, grid[(grid[:, 0] > grid[:, 1]) & (grid[:, 1] > grid[:, 2])], level)
+
+
+def _everywhere(table: Table, rows: Ints, level: int) -> Ints:
+    """Return the rows in every order, each once."""
+    turned = np.concatenate([rows[:, list(order)] for order in itertools.permutations(range(3))])
+    return _kept(table, np.unique(turned, axis=0), level)

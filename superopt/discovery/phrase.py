@@ -1,0 +1,290 @@
+"""General equations as text of the notation, at as many ranks and along as many axes as they are true.
+
+Axes are counted from the end and shapes are named (`x.shape`, `(x @ w).shape`), so one text can be read at many ranks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from superopt.algebra.operators import operator
+from superopt.algebra.terms import Sym, attribute_atoms, operators, show_extent, subterms
+from superopt.discovery.rule_conditions import Judge
+from superopt.errors import NotationError, ShapeError
+from superopt.notation.parsing import Equation, Statement, read, show, show_condition
+from superopt.notation.rank_instances import equations
+from superopt.rules.rule import Rule
+
+Ranks = tuple[tuple[str, tuple[int, ...]], ...]
+
+Kinds = tuple[tuple[str, ...], ...]
+
+RANKS = ((1, 2, 3, 4), (2, 3, 4), (3, 4))
+AXES = ((-1, -2, -3, -4), (-2, -3, -4), (-3, -4))
+AXIS_NAMES = "kjihlm"
+CHOICES = 16
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """An equation as text.
+
+    Attributes:
+        left: the left side.
+        right: the right side.
+        ranks: the ranks of the variables, and of the tuples of attribute variables.
+        where: the conditions.
+        fixed: the tuples whose length is given by their operator. Any other tuple is a shape.
+    """
+
+    left: str
+    right: str
+    ranks: Ranks
+    where: tuple[str, ...]
+    fixed: frozenset[str] = frozenset()
+
+    def replaced(self, substitution: Callable[[str], str]) -> Phrase:
+        """Return the phrase with a substitution applied to both sides and the conditions."""
+        where = tuple(map(substitution, self.where))
+        return replace(self, left=substitution(self.left), right=substitution(self.right), where=where)
+
+    @property
+    def statement(self) -> Statement:
+        """The phrase as a nameless rule that is not read yet."""
+        return Statement("", self.left, "=>", self.right, self.ranks, self.where)
+
+    def rule(self) -> Rule | None:
+        """Return the rule read from the text, or None if it cannot be read at any choice of ranks."""
+        try:
+            return Rule("", self.statement, tuple(equations(self.statement)))
+        except (NotationError, ShapeError):
+            return None
+
+
+def phrase(equation: Equation) -> Phrase:
+    """Return the equation in the notation, with names for shapes and tuples of attribute variables where they have names."""
+    parts = getattr(equation.where, "parts", () if equation.where is True else (equation.where,))
+    where = tuple(show_condition(c) for c in parts)
+    plain = Phrase(show(*equation.left), show(*equation.right), tuple((v, (rank,)) for v, rank in equation.ranks), where)
+    for shape, name in _named_shapes(equation):
+        plain = plain.replaced(lambda text, shape=shape, name=name: text.replace(shape, name))  # type: ignore[misc]
+    return _with_tuples(plain, equation)
+
+
+def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
+    """Yield printed shapes with the terms they may be named after: variables first, then small terms."""
+    terms = sorted(
+        (
+            t
+            for t in subterms(*equation.left, *equation.right)
+            if t.rank > 1 and not any(not p.is_variable and operator(p.op).told_shape for p in subterms(t))
+        ),
+        key=operators,
+    )
+    for term in terms:
+        text = f"shape=({', '.join(map(show_extent, term.shape))})"
+        name = term.name if term.is_variable else f"({show(term)})"
+        yield text, f"shape={name}.shape"
+
+
+def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
+    """Return the phrase with every tuple such as `(s0, s1)` written as `s` and declared as `s[2]`."""
+    names = {a.name for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym)}
+    taken = {v for v, _ in plain.ranks} | names
+    for stem in sorted({match[1] for n in names if (match := re.fullmatch(r"(.*\D)\d", n))}):
+        count = sum(1 for n in names if re.fullmatch(rf"{stem}\d", n))
+        listed = "(" + ", ".join(f"{stem}{i}" for i in range(count)) + ")"
+        if count > 1 and stem not in taken and {f"{stem}{i}" for i in range(count)} <= names and f"={listed}" in plain.left:
+            shape = f"shape={listed}" in plain.left
+            plain = replace(
+                plain.replaced(lambda text, listed=listed, stem=stem: text.replace(f"={listed}", f"={stem}")),  # type: ignore[misc]
+                ranks=(*plain.ranks, (stem, (count,))),
+                fixed=plain.fixed if shape else plain.fixed | {stem},
+            )
+    return plain
+
+
+def written(equation: Equation) -> Rule | None:
+    """Return the rule at the equation's own ranks, or None if it cannot be written."""
+    return phrase(equation).rule()
+
+
+# ---------------------------------------------------------------- more ranks, more axes
+
+
+def widest(equation: Equation, judge: Judge, kinds: Kinds = ()) -> Iterator[Rule]:
+    """Yield the rule at every rank of its tensors and along every axis at which it may be true, then at its own ranks only.
+
+    Variables of one kind have one rank.
+    """
+    narrow = phrase(equation)
+    rule = narrow.rule()
+    if rule is None:
+        return
+    complete = judge.completed(rule)
+    explicit = complete.statement.where if complete is not None else narrow.where
+    forms = [replace(narrow, where=where) for where in dict.fromkeys([narrow.where, _aligned(narrow, explicit), explicit])]
+    turned = itertools.chain.from_iterable(_turned(form, judge, _equalities(complete)) for form in forms)
+    wider = (wide for some in itertools.chain(turned, forms) for wide in _ranked(some, kinds) if wide not in forms)
+    wide = next(filter(None, (_accepted(w, judge) for w in wider)), None)
+    if wide is not None:
+        yield wide
+    yield rule
+
+
+def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
+    """Return the conditions in a form that can be read at other ranks if the right side concatenates along one axis.
+
+    A condition that sizes of two variables agree along another axis becomes a condition that they agree along all axes except
+    the concatenated axis.
+    """
+    joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
+    axis = min(joined) if len(joined) == 1 else ""
+    return tuple(dict.fromkeys(_agreeing(condition, axis) for condition in where))
+
+
+def _agreeing(condition: str, axis: str) -> str:
+    agrees = re.fullmatch(r"(\w+)\.shape\[(-\d)\] == (\w+)\.shape\[\2\]", condition)
+    if agrees is None or not axis or agrees[2] == axis:
+        return condition
+    return " == ".join(f"{v}.shape[others({v}, {axis})]" for v in sorted(agrees.group(1, 3)))
+
+
+def _accepted(wide: Phrase, judge: Judge) -> Rule | None:
+    rule = wide.rule()
+    if rule is None or not _reaches(rule, wide) or not judge.plausible(rule.equations) or judge.completed(rule) is None:
+        return None
+    return rule
+
+
+def _equalities(rule: Rule | None) -> int:
+    """Return the number of the rule's conditions that are equalities."""
+    return sum(" == " in condition for condition in rule.statement.where) if rule is not None else 0
+
+
+def _turned(narrow: Phrase, judge: Judge, equalities: int) -> Iterator[Phrase]:
+    """Yield the phrase with its axes as variables, the widest choice of axes first.
+
+    One of two axes may become all axes of a term except the other axis. At the phrase's own ranks, every choice of axes must
+    seem true, with no more `equalities` than the phrase's own axes need.
+    """
+    literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
+    words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
+    names = [name for name in AXIS_NAMES if name not in words]
+    for axes, shapes in itertools.product(AXES, (True, False)) if 0 < len(literal) <= 2 <= len(names) else ():
+        for turned in _namings(narrow, literal, names, shapes=shapes):
+            used = [name for name in names[:2] if re.search(rf"\b{name}\b", f"{turned.left} {turned.right}")]
+            wide = replace(turned, ranks=(*turned.ranks, *((name, axes) for name in used)))
+            if _turns(wide, used, judge, equalities):
+                yield wide
+
+
+def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:
+    """Yield the phrase with one axis as a variable and the other as a term's remaining axes, then with variables only."""
+    for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
+        apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
+        if None not in apart:
+            left, right = (str(text) for text in apart)
+            yield replace(narrow, left=left, right=right).replaced(lambda t, a=axis: _axis_named(t, a, names[0], shapes))  # type: ignore[misc]
+    turned = narrow
+    for axis, variable in zip(literal, names, strict=False):
+        turned = turned.replaced(lambda t, a=axis, v=variable: _axis_named(t, a, v, shapes))  # type: ignore[misc]
+    yield replace(turned, where=(*turned.where, *((f"{names[1]} != {names[0]}",) if len(literal) == 2 else ())))
+
+
+def _axis_named(text: str, axis: int, variable: str, shapes: bool) -> str:
+    text = text.replace(f"axis={axis}", f"axis={variable}").replace(f"axes=({axis},)", f"axes=({variable},)")
+    text = re.sub(rf"others\((\w+), {axis}\)", rf"others(\1, {variable})", text)
+    return text.replace(f".shape[{axis}]", f".shape[{variable}]") if shapes else text
+
+
+def _apart(text: str, axis: int, variable: str) -> str | None:
+    """Return the text with `axes=(axis,)` after `shape=E.shape` written as `axes=others(E, k)`.
+
+    `variable` is k, the axis of E that is left out. Returns None if the axis also occurs elsewhere.
+    """
+    written = f".shape, axes=({axis},)"
+    while (at := text.find(written)) >= 0:
+        start = _operand(text, at)
+        if text[:start][-6:] != "shape=":
+            return None
+        text = f"{text[:at]}.shape, axes=others({text[start:at]}, {variable}){text[at + len(written) :]}"
+    return None if f"={axis}" in text or f"axes=({axis},)" in text else text
+
+
+def _operand(text: str, end: int) -> int:
+    """Return the start of the name or the parenthesis that ends at `end`."""
+    depth, start = 0, end
+    while start > 0 and (depth or re.fullmatch(r"[\w)]", text[start - 1])):
+        start -= 1
+        depth += (text[start] == ")") - (text[start] == "(")
+        if depth == 0 and text[start] == "(":
+            break
+    return start
+
+
+def _turns(turned: Phrase, names: Sequence[str], judge: Judge, equalities: int) -> bool:
+    """Return whether, at the phrase's own ranks, some choice of axes is well typed and every such choice seems true.
+
+    No choice may need more equalities. Axes along which the sides are well typed only at few sizes are not worth a match.
+    """
+    own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
+    typed = False
+    for choice in itertools.product(*(choices for v, choices in turned.ranks if v in names)):
+        try:
+            equation = read(turned.statement, {**own, **dict(zip(names, choice, strict=True))})
+        except (NotationError, ShapeError):
+            continue
+        rule = written(equation)
+        if not judge.plausible([equation]) or rule is None or _equalities(judge.completed(rule)) > equalities:
+            return False
+        typed = True
+    return typed
+
+
+def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
+    """Yield the phrase with more ranks for fewer and fewer of its tensors and shapes of one rank, and finally unchanged."""
+    native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
+    known = {v for kind in kinds for v in kind}
+    rows = [*kinds, *((v,) for v in native if v not in known)]
+    for rank in sorted(set(native.values())):
+        groups = [group for row in rows if (group := [v for v in row if native.get(v) == rank])]
+        for count in range(len(groups), 0, -1):
+            for some in itertools.combinations(groups, count):
+                chosen = [v for group in some for v in group]
+                for ranks in RANKS:
+                    if rank in ranks and all(_typed_at(narrow, chosen, r) for r in ranks):
+                        yield replace(narrow, ranks=tuple((v, ranks if v in chosen else old) for v, old in narrow.ranks))
+    yield narrow
+
+
+def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
+    """Return whether the phrase can be read with all chosen variables at this rank and the others at some of their ranks."""
+    others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
+    for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), CHOICES):
+        try:
+            read(narrow.statement, {**dict.fromkeys(chosen, rank), **dict(zip((v for v, _ in others), choice, strict=True))})
+        except (NotationError, ShapeError):
+            continue
+        return True
+    return False
+
+
+def _reaches(rule: Rule, wide: Phrase) -> bool:
+    """Return whether each variable occurs at every rank, and each axis variable at every axis, in some well-typed reading."""
+    reached = {(v, rank) for e in rule.equations for v, rank in e.ranks}
+    return all((v, rank) in reached for v, ranks in wide.ranks for rank in ranks)
+
+
+def backwards(rule: Rule, *, anew: bool = True) -> Rule:
+    """Return the rule from right to left.
+
+    With `anew`, the conditions on extents are left out, because the new left side has to ask for its own.
+    """
+    old = rule.statement
+    where = tuple(c for c in old.where if ".shape" not in c) if anew else old.where
+    turned = replace(old, left=old.right, right=old.left, where=where)
+    return Rule("", turned, tuple(equations(turned)))

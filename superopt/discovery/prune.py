@@ -1,0 +1,306 @@
+"""Pruning: drop equalities that the kept equalities imply, and directions that serve no search."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from superopt.algebra.linearity import is_product
+from superopt.algebra.operators import rebuild
+from superopt.algebra.terms import Term, subterms, variables
+from superopt.discovery.effort import effort, executed, heavy
+from superopt.discovery.enumerate import Candidate, term_size
+from superopt.discovery.numbers import Numbered, distinct_numbers
+from superopt.discovery.rewriter import Classes, Rewriter
+from superopt.discovery.universe import Universe
+from superopt.rules.match import Pattern
+from superopt.rules.rule import NEUTRAL, Rule
+from superopt.rules.store import CORE, SEARCH
+
+HILL = 0.9
+LOCAL = 3
+DimBinding: TypeAlias = "Callable[[Term], Term | None]"
+
+
+def useful(candidate: Candidate, numbered: DimBinding) -> bool:
+    """Return whether rewriting the candidate's left side to its right side can serve a search.
+
+    The direction does not serve a search in these cases:
+
+    - The left side consists of variables or constants only.
+    - The left side does not determine all variables of the right side.
+    - A left side is part of the right side.
+    - The sides differ only in the names of variables.
+    - The step both executes more operators and does more work, with weights known and with weights unknown.
+    - At least `NEUTRAL` operators are only rearranged, and none is saved.
+    """
+    left, right = candidate.left, candidate.right
+    if all(t.is_variable or not variables(t) for t in left) or not set(variables(*right)) <= set(variables(*left)):
+        return False
+    if (len(left) == 1 and left[0] in subterms(*right)) or _renamed(candidate):
+        return False
+    before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (left, right))
+    if len(before) < len(left) or len(after) < len(right):
+        return False
+    pairs = [(effort(before, weights_known=known), effort(after, weights_known=known)) for known in (True, False)]
+    if all(old == new for old, new in pairs) and NEUTRAL <= term_size(*left) <= term_size(*right):
+        return False
+    if any(new.operators <= old.operators or new.work < old.work for old, new in pairs):
+        return True
+    return len(left) > 1
+
+
+def crosses(candidate: Candidate, numbered: DimBinding) -> bool:
+    """Return whether the right side costs less than the left side, or costs more but executes no more operators.
+
+    Weights are known. In the first case, the step crosses a hill; in the second case, it climbs one. A join always counts,
+    because it starts fewer operators.
+    """
+    before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
+    old, new = effort(before, weights_known=True), effort(after, weights_known=True)
+    return len(candidate.left) > 1 or new.total < old.total or new.operators <= old.operators
+
+
+def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
+    """Return whether a search gains by the step from left to right although other rules lead there in more than a few steps.
+
+    The step has to cross or climb a hill. Then it helps in three cases: an operator of the step `counts`, or the step takes out
+    a constant factor, or a graph of at most `LOCAL` operators becomes a graph that has or executes fewer operators. The last
+    case lets single steps tidy the terms that a rule leaves behind.
+    """
+    if not crosses(candidate, numbered):
+        return False
+    before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
+    if any(map(counts, (*before, *after))) or factored(before, after):
+        return True
+    executed = effort(after, weights_known=True).operators < effort(before, weights_known=True).operators
+    fewer = executed or term_size(*candidate.right) < term_size(*candidate.left)
+    return fewer and term_size(*candidate.left) <= LOCAL
+
+
+def counts(term: Term) -> bool:
+    """Return whether an operator in the term is heavy or looks rows up at run time.
+
+    A runtime's fusions around such operators matter.
+    """
+    return heavy(term) or "lookup" in executed(term)
+
+
+def factored(left: Sequence[Term], right: Sequence[Term]) -> bool:
+    """Return whether the step takes out a constant factor.
+
+    The right side is then a product by a constant, the left side is not, and the right side executes no more operators. Weights
+    are known. A constant is a term without variables. Consecutive products by constants become one product, because terms of
+    constants are computed beforehand.
+    """
+    if len(left) != 1 or len(right) != 1 or _by_a_constant(left[0]) or not _by_a_constant(right[0]):
+        return False
+    old, new = (effort(side, weights_known=True) for side in (left, right))
+    return new.operators <= old.operators
+
+
+def _by_a_constant(term: Term) -> bool:
+    """Return whether the term is linear in each of two operands, one of which is constant."""
+    constant = [not variables(a) for a in term.args]
+    return sorted(constant) == [False, True] and is_product(term)
+
+
+def _renamed(candidate: Candidate) -> bool:
+    """Return whether exchanging variables of one row turns the left side into the right side."""
+    used = variables(*candidate.left)
+    rows = [[v for v in row if v in used] for row in candidate.universe.variables]
+    for orders in itertools.product(*(itertools.permutations(row) for row in rows)):
+        exchanged = {
+            a: b for row, order in zip(rows, orders, strict=True) for a, b in zip(row, order, strict=True) if a is not b
+        }
+        if exchanged and tuple(rebuild(t, exchanged) for t in candidate.left) == candidate.right:
+            return True
+    return False
+
+
+def _gains(dear: Term, cheap: Term) -> bool:
+    """Return whether the cheap term executes fewer operators or costs less than `HILL` times the dear term.
+
+    Weights are known.
+    """
+    old, new = (effort([t], weights_known=True) for t in (dear, cheap))
+    return new.operators < old.operators or new.total < HILL * old.total
+
+
+@dataclass
+class _Place:
+    """The sizings of a universe, and the classes of its terms."""
+
+    sizings: tuple[Numbered, Numbered]
+    classes: Classes
+
+
+class Kept:
+    """The equalities kept so far, and their verdict on another equality: redundant, a step over a hill, or new."""
+
+    def __init__(self) -> None:
+        self.rewriter = Rewriter()
+        self._texts: set[str] = set()
+        self._places: dict[str, _Place] = {}
+        self._joins: list[Pattern] = []
+
+    def sizings(self, universe: Universe) -> tuple[DimBinding, ...]:
+        """Return two ways to put numbers into a universe's terms: extents that are larger in one are smaller in the other.
+
+        A step serves a search if it does so at one of them.
+        """
+        return tuple(sizing.of for sizing in self._place(universe).sizings)
+
+    def _place(self, universe: Universe) -> _Place:
+        if universe.name not in self._places:
+            one, other = (Numbered(distinct_numbers(universe, turned=turned)) for turned in (False, True))
+            self._places[universe.name] = _Place((one, other), Classes())
+        return self._places[universe.name]
+
+    def add(self, rule: Rule) -> bool:
+        """Keep a proved equality. Return False if it is kept already."""
+        news = rule.text not in self._texts
+        self._texts.add(rule.text)
+        if news:
+            self.rewriter.add(rule)
+            self._joins += [Pattern.of(e) for e in rule.equations if len(e.left) > 1]
+        return news
+
+    def suspect(self, rule: Rule) -> None:
+        """Treat an equality that could not be proved as known, so that equalities that it implies are not tried again."""
+        self.rewriter.add(rule)
+
+    def settle(self, candidate: Candidate) -> None:
+        """Merge the classes of the candidate's sides, because the candidate was found redundant or was decided."""
+        place = self._place(candidate.universe)
+        if len(candidate.left) == 1:
+            left, right = map(place.sizings[0].of, candidate.left + candidate.right)
+            if left is not None and right is not None:
+                place.classes.merge(left, right)
+
+    def idle(self, candidate: Candidate) -> bool:
+        """Return whether over `NEUTRAL` operators are only rearranged: no side saves an operator or a tenth of the cost."""
+        if len(candidate.left) > 1 or term_size(*candidate.left) <= NEUTRAL:
+            return False
+        for numbered in self.sizings(candidate.universe):
+            sides = [n for t in (*candidate.left, *candidate.right) if (n := numbered(t)) is not None]
+            if len(sides) == 2 and (_gains(*sides) or _gains(*reversed(sides))):
+                return False
+        return True
+
+    def part(self, candidate: Candidate) -> str | None:
+        """Return CORE if the kept equalities do not imply the candidate, SEARCH if they imply it only over a hill, else None.
+
+        These count as hills:
+
+        - The step saves an operator or a tenth of the cost, and an operator is heavy or there are at most `LOCAL` operators.
+          Between larger graphs without a heavy operator, hills are low, and a search climbs them by itself.
+        - Two operators of different kinds compute the same value. No step leads up this hill through more operators.
+        - Different operators compute the same value at the same cost. No count tells which of them a runtime fuses with the
+          operators around them.
+        - The step takes out a constant factor, and no sequence of steps takes out any factor: multiplying the rest by ones is
+          no step.
+
+        Joining two outputs takes steps that no single output pays for, so joins are search rules.
+        """
+        numbered = self.sizings(candidate.universe)[0]
+        if len(candidate.left) > 1:
+            return None if self._joined(candidate, numbered) else SEARCH
+        left, right = numbered(candidate.left[0]), numbered(candidate.right[0])
+        if left is None or right is None or not variables(*candidate.left):
+            return None
+        if not self._equal(left, right, self._place(candidate.universe).classes):
+            return CORE
+        hills = self._over_a_hill, self._of_another_kind, self._in_other_operators, self._takes_out_a_factor
+        return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
+
+    def _over_a_hill(self, candidate: Candidate) -> bool:
+        """Return whether one side gains on the other at both sizings while at one sizing only dearer terms lead to it."""
+        for steps in self._directions(candidate):
+            gains = all(_gains(d, c) and (heavy(d) or term_size(d) <= LOCAL) for d, c in steps)
+            if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
+                return True
+        return False
+
+    def _takes_out_a_factor(self, candidate: Candidate) -> bool:
+        """Return whether one side is the other with a constant factor taken out, and no steps take out any at one sizing."""
+        return any(
+            all(factored([old], [new]) for old, new in steps) and not all(self._factors(old, new) for old, new in steps)
+            for steps in self._directions(candidate)
+        )
+
+    def _factors(self, old: Term, new: Term) -> bool:
+        """Return whether steps through terms not much dearer than both sides take a constant factor out of the old term."""
+        dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
+        return self.rewriter.leads(old, dearest, lambda term: factored([old], [term]))
+
+    def _directions(self, candidate: Candidate) -> Iterator[list[tuple[Term, Term]]]:
+        """Yield the candidate's sides at both sizings, left to right and right to left, if both sizings are well typed."""
+        pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
+        for turned in (1, -1):
+            steps = [(one, other) for one, other in (pair[::turned] for pair in pairs) if one is not None and other is not None]
+            if len(steps) == len(pairs):
+                yield steps
+
+    def _of_another_kind(self, candidate: Candidate) -> bool:
+        """Return whether both sides execute one operator, of different kinds, and no step leads to the dear side.
+
+        Weights are known.
+        """
+        for sizing in self.sizings(candidate.universe):
+            sides = [n for t in candidate.left + candidate.right if (n := sizing(t)) is not None]
+            if len(sides) < 2 or any(effort([t], weights_known=True).operators != 1 for t in sides):
+                return False
+            cheap, dear = sorted(sides, key=self.rewriter.cost)
+            steep = cheap.op != dear.op and self.rewriter.cost(cheap) < self.rewriter.cost(dear)
+            if not steep or dear in self.rewriter.steps(cheap):
+                return False
+        return True
+
+    def _in_other_operators(self, candidate: Candidate) -> bool:
+        """Return whether different operators compute both sides at the same cost, and no step leads from one side to the other.
+
+        Weights are known, and an operator on each side `counts`.
+        """
+        steps = next(self._directions(candidate), [])
+        return bool(steps) and all(self._is_another_way(one, other) for one, other in steps)
+
+    def _is_another_way(self, one: Term, other: Term) -> bool:
+        cost, same = (effort([term], weights_known=True) for term in (one, other))
+        alike = cost == same and all(map(counts, (one, other)))
+        return alike and executed(one) != executed(other) and other not in self.rewriter.steps(one)
+
+    def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
+        """Return whether the kept equalities imply that the terms are equal.
+
+        The terms are compared by congruence and up to three steps at the root, then by one step and normal forms.
+        """
+        goals = {classes.canonical(right)}
+        around = [{classes.canonical(left)}]
+        if around[0] & goals:
+            return True
+        around.append(self._around(left, classes))
+        if around[1] & goals:
+            return True
+        goals |= self._around(right, classes)
+        if (around[0] | around[1]) & goals:
+            return True
+        if any(self._around(term, classes) & goals for term in sorted(around[1], key=lambda t: t.key)):
+            return True
+        return self.rewriter.joins(left, right) or self.rewriter.joins_around(left, right)
+
+    def _around(self, term: Term, classes: Classes) -> set[Term]:
+        """Return the representatives of the terms that are one step at the root away."""
+        return {classes.canonical(t) for t in self.rewriter.steps(term)}
+
+    def _joined(self, candidate: Candidate, numbered: DimBinding) -> bool:
+        """Return whether a kept join computes these outputs together already, with no more operators than the candidate."""
+        left, right = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
+        return any(
+            match.roots == tuple(left) and term_size(*match.replacements) <= term_size(*right)
+            for pattern in self._joins
+            if len(pattern.left) == len(left) and pattern.left[0].rank == left[0].rank
+            for match in pattern.matches(left[0], lambda op: [t for t in left[1:] if t.op == op])
+        )

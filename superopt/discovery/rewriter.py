@@ -1,0 +1,328 @@
+"""Equalities between numeric terms that known equalities imply: by congruence, a step at the root, or ordered rewriting.
+
+A term is built over representatives, and equalities of its operands were settled before. So most equalities are one step of a
+known rule at the root away, with congruence on both sides of the step. The rewriter tries such steps first. It rewrites to
+normal forms only if the steps do not lead to the goal.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from superopt.algebra.linearity import is_product
+from superopt.algebra.operators import apply, operator, rebuild
+from superopt.algebra.terms import VARIABLE, Cond, Term, operators, subterms, variables
+from superopt.discovery.effort import Effort, effort
+from superopt.discovery.enumerate import weight
+from superopt.discovery.universe import WEIGHTS
+from superopt.errors import ShapeError
+from superopt.rules.match import Pattern
+from superopt.rules.rule import Rule
+
+STEPS = 12
+EXPANSIONS = 24
+CLIMB = 1.1
+SUMMANDS = 6
+LARGEST = 16
+Place: TypeAlias = "tuple[int, str]"
+
+
+class Classes:
+    """Terms that are known to be equal, closed under congruence."""
+
+    def __init__(self) -> None:
+        self._parents: dict[Term, Term] = {}
+
+    def merge(self, term: Term, representative: Term) -> None:
+        """Make the two terms equal from now on."""
+        one, other = self.canonical(term), self.canonical(representative)
+        if one is not other:
+            self._parents[one] = other
+
+    def canonical(self, term: Term) -> Term:
+        """Return the term with every part replaced by its class's representative.
+
+        Congruent terms have the same canonical term.
+        """
+        if term.args:
+            args = tuple(self.canonical(a) for a in term.args)
+            if any(a is not b for a, b in zip(args, term.args, strict=True)):
+                term = apply(term.op, *args, **dict(term.attributes))
+            if len(term.args) > 2 and operator(term.op).commutative:
+                term = self._contracted(term)
+        return self._root(term)
+
+    def _root(self, term: Term) -> Term:
+        while (parent := self._parents.get(term)) is not None:
+            term = parent
+        return term
+
+    def _contracted(self, term: Term) -> Term:
+        """Return the sum with every pair of operands that is known to equal another term replaced by that term."""
+        if 2 < len(term.args) <= SUMMANDS:
+            for i, j in itertools.combinations(range(len(term.args)), 2):
+                whole = self._root(apply(term.op, term.args[i], term.args[j]))
+                if whole.op != term.op:
+                    rest = (a for position, a in enumerate(term.args) if position not in (i, j))
+                    return self._contracted(apply(term.op, whole, *rest))
+        return term
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An equation in one direction, which is prepared for matching on first use."""
+
+    left: Term
+    right: Term
+    where: Cond
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """The equation prepared for matching."""
+        return Pattern((self.left,), (self.right,), self.where)
+
+    @cached_property
+    def place(self) -> Place | None:
+        """The position and the operator of an operand that is not a variable, or None.
+
+        In a sum or product, the position is -1, which means anywhere.
+        """
+        anywhere = operator(self.left.op).commutative
+        return next(((-1 if anywhere else i, a.op) for i, a in enumerate(self.left.args) if a.op != VARIABLE), None)
+
+
+@dataclass
+class Row:
+    """The readings for one operator and rank at the root, by a place that a term must have, in the order they were added."""
+
+    count: int = 0
+    places: dict[Place | None, tuple[list[int], list[Reading]]] = field(default_factory=dict)
+
+    def add(self, reading: Reading) -> None:
+        numbers, readings = self.places.setdefault(reading.place, ([], []))
+        numbers.append(self.count)
+        readings.append(reading)
+        self.count += 1
+
+    def fitting(self, term: Term, since: int) -> Iterator[Pattern]:
+        """Yield the patterns that may match the term, without the first `since` patterns that were added."""
+        commutative = operator(term.op).commutative
+        own: dict[Place | None, None] = {None: None}
+        own.update(dict.fromkeys((-1 if commutative else i, a.op) for i, a in enumerate(term.args)))
+        for place in own:
+            if place in self.places:
+                numbers, readings = self.places[place]
+                for reading in readings[bisect_left(numbers, since) :]:
+                    if fits(reading.left, term, root=True):
+                        yield reading.pattern
+
+
+def fits(pattern: Term, term: Term, *, root: bool = False) -> bool:
+    """Return whether the pattern's operators occur in the term at their places. At the root, sums may have more operands."""
+    if pattern.op == VARIABLE:
+        return len(pattern.shape) == len(term.shape)
+    if pattern.op != term.op:
+        return False
+    if operator(pattern.op).commutative:
+        few = len(pattern.args) > len(term.args) if root else len(pattern.args) > len(term.args) or not term.args
+        return not few and all(p.op == VARIABLE or any(fits(p, a) for a in term.args) for p in pattern.args)
+    return all(fits(p, a) for p, a in zip(pattern.args, term.args, strict=True))
+
+
+def size_of(term: Term) -> tuple[int, int, str]:
+    """Return a measure under which a term with fewer operators is smaller."""
+    parts = subterms(term)
+    return sum(map(weight, parts)), sum(len(t.args) for t in parts), term.key
+
+
+class Spread:
+    """A measure under which a term is smaller if linear operators are spread over sums and differences are sums.
+
+    The measure is a polynomial in the operands. For an operator that is linear in each operand, it is the product of the
+    operands. For other operators with several operands, it is their sum plus one for each added operand; if the order of
+    operands matters, operands after the first weigh three times. For one operand, it is three times the operand. Of two terms
+    with equal values, the term whose operators' names come first is smaller.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Term, tuple[int, tuple[str, ...], str]] = {}
+        self._products: dict[str, bool] = {}
+
+    def of(self, term: Term) -> tuple[int, tuple[str, ...], str]:
+        """Return the measure of a term with numeric extents."""
+        known = self._known.get(term)
+        if known is None:
+            below = [self.of(a) for a in term.args]
+            names = (term.op, *(name for _, inner, _ in below for name in inner))
+            known = self._known[term] = self._value(term, [value for value, _, _ in below]), names, term.key
+        return known
+
+    def _value(self, term: Term, below: list[int]) -> int:
+        match below:
+            case []:
+                return 2
+            case [one]:
+                return 3 * one
+            case [first, *others]:
+                if self._multiplies(term):
+                    return math.prod(below)
+                alike = operator(term.op).commutative
+                return first + sum(others if alike else (3 * n + 1 for n in others)) + len(others)
+        raise AssertionError
+
+    def _multiplies(self, term: Term) -> bool:
+        if term.op not in self._products:
+            self._products[term.op] = is_product(term)
+        return self._products[term.op]
+
+
+class Normal:
+    """Ordered rewriting: up to `STEPS` steps that each make a term smaller under one measure."""
+
+    def __init__(self, rewriter: Rewriter, measure: Callable[[Term], Any]) -> None:
+        self._rewriter, self._measure = rewriter, measure
+        self._known: dict[Term, tuple[Term, int]] = {}
+
+    def of(self, term: Term) -> Term:
+        """Return the term after these steps, which rewrite its parts first."""
+        known, version = self._known.get(term, (term, -1))
+        if version == self._rewriter.version:
+            return known
+        result = self._smallest(term) if known is term else self.of(known)
+        self._known[term] = result, self._rewriter.version
+        return result
+
+    def _smallest(self, term: Term) -> Term:
+        for _ in range(STEPS):
+            below = {a: self.of(a) for a in term.args}
+            if any(a is not b for a, b in below.items()):
+                term = rebuild(term, below)
+            after = min(self._rewriter.steps(term), key=self._measure, default=term)
+            if self._measure(after) >= self._measure(term) or operators(after) > LARGEST:
+                break
+            term = after
+        return term
+
+
+class Rewriter:
+    """Equalities with one output as rewriting steps, and two normal forms: with the fewest operators, and spread over sums."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.small = Normal(self, functools.cache(size_of))
+        self.spread = Normal(self, Spread().of)
+        self._rows: dict[tuple[str, int], Row] = {}
+        self._steps: dict[Term, tuple[tuple[Term, ...], int]] = {}
+        self._efforts: dict[Term, tuple[Effort, Effort]] = {}
+
+    def add(self, rule: Rule) -> None:
+        """Use the rule from now on, in both directions."""
+        for equation in rule.equations:
+            if len(equation.left) == 1:
+                self._direction(equation.left[0], equation.right[0], equation.where)
+                self._direction(equation.right[0], equation.left[0], equation.where)
+        self.version += 1
+
+    def _direction(self, left: Term, right: Term, where: Cond) -> None:
+        if left.args and Pattern((left,), (right,), where).usable:
+            self._rows.setdefault((left.op, left.rank), Row()).add(Reading(left, right, where))
+
+    def joins(self, left: Term, right: Term) -> bool:
+        """Return whether both terms have one normal form."""
+        return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
+
+    def joins_around(self, left: Term, right: Term) -> bool:
+        """Return whether one step anywhere in either term, in either direction, leads to terms that join."""
+        normal = self.small.of
+        goal_left, goal_right = normal(left), normal(right)
+        if goal_left is goal_right:
+            return True
+        around_left = {normal(t) for t in self.neighbours(left)}
+        if goal_right in around_left:
+            return True
+        around_right = {normal(t) for t in self.neighbours(right)}
+        return goal_left in around_right or bool(around_left & around_right)
+
+    def neighbours(self, term: Term, takes: Callable[[Term, Term], bool] = lambda *_: True) -> Iterator[Term]:
+        """Yield the terms one step away, in either direction and anywhere in the term, by steps that `takes` admits."""
+        for part in subterms(term):
+            for after in self.steps(part):
+                if not takes(part, after):
+                    continue
+                try:
+                    yield after if part is term else rebuild(term, {part: after})
+                except ShapeError:
+                    continue
+
+    def steps(self, term: Term) -> tuple[Term, ...]:
+        """Return the terms one step at the root away, in either direction. Known steps are cached and extended."""
+        row = self._rows.get((term.op, term.rank))
+        if row is None or len(term.args) > SUMMANDS:
+            return ()
+        known, since = self._steps.get(term, ((), 0))
+        if since < row.count:
+            found = (m.replacements[0] for pattern in row.fitting(term, since) for m in pattern.matches(term, lambda _: ()))
+            known = tuple(dict.fromkeys((*known, *found)))
+            self._steps[term] = known, row.count
+        return known
+
+    def descends(self, start: Term, goal: Term) -> bool:
+        """Return whether steps through terms of at most `CLIMB` times the start's cost lead to the goal's cost or less.
+
+        Weights are known.
+        """
+        enough = self.cost(goal)
+        return self.leads(start, self.cost(start), lambda term: self.cost(term) <= enough)
+
+    def leads(self, start: Term, dearest: float, arrived: Callable[[Term], bool]) -> bool:
+        """Return whether steps lead to a term for which `arrived` returns True.
+
+        The steps pass through terms that cost at most `CLIMB` times `dearest`. The steps are those that a search takes. At the
+        root of the start, all steps are taken.
+        """
+        limit = CLIMB * dearest
+        if any(map(arrived, self.steps(start))):
+            return True
+        waiting = [(limit, start.key, start)]
+        seen = {start}
+        for _ in range(EXPANSIONS):
+            if not waiting:
+                return False
+            for after in self.neighbours(heapq.heappop(waiting)[2], self._serves):
+                if arrived(after):
+                    return True
+                cost = self.cost(after)
+                if after not in seen and cost <= limit:
+                    seen.add(after)
+                    heapq.heappush(waiting, (cost, after.key, after))
+        return False
+
+    def cost(self, term: Term) -> float:
+        """Return the term's total effort with weights known."""
+        return self._effort(term)[0].total
+
+    def _effort(self, term: Term) -> tuple[Effort, Effort]:
+        """Return the term's effort with weights known, and with weights unknown."""
+        known = self._efforts.get(term)
+        if known is None:
+            known = self._efforts[term] = effort([term], weights_known=True), effort([term], weights_known=False)
+        return known
+
+    def _serves(self, part: Term, after: Term) -> bool:
+        """Return whether a search takes the step.
+
+        A search does not rewrite weight-only terms, and no rule only adds operators.
+        """
+        names = [v.name for v in variables(part)]
+        if names and WEIGHTS.issuperset(names):
+            return False
+        pairs = zip(self._effort(part), self._effort(after), strict=True)
+        return any(new.operators <= old.operators or new.work < old.work for old, new in pairs)

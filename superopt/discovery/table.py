@@ -1,0 +1,149 @@
+"""The representatives of a universe's classes, as columns of numbers from which whole batches of terms are built.
+
+A representative is identified by its number. An operator with its attributes is identified by a code, a shape by another code.
+The operators inside a representative are representatives themselves and are listed by number.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.algebra.operators import operator
+from superopt.algebra.terms import Attribute, Shape, Term, variables
+from superopt.discovery.universe import WEIGHTS, Universe
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+MOST_OPERATORS = 8
+
+
+@dataclass(frozen=True)
+class Code:
+    """An operator with its attributes, as in a template of the universe."""
+
+    op: str
+    attributes: tuple[tuple[str, Attribute], ...]
+
+    @property
+    def commutative(self) -> bool:
+        return operator(self.op).commutative
+
+
+class Numbering:
+    """Numbers for things, in the order in which they are first seen."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.things: list[Any] = []
+
+    def of(self, thing: Any) -> int:
+        number = self.numbers.get(thing)
+        if number is None:
+            number = self.numbers[thing] = len(self.things)
+            self.things.append(thing)
+        return number
+
+
+class Table:
+    """Columns with an entry for each representative, in the order in which the representatives were found."""
+
+    def __init__(self, universe: Universe) -> None:
+        self.universe = universe
+        self.codes = Numbering()
+        self.shapes = Numbering()
+        self.operators = Numbering()
+        self.terms: list[Term] = []
+        self.numbers: dict[Term, int] = {}
+        self.constants = {c.term: c.under for c in universe.constants}
+        self._bits = {v.name: position for position, v in enumerate(v for row in universe.variables for v in row)}
+        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self._arrays: dict[str, Ints] = {}
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def __getattr__(self, name: str) -> Ints:
+        if name not in COLUMNS:
+            raise AttributeError(name)
+        if name not in self._arrays:
+            self._arrays[name] = np.asarray(self._columns[name], dtype=np.int64)
+        return self._arrays[name]
+
+    def add(self, term: Term, code: int, level: int) -> int:
+        """Add a representative whose arguments are representatives already, and return its number."""
+        number = len(self.terms)
+        self.terms.append(term)
+        self.numbers[term] = number
+        self._arrays.clear()
+        kids = [self.numbers[a] for a in term.args]
+        inside = sorted({n for kid in kids for n in self._columns["nodes"][kid] if n >= 0} | ({number} if kids else set()))
+        weighs = all(v.name in WEIGHTS for v in variables(term))
+        own = (len(kids) - 1 if operator(term.op).commutative else 1) if kids else 0
+        self._columns["run"].append(0 if weighs else own)
+        self._columns["weighing"].append(own if weighs else 0)
+        row = {
+            "code": code,
+            "root": self.operators.of(term.op),
+            "shape": self.shapes.of(term.shape),
+            "kids": _padded(kids),
+            "nodes": _padded(inside),
+            "runs": sum(self._columns["run"][n] for n in inside),
+            "weighs": sum(self._columns["weighing"][n] for n in inside),
+            "weights": int(weighs),
+            "used": sum(1 << self._bits[v.name] for v in variables(term)),
+            "level": level,
+        }
+        for name, value in row.items():
+            self._columns[name].append(value)
+        return number
+
+    def shape_of(self, code: int) -> Shape:
+        """Return the shape of this code."""
+        found: Shape = self.shapes.things[code]
+        return found
+
+    def code_of(self, number: int) -> Code:
+        """Return the operator and attributes of this code."""
+        found: Code = self.codes.things[number]
+        return found
+
+    def level_of(self, runs: Ints, weighs: Ints) -> Ints:
+        """Return the level of terms with `runs` running operators and `weighs` further operators that only weights reach."""
+        return np.asarray(runs + np.maximum(weighs - self.universe.weighing, 0))
+
+    def inside(self, operands: Ints) -> Ints:
+        """Return the operators inside each row of operands, each once. Both the operands and the result are padded with -1."""
+        nodes = np.where(operands[..., None] >= 0, self.nodes[operands], -1)
+        together = np.sort(nodes.reshape(len(operands), operands.shape[1] * MOST_OPERATORS), axis=1)
+        together[:, 1:][together[:, 1:] == together[:, :-1]] = -1
+        return np.asarray(together)
+
+    def count(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """Return how many operators each row of nodes has: those that run, and those that only weights reach."""
+        there = nodes >= 0
+        safe = np.where(there, nodes, 0)
+        return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
+
+    def prefixed(self, used: Ints) -> Flags:
+        """Return whether each term uses the first of its interchangeable variables.
+
+        All other terms are renamings of such terms.
+        """
+        good = np.ones(len(used), dtype=bool)
+        for row in self.universe.variables:
+            for earlier, later in itertools.pairwise(row):
+                good &= ~((used >> self._bits[later.name] & 1 == 1) & (used >> self._bits[earlier.name] & 1 == 0))
+        return good
+
+
+COLUMNS = ("code", "root", "shape", "kids", "nodes", "runs", "weighs", "weights", "used", "level", "run", "weighing")
+
+
+def _padded(numbers: Sequence[int]) -> list[int]:
+    return [*numbers, *[-1] * (MOST_OPERATORS - len(numbers))]

@@ -1,0 +1,104 @@
+"""The number of graphs that the terms of a universe stand for. An argument may be any graph of its class."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from superopt.discovery.kinds import Rows, Typing
+from superopt.discovery.table import MOST_OPERATORS, Ints, Table
+
+ROWS = 1 << 16
+
+
+class Tally:
+    """A count of graphs of up to `most` operators. Of graphs that share work between arguments, only the terms are counted."""
+
+    def __init__(self, table: Table, typing: Typing, most: int) -> None:
+        self.table = table
+        self.typing = typing
+        self.most = most
+        self.graphs = 0
+        self._leaves = 0
+        self._below: list[tuple[Ints, Ints, Ints]] = []
+        self._tree: list[int] = []
+        self._counted: Ints | None = None
+
+    def leaves(self, count: int) -> None:
+        """Add variables and constants, each in a class of its own."""
+        self._leaves = count
+
+    def add(self, rows: Rows, classes: Ints, *, last: bool) -> None:
+        """Add terms of one level with their classes. Terms of the last level are not arguments of other terms."""
+        for start in range(0, len(rows), ROWS):
+            part = rows.at(np.arange(start, min(start + ROWS, len(rows))))
+            kids = self._kids(part)
+            own = self._own(part, kids)
+            self.graphs += int(self._unshared(kids, own))
+            if not last:
+                self._below.append((kids, own, classes[start : start + ROWS]))
+            else:
+                members = self._members()
+                for operators in range(self.most + 1):
+                    self.graphs += int(self._ways(members, kids, operators - own).sum())
+        if last:
+            self.graphs += int(self._members().sum())
+
+    def _kids(self, rows: Rows) -> Ints:
+        found = np.full((len(rows), MOST_OPERATORS), -1, dtype=np.int64)
+        found[:, : rows.operands.shape[1]] = rows.operands
+        sums: dict[str, list[int]] = {}
+        for number, kind in enumerate(self.typing.kinds.things):
+            code = self.table.code_of(kind.code)
+            if code.commutative:
+                sums.setdefault(code.op, []).append(number)
+        for op, kinds in sums.items():
+            where = np.isin(rows.kinds, kinds)
+            flat = np.sort(self.typing.flattened(op, rows.operands[where][:, :2]), axis=1)[:, ::-1]
+            found[where] = flat[:, :MOST_OPERATORS]
+        return found
+
+    def _own(self, rows: Rows, kids: Ints) -> Ints:
+        """Return the number of operators of each root: n - 1 for a sum of n."""
+        sums = np.array([self.table.code_of(k.code).commutative for k in self.typing.kinds.things], dtype=bool)
+        return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
+
+    def _unshared(self, kids: Ints, own: Ints) -> Ints:
+        """Return how many terms have more operators than `most` if shared operators are counted each time."""
+        counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
+        return np.asarray((counts > self.most).sum())
+
+    def _sizes(self) -> Ints:
+        """Return the number of operators of each representative, with shared operators counted each time."""
+        if len(self._tree) != len(self.table):
+            own = self.table.run + self.table.weighing
+            for number in range(len(self._tree), len(self.table)):
+                kids = self.table.kids[number]
+                self._tree.append(int(own[number]) + sum(self._tree[k] for k in kids.tolist() if k >= 0))
+        return np.asarray(self._tree, dtype=np.int64)
+
+    def _members(self) -> Ints:
+        """Return, for each class, the number of its graphs of 0, 1, ... operators, from terms below the last level."""
+        if self._counted is None:
+            counts = np.zeros((len(self.table), self.most + 1), dtype=np.int64)
+            counts[: self._leaves, 0] = 1
+            for operators in range(self.most + 1):
+                for kids, own, classes in self._below:
+                    np.add.at(counts[:, operators], classes, self._ways(counts, kids, operators - own))
+            self._counted = counts
+        return self._counted
+
+    def _ways(self, members: Ints, kids: Ints, operators: Ints) -> Ints:
+        """Return in how many ways graphs for the arguments have this many operators in total. A negative number gives 0."""
+        ways = np.zeros((len(kids), self.most + 1), dtype=np.int64)
+        ways[:, 0] = 1
+        for column in kids.T:
+            there = column >= 0
+            if not there.any():
+                break
+            each = members[column[there]]
+            before = ways[there]
+            after = np.zeros_like(before)
+            for some in range(self.most + 1):
+                after[:, some:] += before[:, : self.most + 1 - some] * each[:, some : some + 1]
+            ways[there] = after
+        return np.where(operators >= 0, ways[np.arange(len(kids)), np.maximum(operators, 0)], 0)

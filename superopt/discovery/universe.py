@@ -1,0 +1,114 @@
+"""Universes: typed vocabularies of variables, constants and operator templates.
+
+Extents are symbols that the variables of a universe share, so that terms compose. The rules of a universe are generalised to
+independent extents afterwards. The variables of one row of `variables` are interchangeable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from superopt.algebra.terms import Attribute, Extent, Size, Sym, Term, size
+
+Ranges: TypeAlias = "Mapping[str, tuple[Extent, ...]]"
+WEIGHTS = frozenset({"w", "v", "u", "b", "c", "t", "r"})
+
+
+@dataclass(frozen=True)
+class Template:
+    """An operator with its attributes.
+
+    Attributes:
+        op: the operator.
+        operands: the number of operands.
+        attributes: the attributes.
+        cut: if not 0, an axis. The template stands for the operand's two parts along the axis, at every boundary.
+        first: if not 0, the first extent that the first operand must have. It distinguishes activations from weights.
+        beside: if not empty, an operator that must make one of the operands.
+        weighted: whether the second operand must consist of weights only and the first operand must not.
+        takes: for each operand, the operators and the names of variables that are allowed. An empty or missing entry allows
+            all.
+    """
+
+    op: str
+    operands: int
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    cut: int = 0
+    first: Extent = 0
+    beside: str = ""
+    weighted: bool = False
+    takes: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant, and the operators that it may be a direct operand of. Constants do not count as operators."""
+
+    term: Term
+    under: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Universe:
+    """A vocabulary.
+
+    Attributes:
+        family: the family of the universe's rules.
+        name: the name of the universe.
+        variables: the variables, in rows of interchangeable variables.
+        constants: the constants, which do not count as operators.
+        templates: the operators.
+        ranges: the numbers that a symbol may stand for in an environment.
+        limit: the most operators of a term.
+        repeats: whether an operator may have one operand twice, and scale and relu may be applied to themselves.
+        instances: values for symbols. A rule is also stated at these values if its left side leaves the symbols open.
+        small: symbols of extents that are small compared with all others when costs are compared, such as low ranks.
+        conditions: the names of variables that are 0 or 1.
+        positive: the names of variables that are greater than 0.
+        weighing: the number of operators reached only by weights that are not counted.
+    """
+
+    family: str
+    name: str
+    variables: tuple[tuple[Term, ...], ...]
+    constants: tuple[Constant, ...]
+    templates: tuple[Template, ...]
+    ranges: Ranges
+    limit: int = 4
+    repeats: bool = False
+    instances: tuple[Mapping[str, Extent], ...] = ()
+    small: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    positive: tuple[str, ...] = ()
+    weighing: int = 0
+
+
+FACTOR, OTHER_FACTOR = size(Sym("a", real=True)), size(Sym("e", real=True))
+FACTORS: tuple[Extent, ...] = (2, 3, 5, 7)
+
+
+def symbols(names: str) -> list[Size]:
+    """Return extents and attribute variables by their names."""
+    return [size(Sym(name)) for name in names.split()]
+
+
+def unary(op: str, *, first: Extent = 0, **attributes: Attribute) -> Template:
+    """Return a template for an operator of one operand."""
+    return Template(op, 1, attributes, first=first)
+
+
+def binary(op: str, *, first: Extent = 0, beside: str = "", **attributes: Attribute) -> Template:
+    """Return a template for an operator of two operands."""
+    return Template(op, 2, attributes, first=first, beside=beside)
+
+
+def convolution(pads: tuple[Extent, ...], *, group: Extent, **attributes: Attribute) -> Template:
+    """Return a template for the convolution of an image by a kernel of weights."""
+    return Template("conv", 2, {"pads": pads, "group": group, **attributes}, weighted=True)
+
+
+def parts(axis: int) -> Template:
+    """Return a template for the two parts of an operand along an axis."""
+    return Template("slice", 1, cut=axis)

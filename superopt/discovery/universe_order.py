@@ -1,0 +1,40 @@
+"""The order of exploration: a universe's rules make candidates of other universes redundant if they share operators."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from superopt.discovery.universe import Universe
+
+COVERED = 0.75
+"""The share of a universe's known operator pairs that the universes it waits for have to cover.
+
+A pair is known if an earlier universe has it too.
+"""
+
+
+def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
+    """Return, for each universe, the names of the earlier universes that it builds on, in the order given.
+
+    Two operators of one universe form a pair, because they meet in its terms. A universe waits for as few earlier universes as
+    cover the share `COVERED` of its pairs that any earlier universe has. If several universes cover equally many pairs, the one
+    with more pairs of its own comes first. The universe also waits for the universes that those wait for.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    meetings = {u.name: _meetings(u) for u in universes}
+    for position, universe in enumerate(universes):
+        before = [u.name for u in universes[:position]]
+        shared = meetings[universe.name] & set[tuple[str, str]]().union(*(meetings[name] for name in before))
+        left, chosen = set(shared), dict[str, None]()
+        while len(left) > (1 - COVERED) * len(shared):
+            best = max(before, key=lambda name: (len(meetings[name] & left), len(meetings[name])))
+            left -= meetings[best]
+            chosen.update(dict.fromkeys((*found[best], best)))
+        found[universe.name] = tuple(name for name in before if name in chosen)
+    return found
+
+
+def _meetings(universe: Universe) -> set[tuple[str, str]]:
+    operators = sorted({t.op for t in universe.templates} | {c.term.op for c in universe.constants})
+    return set(itertools.combinations_with_replacement(operators, 2))

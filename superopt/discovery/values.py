@@ -1,0 +1,207 @@
+"""Values of representatives in every environment, and digests of terms over the representatives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from superopt.algebra.terms import Term
+from superopt.discovery.fingerprint import BATCH, Fingerprints, Hashes, mixed_ids
+from superopt.discovery.kinds import Kind, Rows
+from superopt.discovery.table import Flags, Ints, Table
+
+Array = npt.NDArray[Any]
+SHAPED = 11
+
+
+@dataclass(frozen=True)
+class Digests:
+    """Digests of some terms.
+
+    Attributes:
+        defined: whether each of the requested rows has a digest. The other columns cover only rows with a digest.
+        every: digests over all environments.
+        positive: digests over the environments with positive inputs only.
+        total: whether a term is defined in every environment.
+        sure: False if only the first environment was evaluated, because no other term has the same value there.
+    """
+
+    defined: Flags
+    every: Hashes
+    positive: Hashes
+    total: Flags
+    sure: Flags
+
+
+class Values:
+    """Columns of values, one array for each environment and shape, and the digests of the representatives."""
+
+    def __init__(self, table: Table, fingerprints: Fingerprints) -> None:
+        self.table = table
+        self.fingerprints = fingerprints
+        self.count = len(fingerprints.environments)
+        self._arrays: list[dict[int, Array]] = [{} for _ in range(self.count)]
+        self._columns: list[int] = []
+        self.first: Hashes = np.empty(0, np.uint64)
+        self.every: Hashes = np.empty(0, np.uint64)
+        self.positive: Hashes = np.empty(0, np.uint64)
+        self.total: Flags = np.empty(0, bool)
+
+    def add_leaf(self, term: Term) -> None:
+        """Add a variable or constant as a representative."""
+        code = -1
+        number = self.table.add(term, code, 0)
+        values = [self._leaf(term, e) for e in range(self.count)]
+        self._append(int(self.table.shape[number]), values, 1)
+        found = [self.fingerprints.digests(v, e) for e, v in enumerate(values)]
+        self._remember(self._summed(found, np.array([self.table.shape[number]])))
+
+    def _leaf(self, term: Term, number: int) -> Array:
+        if term.is_variable:
+            return self.fingerprints.leaf(term, number)
+        operands = [self._leaf(a, number) for a in term.args]
+        value = self.fingerprints.applied(term.op, dict(term.attributes), operands, number)
+        assert value is not None
+        return value
+
+    def _append(self, shape: int, values: Sequence[Array], count: int) -> None:
+        first = self._arrays[0][shape].shape[-1] if shape in self._arrays[0] else 0
+        for e, value in enumerate(values):
+            known = self._arrays[e].get(shape)
+            self._arrays[e][shape] = np.array(value) if known is None else np.concatenate([known, value], axis=-1)
+        self._columns += range(first, first + count)
+
+    def _remember(self, found: tuple[Hashes, Hashes, Hashes, Flags]) -> None:
+        first, every, positive, total = found
+        self.first = np.concatenate([self.first, first])
+        self.every = np.concatenate([self.every, every])
+        self.positive = np.concatenate([self.positive, positive])
+        self.total = np.concatenate([self.total, total])
+
+    def digests(self, rows: Rows, kinds: Sequence[Kind], *, quick: bool) -> Digests:
+        """Return the digests of the rows.
+
+        With `quick`, environments after the first are evaluated only for rows whose value in the first environment is not
+        unique.
+        """
+        shapes = np.array([k.result for k in kinds], dtype=np.int64)
+        found = [self._of(rows, kinds, 0)]
+        sure = found[0][1].copy()
+        if quick:
+            first = self._salted(found[0][0], shapes[rows.kinds] if len(rows) else rows.kinds)
+            sure &= _repeated(first, found[0][1]) | np.isin(first, self.first)
+        where = np.flatnonzero(sure)
+        for number in range(1, self.count):
+            digests, exact = self._of(rows.at(where), kinds, number)
+            every = np.zeros(len(rows), np.uint64), np.ones(len(rows), bool)
+            every[0][where], every[1][where] = digests, exact
+            found.append(every)
+        _, total, positive, whole = self._summed(found, shapes[rows.kinds] if len(rows) else rows.kinds)
+        defined = np.logical_and.reduce([exact for _, exact in found[: self.fingerprints.positive]])
+        return Digests(defined, total[defined], positive[defined], whole[defined], sure[defined])
+
+    def _of(self, rows: Rows, kinds: Sequence[Kind], number: int) -> tuple[Hashes, Flags]:
+        """Return digests of rows in one environment, and whether they are exact."""
+        digests, exact = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)
+        for members, value in self._evaluated(rows, kinds, number):
+            digests[members], exact[members] = self.fingerprints.digests(value, number)
+        return digests, exact
+
+    def _evaluated(self, rows: Rows, kinds: Sequence[Kind], number: int) -> Iterator[tuple[Ints, Array]]:
+        """Yield the rows' values in one environment in batches of one kind each, without kinds that are not defined there."""
+        columns = np.asarray(self._columns, dtype=np.int64)
+        order = np.argsort(rows.kinds, kind="stable")
+        edges = np.flatnonzero(np.diff(rows.kinds[order])) + 1
+        for members in np.split(order, edges) if len(order) else ():
+            kind = kinds[rows.kinds[members[0]]]
+            code = self.table.code_of(kind.code)
+            stores = [self._arrays[number].get(s) for s in kind.shapes]
+            step = self._step(stores)
+            for start in range(0, len(members), step):
+                part = members[start : start + step]
+                operands = [s[..., columns[rows.operands[part, p]]] for p, s in enumerate(stores) if s is not None]
+                value = self.fingerprints.applied(code.op, dict(code.attributes), operands, number)
+                if value is None:
+                    break
+                yield part, np.broadcast_to(value, (*value.shape[:-1], len(part)))
+
+    def _step(self, stores: Sequence[Array | None]) -> int:
+        """Return how many terms to evaluate at once, so that intermediate values fit into a cache."""
+        sizes = [s[..., 0].size for s in stores if s is not None]
+        return int(np.clip(BATCH // (max(sizes) * (min(sizes) if len(sizes) > 1 else 1)), 64, 1 << 14))
+
+    def _salted(self, digests: Hashes, shapes: Ints) -> Hashes:
+        return digests + mixed_ids(shapes, SHAPED)
+
+    def _summed(self, found: Sequence[tuple[Hashes, Flags]], shapes: Ints) -> tuple[Hashes, Hashes, Hashes, Flags]:
+        """Return digests in the first environment, in all, in those with positive inputs, and whether all are exact."""
+        parts = [d * np.uint64(2 * e + 1) for e, (d, _) in enumerate(found)]
+        positive = functools.reduce(lambda a, b: a + b, parts[: self.fingerprints.positive])
+        every = functools.reduce(lambda a, b: a + b, parts)
+        total = np.logical_and.reduce([exact for _, exact in found])
+        return self._salted(found[0][0], shapes), self._salted(every, shapes), self._salted(positive, shapes), total
+
+    def add(self, rows: Rows, kinds: Sequence[Kind]) -> None:
+        """Store the values of rows that became representatives, in this order. The table already has these representatives."""
+        base = len(self._columns)
+        self._columns += [0] * len(rows)
+        results = np.array([kinds[k].result for k in rows.kinds.tolist()], dtype=np.int64)
+        found: list[tuple[Hashes, Flags]] = []
+        for number in range(self.count):
+            digests, exact = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)
+            fresh: dict[int, list[tuple[Ints, Array]]] = {}
+            for members, value in self._evaluated(rows, kinds, number):
+                digests[members], exact[members] = self.fingerprints.digests(value, number)
+                fresh.setdefault(int(results[members[0]]), []).append((members, value))
+            for shape, some in fresh.items():
+                known = self._arrays[number].get(shape)
+                count = 0 if known is None else known.shape[-1]
+                for members, _ in some:
+                    for column, row in enumerate(members.tolist(), start=count):
+                        self._columns[base + row] = column
+                    count += len(members)
+                parts = [value for _, value in some]
+                self._arrays[number][shape] = np.concatenate(parts if known is None else [known, *parts], axis=-1)
+            found.append((digests, exact))
+        self._remember(self._summed(found, results))
+
+    def digest_of(self, term: Term) -> int | None:
+        """Return the digest, over all environments, of any term over the universe's variables, or None if it is not defined."""
+        found = []
+        for number in range(self.count):
+            value = self._value(term, number, {})
+            if value is None:
+                return None
+            found.append(self.fingerprints.digests(value, number))
+        if not all(bool(exact[0]) for _, exact in found):
+            return None
+        shape = self.table.shapes.of(term.shape)
+        return int(self._summed(found, np.array([shape]))[1][0])
+
+    def _value(self, term: Term, number: int, known: dict[Term, Array]) -> Array | None:
+        if term not in known:
+            place = self.table.numbers.get(term)
+            if place is not None:
+                shape, column = int(self.table.shape[place]), self._columns[place]
+                known[term] = self._arrays[number][shape][..., column : column + 1]
+            else:
+                operands = [v for a in term.args if (v := self._value(a, number, known)) is not None]
+                whole = len(operands) == len(term.args)
+                value = self.fingerprints.applied(term.op, dict(term.attributes), operands, number) if whole else None
+                if value is None:
+                    return None
+                known[term] = value
+        return known[term]
+
+
+def _repeated(values: Hashes, where: Flags) -> Flags:
+    """Return which of the values selected by `where` occur more than once among them."""
+    _, inverse, counts = np.unique(values[where], return_inverse=True, return_counts=True)
+    found = np.zeros(len(values), bool)
+    found[where] = counts[inverse] > 1
+    return found

@@ -1,0 +1,140 @@
+"""Differences in IEEE arithmetic between two sides that are equal over the reals, and the fp flags that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.floating_point.elements import Pair
+from superopt.floating_point.environments import Environments
+from superopt.floating_point.floats import EVERY, FLOAT32, SPARE, WIDE, Array, Contraction, Mask, evaluate, scales
+from superopt.rules.fp_flags import FpFlag
+
+STEPS_PER_INSTRUCTION = 4
+ORDINARY = 64.0
+"""Magnitude of results computed from `DYADIC` numbers, which stand beside the infinities in a row."""
+ROUNDINGS = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT, FpFlag.ARCP})
+FREEDOMS = ROUNDINGS | {FpFlag.RANGE, FpFlag.CANCEL}
+"""Flags that let finite results differ; results that overflow on both sides may then differ as well."""
+
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """For each flag, the rows that need it; `overflow` has the rows where both sides overflow and nothing else differs."""
+
+    needs: Mapping[FpFlag, Mask]
+    overflow: Mask
+    overflow_flag: FpFlag = FpFlag.NINF
+
+
+def differences(pair: Pair, environments: Environments) -> Differences:
+    """Return which rows need which flags for the pair's right side to replace its left side."""
+    numbers = pair.numbers
+    values = environments.values
+    steps = STEPS_PER_INSTRUCTION * len(numbers) + 16
+    narrow = evaluate(pair.program, numbers, values, FLOAT32)
+    wide = evaluate(pair.program, numbers, values, WIDE)
+    spare = evaluate(pair.program, pair.program.under([pair.right]), values, SPARE)
+    scale = scales(pair.program, numbers, wide, FLOAT32, steps)
+    rows = environments.rows
+
+    def row(known: Mapping[int, Array], number: int) -> Array:
+        return np.broadcast_to(known[number], rows)
+
+    left, right, apart = row(narrow, pair.left), row(narrow, pair.right), row(spare, pair.right)
+    left_wide, right_wide = row(wide, pair.left), row(wide, pair.right)
+    sizes = [np.nan_to_num(row(scale, n), nan=np.inf, posinf=np.inf) for n in (pair.left, pair.right)]
+    nan, infinite = _read(pair, environments)
+    given = ~nan & ~infinite
+    slack = steps * FLOAT32.tiny
+    with np.errstate(all="ignore"):
+        tolerance = steps * FLOAT32.epsilon * np.minimum(*sizes) + slack
+        differ = (left != right) & ~(np.isnan(left) & np.isnan(right))
+        signs = (left == 0) & (right == 0) & (np.signbit(left) != np.signbit(right))
+        finite = given & np.isfinite(left)
+        clean = np.abs(left - left_wide) <= steps * FLOAT32.epsilon * sizes[0] + slack
+        both = np.isfinite(left_wide) & np.isfinite(right_wide)
+        cancel = finite & clean & both & (np.abs(left_wide - right_wide) > tolerance)
+        out_of_range = finite & clean & ~cancel & ~(np.abs(apart - left) <= tolerance)
+        rounding = finite & differ & ~cancel & ~out_of_range
+        close = np.abs(left - right) <= steps * FLOAT32.epsilon * np.maximum(np.abs(left), ORDINARY)
+        special = (nan | infinite) & differ & ~close
+        singular = given & ~np.isfinite(left) & differ & ~np.isfinite(left_wide)
+        overflow = given & ~np.isfinite(left) & differ & np.isfinite(left_wide)
+    lost = np.isnan(left)
+    needs = {
+        FpFlag.NSZ: signs,
+        FpFlag.NNAN: (special & (nan | lost)) | (singular & lost),
+        FpFlag.NINF: (special & ~nan & ~lost) | (singular & ~lost),
+        FpFlag.RANGE: out_of_range,
+        FpFlag.CANCEL: cancel,
+        **_roundings(pair, environments, rounding),
+    }
+    return Differences(needs, overflow, FpFlag.NNAN if (overflow & lost).any() else FpFlag.NINF)
+
+
+def _read(pair: Pair, environments: Environments) -> tuple[Mask, Mask]:
+    """Return the rows in which either side reads NaN, and the rows in which either side reads infinities."""
+    nan = np.zeros(environments.rows, dtype=bool)
+    infinite = np.zeros(environments.rows, dtype=bool)
+    for one in pair.inputs:
+        nan |= np.isnan(environments.values[one])
+        infinite |= np.isinf(environments.values[one])
+    return nan, infinite
+
+
+def _roundings(pair: Pair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
+    """Return which of `reassoc`, `contract` and `arcp` explains each row at which the sides differ by rounding.
+
+    `contract` alone explains a row if the sides agree once every product is rounded. `arcp` alone explains it if they agree
+    once every quotient is computed by a reciprocal. Otherwise operands are regrouped. `contract` is then also needed if one
+    side adds a product by a fused multiply-add and the other rounds it, and `arcp` if one side divides and the other does not.
+    """
+    if not rounding.any():
+        return {}
+    rows = np.flatnonzero(rounding)
+    some = {one: environments.values[one][rows] for one in pair.inputs}
+    nowhere = np.zeros(environments.rows, dtype=bool)
+
+    def differs(how: Contraction) -> Mask:
+        known = evaluate(pair.program, pair.numbers, some, FLOAT32, how)
+        left, right = (np.broadcast_to(known[n], len(rows)) for n in (pair.left, pair.right))
+        found = nowhere.copy()
+        found[rows] = (left != right) & ~(np.isnan(left) & np.isnan(right))
+        return found
+
+    contracted, divided = _contracted(pair), _divided(pair)
+    alone = rounding & ~differs(Contraction(rounded_products=True)) if contracted else nowhere
+    dividing = rounding & ~alone & ~differs(Contraction(by_reciprocals=True)) if divided else nowhere
+    both = rounding & ~alone & ~dividing & ~differs(EVERY) if contracted and divided else nowhere
+    regrouped = rounding & ~alone & ~dividing & ~both
+    found = {FpFlag.REASSOC: regrouped}
+    if contracted:
+        found[FpFlag.CONTRACT] = alone | both | regrouped
+    if divided:
+        found[FpFlag.ARCP] = dividing | both | regrouped
+    return found
+
+
+def _contracted(pair: Pair) -> bool:
+    """Return whether one side rounds a product that the other side adds by a fused multiply-add."""
+    sides = [[pair.program.instructions[n] for n in pair.program.under([root])] for root in (pair.left, pair.right)]
+    rounded = [{i[1:] for i in side if i[0] == "mul"} for side in sides]
+    fused = [{i[1:3] for i in side if i[0] == "fma"} for side in sides]
+    return bool(rounded[0] & (fused[1] - fused[0]) or rounded[1] & (fused[0] - fused[1]))
+
+
+def _divided(pair: Pair) -> bool:
+    """Return whether the sides divide by different numbers, or take reciprocals of different numbers."""
+    sides = [[pair.program.instructions[n] for n in pair.program.under([root])] for root in (pair.left, pair.right)]
+    quotients = [{i for i in side if i[0] == "div"} for side in sides]
+    return quotients[0] != quotients[1]
+
+
+def needs(pair: Pair, environments: Environments, flag: FpFlag) -> Mask:
+    """Return the rows that need the flag, including rows where both sides overflow and nothing else differs."""
+    differ = differences(pair, environments)
+    found = differ.needs.get(flag, np.zeros(environments.rows, dtype=bool))
+    return found | differ.overflow if flag == differ.overflow_flag else found

@@ -1,0 +1,245 @@
+"""Rules at small sizes as scalar code of both sides, one output element at a time."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from superopt.algebra import index
+from superopt.algebra.terms import Sym, Term, attribute_atoms, subterms, variable, variables
+from superopt.errors import InstantiationError
+from superopt.floating_point.environments import Input
+from superopt.floating_point.scalars import CONDITIONS, POSITIONS, Code, Instruction, Program, ProgramTooLongError, element_at
+from superopt.notation.parsing import Equation
+from superopt.rules.instances import Instance, instantiations
+from superopt.rules.match import Binding, instantiate
+from superopt.rules.rule import Rule
+
+INSTANCES = 10
+"""The largest number of instances at which a rule is tried."""
+DRAWS = 48
+"""The number of random instances from which each instance is chosen."""
+ELEMENTS = 8
+"""The number of output elements, of different forms, that are tried at each instance."""
+PLACES = 80
+"""The number of positions of an output among which elements are chosen."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A rule at one choice of its ranks and at concrete sizes, with the positions that it looks up.
+
+    `turned` takes the operands of the right side's wide sums and products from the right. Terms keep these operands sorted, so
+    their order is arbitrary, and the terms they stand for may be sorted differently.
+    """
+
+    equation: Equation
+    choice: int
+    instance: Instance
+    positions: Mapping[str, tuple[int, ...]]
+    turned: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether the equation has sums or products of three or more operands."""
+        terms = subterms(*self.equation.left, *self.equation.right)
+        return any(t.op in ("add", "mul") and len(t.args) > 2 for t in terms)
+
+    @property
+    def sides(self) -> tuple[list[Term], list[Term]]:
+        """The terms of both sides at these sizes."""
+        tensors = {name: variable(name, shape) for name, shape in self.instance.shapes.items()}
+        binding = Binding(tensors, self.instance.attributes)
+        return [instantiate(t, binding) for t in self.equation.left], [instantiate(t, binding) for t in self.equation.right]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """One output element of a rule, as code of both sides in one program."""
+
+    program: Program
+    left: int
+    right: int
+    output: int
+    element: tuple[int, ...]
+    conditions: frozenset[str]
+
+    @property
+    def identical(self) -> bool:
+        """Whether both sides are the same code, so that they agree bit for bit on all inputs."""
+        return self.left == self.right
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the instructions of both sides."""
+        return self.program.under([self.left, self.right])
+
+    @property
+    def code(self) -> list[Instruction]:
+        """The instructions of both sides."""
+        return [self.program.instructions[n] for n in self.numbers]
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """The code with inputs numbered in reading order; elements with the same form behave alike."""
+        places = {number: place for place, number in enumerate(self.numbers)}
+        names: dict[tuple[object, ...], int] = {}
+        found: list[object] = [places[self.left], places[self.right]]
+        for instruction in self.code:
+            if instruction[0] == "input":
+                found.append((instruction[1] in self.conditions, names.setdefault(instruction[1:], len(names))))
+            elif instruction[0] == "const":
+                found.append(instruction)
+            else:
+                found.append((instruction[0], *(places[n] for n in instruction[1:])))
+        return tuple(found)
+
+    @property
+    def inputs(self) -> list[Input]:
+        """The input elements that either side reads."""
+        return [(i[1], i[2]) for i in self.code if i[0] == "input"]
+
+
+def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[Case]:
+    """Yield the rule at small sizes, at different choices of ranks if it has several.
+
+    Extents are 2 or 3 where possible, because sums of one term and moves of one element reveal little. Every fifth instance is
+    arbitrary. The others include instances whose real attributes are not powers of 2, instances with an attribute that is 0,
+    and larger instances.
+    """
+    count = len(rule.equations)
+    taken: list[Instance] = []
+    for turn in range(instances):
+        choice = turn * (count - 1) // max(instances - 1, 1)
+        equation = rule.equations[choice]
+        reals = _reals(equation)
+        try:
+            drawn = list(itertools.islice(instantiations(equation, rng, stubborn=True), DRAWS))
+        except InstantiationError:
+            continue
+        new = [one for one in drawn if one not in taken] or drawn
+        best = min(new, key=functools.partial(_awkwardness, reals=reals, turn=turn % 5)) if turn % 5 != 4 else new[0]
+        taken.append(best)
+        yield Case(equation, choice, best, _looked_up(equation, best, rng))
+
+
+def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple[int, float]:
+    """Return a sort key: the distance of the instance's real attributes and sizes from those wanted in this turn."""
+    extents = [n for shape in instance.shapes.values() for n in shape]
+    elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
+    integers = sum(3 * abs(Fraction(str(v))) for n, v in instance.attributes.items() if n not in reals)
+    size = elements + float(integers) + 30 * sum(n == 1 for n in extents)
+    values = [Fraction(str(instance.attributes[name])) for name in reals]
+    exact = sum(not v or bool(np.log2(abs(float(v))) % 1 == 0) for v in values)
+    match turn:
+        case 0:
+            return exact, size
+        case 1:
+            return sum(bool(v) for v in values), size
+        case 2:
+            return exact, size + 30 * sum(n == 2 for n in extents)
+        case _:
+            return sum(v > 0 for v in values), size
+
+
+def _reals(equation: Equation) -> frozenset[str]:
+    """Return the names of the real attribute variables."""
+    named = attribute_atoms(*equation.left, *equation.right)
+    return frozenset(a.name for a in named if isinstance(a, Sym) and a.real)
+
+
+def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator) -> dict[str, tuple[int, ...]]:
+    names = sorted(_reached(equation, {name: (at,) for name, at in POSITIONS.items()}))
+    return {n: tuple(rng.integers(-2, 4, int(np.prod(instance.shapes[n]))).tolist()) for n in names}
+
+
+def _reached(equation: Equation, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """Return the variables that are these operands, or that the operands are moved from."""
+    found: set[str] = set()
+    for term in subterms(*equation.left, *equation.right):
+        for at in operands.get(term.op, ()):
+            found |= {v.name for v in variables(term.args[at]) if _moved(term.args[at])}
+    return found
+
+
+def _moved(term: Term) -> bool:
+    return all(t.is_variable or t.op in MOVES for t in subterms(term))
+
+
+MOVES = frozenset(
+    {"concat", "expand", "pad", "repeat", "reshape", "reverse", "slice", "stride", "tile", "transpose", "upsample"}
+    | {"logical_and", "logical_not", "logical_or", "zeros", "ones"}
+)
+
+
+def pairs(case: Case, rng: np.random.Generator, *, elements: int = ELEMENTS) -> Iterator[Pair]:
+    """Yield some output elements as code, no two of the same form.
+
+    Raises:
+        ProgramTooLongError: they take too many instructions.
+    """
+    code, left, right = compiled(case)
+    conditions = frozenset(_reached(case.equation, CONDITIONS))
+    for output, (one, other) in enumerate(zip(left, right, strict=True)):
+        places = list(np.ndindex(*(int(n) for n in one.shape)))  # type: ignore[arg-type]
+        if len(places) > PLACES:
+            places = [places[i] for i in sorted({0, len(places) - 1, *rng.integers(0, len(places), PLACES - 2).tolist()})]
+        forms: set[tuple[object, ...]] = set()
+        for place in places:
+            here, there = element_at(one, place).number, element_at(other, place).number
+            pair = Pair(code.program, here, there, output, place, conditions)
+            if len(forms) < max(elements // len(left), 2) and pair.form not in forms:
+                forms.add(pair.form)
+                yield pair
+
+
+def compiled(case: Case) -> tuple[Code, list[index.Tensor], list[index.Tensor]]:
+    """Return both sides as tensors whose elements are code of one program."""
+    code = Code(Program())
+    leaves = {}
+    for name, shape in case.instance.shapes.items():
+        numbers = case.positions.get(name)
+        known = dict(zip(np.ndindex(*shape), map(float, numbers), strict=True)) if numbers is not None else None
+        leaves[variable(name, shape)] = code.read(name, shape, known)
+    left, right = case.sides
+    return code, code.tensors(left, leaves, turned=False), code.tensors(right, leaves, turned=case.turned)
+
+
+def pair_at(case: Case, output: int, element: tuple[int, ...]) -> Pair:
+    """Return one output element as code.
+
+    Raises:
+        ProgramTooLongError: it takes too many instructions.
+    """
+    code, left, right = compiled(case)
+    conditions = frozenset(_reached(case.equation, CONDITIONS))
+    here, there = (element_at(side[output], element).number for side in (left, right))
+    return Pair(code.program, here, there, output, element, conditions)
+
+
+def elements_of(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[tuple[Case, Pair]]:
+    """Yield output elements of the rule at some sizes as code, one of each form."""
+    met: set[tuple[object, ...]] = set()
+    for case in cases(rule, rng, instances=instances):
+        for turned in (False, True) if case.wide else (False,):
+            one = replace(case, turned=turned)
+            try:
+                found = list(pairs(one, rng))
+            except ProgramTooLongError:
+                continue
+            for pair in found:
+                form = pair.form
+                if form not in met:
+                    met.add(form)
+                    yield one, pair
+
+
+def generator_for(rule: Rule, seed: int) -> np.random.Generator:
+    """Return the random number generator for the rule, which does not depend on the rules before it."""
+    return np.random.default_rng([seed, int(hashlib.sha256(rule.text.encode()).hexdigest()[:12], 16)])

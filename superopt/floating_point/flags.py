@@ -1,0 +1,152 @@
+"""The fp flags that a rule needs, found by evaluating both sides in IEEE arithmetic.
+
+A rule holds over the reals. Its two sides are compiled to scalar code at a few small sizes, one output element at a time, and
+evaluated in float32 on special values (`environments`). Each row at which the sides differ needs a flag (`differences`). If no
+flag lets finite results differ, all inputs of a small format are tried as well (`small`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.floating_point.differences import FREEDOMS, differences, needs
+from superopt.floating_point.elements import INSTANCES, Case, Pair, elements_of, generator_for
+from superopt.floating_point.environments import Environments, Input, combinations, draw, environments_of
+from superopt.floating_point.floats import Mask
+from superopt.floating_point.small import Basis, basis, weakest
+from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
+from superopt.rules.rule import Rule
+
+ROWS = 1000, 12_000
+"""The number of rows of inputs in each turn: for each element, and the minimum for each rule."""
+LATER_INSTANCES = 5
+"""The number of instances at which a rule is tried in each turn after the first."""
+QUIET, MAX_TURNS = 5, 24
+"""The number of turns in a row without a new flag after which the flags are complete, and the largest number of turns."""
+MAX_ROWS_TIMES_CODE = 6_000_000
+"""The largest product of rows and instructions; longer code is evaluated for fewer rows."""
+CANDIDATES = 40
+"""The number of rows from which the simplest witness is chosen."""
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Inputs at which a rule needs a flag: sizes, an output, a position in it, and the values that this element reads."""
+
+    flag: FpFlag
+    case: Case
+    output: int
+    element: tuple[int, ...]
+    values: Mapping[Input, float]
+
+
+@dataclass(frozen=True)
+class Flagged:
+    """The flags that a rule needs, and a witness of each.
+
+    Attributes:
+        elements: The number of output elements that were tried.
+        identical: The number of these elements whose code is the same on both sides.
+        evaluations: The total number of rows of inputs.
+    """
+
+    flags: frozenset[FpFlag]
+    witnesses: tuple[Witness, ...]
+    basis: Basis
+    elements: int
+    identical: int
+    evaluations: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The flags in the form that a ledger stores."""
+        return tuple(flag for flag in FpFlag if flag in self.flags)
+
+
+def flags_of(rule: Rule, seed: int = 0) -> Flagged:
+    """Return the fp flags of a rule, each with a witness, or all flags without witnesses if no element can be tried.
+
+    Sizes and rows are drawn repeatedly until `QUIET` turns in a row find no new flag.
+    """
+    rng = generator_for(rule, seed)
+    found: dict[FpFlag, Witness] = {}
+    overflow: dict[FpFlag, Witness] = {}
+    tried: dict[tuple[object, ...], Pair] = {}
+    evaluations = quiet = turn = 0
+    while quiet < QUIET and turn < MAX_TURNS:
+        known = len(found)
+        new = list(elements_of(rule, rng, instances=LATER_INSTANCES if turn else INSTANCES))
+        tried.update((pair.form, pair) for _, pair in new)
+        different = [(case, pair) for case, pair in new if not pair.identical]
+        for case, pair in different:
+            environments = draw_for(pair, max(ROWS[0], ROWS[1] // len(different)), rng)
+            if not turn:
+                environments = environments.beside(combinations(pair.inputs, pair.conditions, environments.rows))
+            evaluations += environments.rows
+            differ = differences(pair, environments)
+            for flag, mask in differ.needs.items():
+                if flag not in found and mask.any():
+                    found[flag] = _witness(flag, case, pair, environments, mask)
+            if not overflow and differ.overflow.any():
+                flag = differ.overflow_flag
+                overflow[flag] = _witness(flag, case, pair, environments, differ.overflow)
+        quiet = quiet + 1 if len(found) == known else 0
+        turn += 1
+        if not different:
+            break
+    if not FREEDOMS & found.keys():
+        found = {**overflow, **found}
+    flags = frozenset(found) if tried else ALL_FLAGS
+    witnesses = tuple(found[f] for f in FpFlag if f in found)
+    rests = weakest([basis(pair, flags) for pair in tried.values()])
+    return Flagged(flags, witnesses, rests, len(tried), sum(pair.identical for pair in tried.values()), evaluations)
+
+
+def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
+    """Return the number of rows evaluated, and witnesses of flags that the rule needs but does not have.
+
+    At least `evaluations` rows are evaluated, or none if both sides are the same code, because the sides then cannot differ.
+    """
+    rng = generator_for(rule, seed)
+    different = [(case, pair) for case, pair in elements_of(rule, rng) if not pair.identical]
+    found: dict[FpFlag, Witness] = {}
+    rows = 0
+    for case, pair in different:
+        environments = draw_for(pair, -(-evaluations // len(different)), rng, least=evaluations // len(different) + 1)
+        rows += environments.rows
+        differ = differences(pair, environments)
+        for flag, mask in differ.needs.items():
+            if flag not in rule.flags and mask.any():
+                found[flag] = _witness(flag, case, pair, environments, mask)
+        if differ.overflow.any() and not {differ.overflow_flag, *FREEDOMS} & rule.flags:
+            found[differ.overflow_flag] = _witness(differ.overflow_flag, case, pair, environments, differ.overflow)
+    return rows, list(found.values())
+
+
+def draw_for(pair: Pair, rows: int, rng: np.random.Generator, least: int = 64) -> Environments:
+    """Draw rows of inputs for the element, fewer if its code is long."""
+    return draw(pair.inputs, pair.conditions, max(min(rows, MAX_ROWS_TIMES_CODE // len(pair.numbers)), least), rng)
+
+
+def _witness(flag: FpFlag, case: Case, pair: Pair, environments: Environments, mask: Mask) -> Witness:
+    """Return the simplest of the rows, with inputs replaced by 0 or 1 where the row still needs the flag."""
+    candidates = np.flatnonzero(mask)[:CANDIDATES]
+    lengths = [sum(len(f"{environments.values[one][row]:g}") for one in pair.inputs) for row in candidates]
+    row = int(candidates[int(np.argmin(lengths))])
+    values = {one: float(environments.values[one][row]) for one in pair.inputs}
+    changes = [(one, plain) for plain in (0.0, 1.0) for one in pair.inputs if values[one] not in (0.0, 1.0)]
+    alone = _still(flag, pair, [{**values, one: plain} for one, plain in changes])
+    simpler = {one: plain for (one, plain), still in reversed(list(zip(changes, alone, strict=True))) if still}
+    prefixes = [{**values, **dict(list(simpler.items())[:count])} for count in range(len(simpler) + 1)]
+    holding = [one for one, still in zip(prefixes, _still(flag, pair, prefixes), strict=True) if still]
+    return Witness(flag, case, pair.output, pair.element, holding[-1] if holding else values)
+
+
+def _still(flag: FpFlag, pair: Pair, rows: Sequence[Mapping[Input, float]]) -> list[bool]:
+    """Return which of these inputs need the flag, too."""
+    if not rows:
+        return []
+    return [bool(v) for v in needs(pair, environments_of(rows), flag)]

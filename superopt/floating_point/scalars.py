@@ -1,0 +1,438 @@
+"""Terms as straight-line scalar code: the IEEE operations, in order, that compute one element of a term.
+
+The code follows the definitions in specs/, at concrete sizes. If ONNX Runtime's kernel for an operator rounds differently from
+the definition (Softmax subtracts the maximum, Softplus keeps the digits of a small result, MatMul uses fused multiply-adds),
+the code follows the kernel. Equal instructions are one instruction, so two elements with the same number are computed in the
+same way, and no arithmetic can distinguish them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from superopt.algebra import index
+from superopt.algebra.bilinear import Matrix
+from superopt.algebra.operators import apply, interpret, operator
+from superopt.algebra.terms import Cond, Extent, Term, subterms, variable
+from superopt.errors import ShapeError
+from superopt.speclib.composite import unfolded
+
+Instruction: TypeAlias = "tuple[Any, ...]"
+"""An operation and the numbers of its operands; ("const", number) and ("input", variable, position) have no operands."""
+
+COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
+FUSED = frozenset({"conv", "conv_transpose", "gram_matmul", "matmul", "winograd", "winograd_kernel"})
+"""Operators whose kernels add products by fused multiply-adds."""
+CONDITIONS = {"where": (0,), "logical_and": (0, 1), "logical_not": (0,), "logical_or": (0, 1)}
+"""The operands of each operator that are booleans in a model."""
+POSITIONS = {"gather": 1, "lookup": 1, "one_hot": 0}
+"""The operand of each operator that holds positions of an axis."""
+MAX_INSTRUCTIONS = 60_000
+
+
+class ProgramTooLongError(Exception):
+    """An element takes more instructions than are worth evaluating."""
+
+
+class Program:
+    """A list of distinct instructions, operands before users."""
+
+    def __init__(self) -> None:
+        self.instructions: list[Instruction] = []
+        self._numbers: dict[Instruction, int] = {}
+
+    def emit(self, op: str, *operands: Any) -> int:
+        """Add the instruction if it is new, and return its number."""
+        if op in COMMUTATIVE and operands[0] > operands[1]:
+            operands = operands[1], operands[0]
+        if op == "fma" and operands[0] > operands[1]:
+            operands = operands[1], operands[0], operands[2]
+        if op in ("max", "min") and operands[0] == operands[1]:
+            return int(operands[0])
+        instruction = (op, *operands)
+        number = self._numbers.get(instruction)
+        if number is None:
+            number = self._numbers[instruction] = len(self.instructions)
+            self.instructions.append(instruction)
+            if number > MAX_INSTRUCTIONS:
+                raise ProgramTooLongError
+        return number
+
+    def under(self, roots: Iterable[int]) -> list[int]:
+        """Return the numbers of all instructions that the roots need, in execution order."""
+        needed: set[int] = set()
+        stack = list(roots)
+        while stack:
+            number = stack.pop()
+            if number not in needed:
+                needed.add(number)
+                stack += operands_of(self.instructions[number])
+        return sorted(needed)
+
+
+def operands_of(instruction: Instruction) -> tuple[int, ...]:
+    """Return the numbers of the instructions whose results the instruction reads."""
+    return () if instruction[0] in ("const", "input") else instruction[1:]
+
+
+class Scalar:
+    """The result of an instruction."""
+
+    __slots__ = ("_number", "code")
+
+    def __init__(self, code: Code, number: int) -> None:
+        self.code = code
+        self._number = number
+
+    @property
+    def number(self) -> int:
+        """The number of the instruction."""
+        return self._number
+
+    def __add__(self, other: Scalar) -> Scalar:
+        return self.code.result("add", self, other)
+
+    def __sub__(self, other: Scalar) -> Scalar:
+        return self.code.result("sub", self, other)
+
+    def __mul__(self, other: Scalar) -> Scalar:
+        return self.code.result("mul", self, other)
+
+
+class Summands(Scalar):
+    """A sum that is not emitted yet, so that an enclosing sum can take over its summands, as one kernel adds them all."""
+
+    __slots__ = ("summands",)
+
+    def __init__(self, code: Code, summands: Sequence[Scalar]) -> None:
+        super().__init__(code, -1)
+        self.summands = summands
+
+    @property
+    def number(self) -> int:
+        if self._number < 0:
+            self._number = self.code.added(self.summands)
+        return self._number
+
+
+def element_at(tensor: index.Tensor, position: tuple[int, ...]) -> Scalar:
+    """Return the value at the position."""
+    found: Scalar = tensor[position]
+    return found
+
+
+class Code:
+    """The interpretation of index notation that emits instructions: an index is a number, a value a `Scalar`."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.fused = False
+        self.depth = 0
+
+    def result(self, op: str, *operands: Scalar) -> Scalar:
+        """Return the result of the operation on these operands."""
+        return Scalar(self, self.program.emit(op, *(operand.number for operand in operands)))
+
+    def constant(self, value: Any) -> Scalar:
+        """Return a constant of the program."""
+        number = value if isinstance(value, float) else Fraction(value)
+        return Scalar(self, self.program.emit("const", number))
+
+    def value(self, scalar: Scalar) -> Fraction | float | None:
+        """Return the scalar's number if it is a constant, or None."""
+        op, *operands = self.program.instructions[scalar.number]
+        return operands[0] if op == "const" else None
+
+    # ------------------------------------------------------------ index notation
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+        return index.Tensor(shape, self._once(at, fused=None))
+
+    def require(self, condition: Cond, message: str) -> None:
+        if not condition:
+            raise ShapeError(message)
+
+    def total(self, extent: Extent, body: Callable[[int], Scalar]) -> Scalar:
+        summands: list[Scalar] = []
+        self.depth += 1
+        for k in range(int(extent)):  # type: ignore[arg-type]
+            part = body(k)
+            summands += part.summands if isinstance(part, Summands) else [part]
+        self.depth -= 1
+        return Summands(self, summands)
+
+    def added(self, summands: Sequence[Scalar]) -> int:
+        """Add the summands from the first on, products by fused multiply-adds if the operator's kernel does so."""
+        found = summands[0].number
+        for part in summands[1:]:
+            op, *operands = self.program.instructions[part.number]
+            if self.fused and op == "mul":
+                found = self.program.emit("fma", *operands, found)
+            else:
+                found = self.program.emit("add", found, part.number)
+        return found
+
+    def maximum(self, extent: Extent, body: Callable[[int], Scalar]) -> Scalar:
+        return self.extreme("max", [body(k) for k in range(int(extent))])  # type: ignore[arg-type]
+
+    def extreme(self, op: str, values: Sequence[Scalar]) -> Scalar:
+        """Return the largest or the smallest of the values; constants of minus infinity are ignored."""
+        real = [v for v in values if self.value(v) != -float("inf")] or list(values[:1])
+        return functools.reduce(functools.partial(self.result, op), real)
+
+    def select(self, condition: bool, then: Scalar, other: Scalar) -> Scalar:
+        return then if condition else other
+
+    def picked(self, value: Scalar, extent: Extent, body: Callable[[int], Scalar]) -> Scalar:
+        if self.program.instructions[value.number] == ("undefined",):
+            return value
+        position = self.value(value)
+        assert position is not None, "positions are constants"
+        return body(int(position) % int(extent))  # type: ignore[arg-type]
+
+    def call(self, function: str, *arguments: Scalar) -> Scalar:
+        if function == "larger":
+            return self.result("max", *arguments)
+        return self.result(function, *arguments)
+
+    def number(self, value: Any) -> Scalar:
+        return self.constant(value)
+
+    def entry(self, matrix: Callable[[], Matrix], row: int, column: int) -> Scalar:
+        return self.constant(matrix()[row][column])
+
+    def lowest(self) -> Scalar:
+        return self.constant(-float("inf"))
+
+    # ------------------------------------------------------------ terms
+
+    def read(self, name: str, shape: tuple[int, ...], known: Mapping[tuple[int, ...], float] | None = None) -> index.Tensor:
+        """Return the tensor of a variable's elements, which are constants where they are known."""
+
+        def at(*position: int) -> Scalar:
+            if not all(0 <= i < n for i, n in zip(position, shape, strict=True)):
+                return self.result("undefined")
+            if known is not None:
+                return self.constant(known[position])
+            return Scalar(self, self.program.emit("input", name, position))
+
+        return index.Tensor(shape, at)
+
+    def tensors(self, roots: Sequence[Term], leaves: Mapping[Term, index.Tensor], *, turned: bool) -> list[index.Tensor]:
+        """Return the tensor of each term, given its variables; `turned` reverses the operands of wide sums and products.
+
+        Terms keep these operands sorted, so their order is arbitrary, and the terms they stand for may be sorted differently.
+        """
+        known = dict(leaves)
+        with index.interpreted(self):
+            for term in subterms(*roots):
+                if term not in known:
+                    known[term] = self._kernel(term, [known[a] for a in term.args], turned=turned)
+        return [known[root] for root in roots]
+
+    def _kernel(self, term: Term, operands: Sequence[index.Tensor], *, turned: bool) -> index.Tensor:
+        kernel = KERNELS.get(term.op)
+        if kernel is not None:
+            found = kernel(self, term, operands)
+            if found is not None:
+                return index.Tensor(found.shape, self._once(found.at, fused=False))
+        spec = operator(term.op)
+        if spec.commutative:
+            order = list(zip(term.args, operands, strict=True))
+            if turned and len(order) > 2:
+                order.reverse()
+            found = self._chain(term, order)
+            return index.Tensor(found.shape, self._once(found.at, fused=False))
+        if term.op not in FUSED and spec.composite:
+            standing = [variable(f"#{n}", a.shape) for n, a in enumerate(term.args)]
+            body = unfolded(apply(term.op, *standing, **dict(term.attributes)))
+            if body is not None:
+                (found,) = self.tensors([body], dict(zip(standing, operands, strict=True)), turned=turned)
+                return found
+        found = interpret(term, operands)
+        return index.Tensor(found.shape, self._once(found.at, fused=term.op in FUSED))
+
+    def _chain(self, term: Term, operands: Sequence[tuple[Term, index.Tensor]]) -> index.Tensor:
+        """Return a sum, product, maximum or minimum of any number of operands; a reciprocal factor becomes a division."""
+        op = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min"}[term.op]
+        below = [t for part, t in operands if op == "mul" and part.op == "reciprocal"][: len(operands) - 1]
+        above = [t for _, t in operands if t not in below]
+
+        def at(*position: int) -> Scalar:
+            found = functools.reduce(functools.partial(self.result, op), [element_at(t, position) for t in above])
+            for t in below:
+                found = self.divided(found, element_at(t, position))
+            return found
+
+        return index.Tensor(operands[0][1].shape, at)
+
+    def divided(self, above: Scalar, below: Scalar) -> Scalar:
+        """Return the quotient if `below` is the reciprocal of the divisor, or else the product."""
+        op, *divisor = self.program.instructions[below.number]
+        return Scalar(self, self.program.emit("div", above.number, divisor[0])) if op == "reciprocal" else above * below
+
+    def _once(self, at: Callable[..., Any], *, fused: bool | None) -> Callable[..., Scalar]:
+        """Cache the function by position; sums inside it are fused and merged for this operator alone."""
+        known: dict[tuple[int, ...], Scalar] = {}
+
+        def value(*position: int) -> Scalar:
+            if position not in known:
+                outer = self.fused, self.depth
+                self.fused, self.depth = self.fused if fused is None else fused, 0
+                try:
+                    with index.interpreted(self):
+                        found = at(*position)
+                    known[position] = Scalar(self, found.number)
+                finally:
+                    self.fused, self.depth = outer
+            return known[position]
+
+        return value
+
+
+Kernel: TypeAlias = "Callable[[Code, Term, Sequence[index.Tensor]], index.Tensor | None]"
+
+
+def _elementwise(op: str) -> Kernel:
+    def kernel(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+        return index.Tensor(operands[0].shape, lambda *i: code.result(op, *(t[i] for t in operands)))
+
+    return kernel
+
+
+def _scale(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    """Multiply by one number; a factor of -1 becomes a negation, and a scaled reciprocal a quotient."""
+    (x,), factor = operands, code.constant(term["factor"])
+
+    def at(*position: int) -> Scalar:
+        if term["factor"] == -1:
+            return code.result("neg", x[position])
+        if term.args[0].op == "reciprocal":
+            return code.divided(factor, element_at(x, position))
+        return element_at(x, position) * factor
+
+    return index.Tensor(x.shape, at)
+
+
+def _leaky_relu(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    (x,) = operands
+    return index.Tensor(x.shape, lambda *i: _sloped(code, x[i], code.constant(term["alpha"])))
+
+
+def _prelu(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    x, slope = operands
+    return index.Tensor(x.shape, lambda *i: _sloped(code, x[i], slope[i]))
+
+
+def _sloped(code: Code, x: Scalar, slope: Scalar) -> Scalar:
+    return code.result("choose", code.result("less", x, code.constant(0)), x * slope, x)
+
+
+def _sigmoid(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    """Compute 1/2 + tanh(x / 2) / 2: ONNX Runtime's Sigmoid is exact to half a unit of 1, and 0 below -18."""
+    (x,), half = operands, code.constant(Fraction(1, 2))
+    return index.Tensor(x.shape, lambda *i: code.result("tanh", x[i] * half) * half + half)
+
+
+def _softplus(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    """Compute max(x, 0) + log1p(exp(-|x|)), which keeps the digits of a small result."""
+    (x,) = operands
+
+    def at(*position: int) -> Scalar:
+        size = code.result("abs", x[position])
+        return code.result("relu", x[position]) + code.result("log1p", code.result("exp", code.result("neg", size)))
+
+    return index.Tensor(x.shape, at)
+
+
+def _softmax(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    """Compute exp(x - m) over its sum, where m is the largest element, or the logarithm of the quotient."""
+    (x,), axis = operands, term.integer("axis")
+
+    def at(*position: int) -> Scalar:
+        def along(k: int) -> Scalar:
+            return element_at(x, tuple(k if a == axis else i for a, i in zip(range(-x.rank, 0), position, strict=True)))
+
+        values = [along(k) for k in range(int(x.shape[axis]))]  # type: ignore[arg-type]
+        largest = code.extreme("max", values)
+        total = functools.reduce(functools.partial(code.result, "add"), [code.result("exp", v - largest) for v in values])
+        shifted = element_at(x, position) - largest
+        if term.op == "log_softmax":
+            return shifted - code.result("log", total)
+        return code.result("div", code.result("exp", shifted), total)
+
+    return index.Tensor(x.shape, at)
+
+
+def _reduce_min(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    (x,), axes = operands, term.integers("axes")
+    rest = [a for a in range(-x.rank, 0) if a not in axes]
+
+    def at(*position: int) -> Scalar:
+        values = [x[p] for p in _positions(x.shape, axes, dict(zip(rest, position, strict=True)))]
+        return code.extreme("min", values)
+
+    return index.Tensor(tuple(x.shape[a] for a in rest), at)
+
+
+def _positions(shape: Sequence[Extent], axes: Sequence[int], given: Mapping[int, int]) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = [()]
+    for a in range(-len(shape), 0):
+        choices = range(int(shape[a])) if a in axes else (given[a],)  # type: ignore[arg-type]
+        found = [(*p, k) for p in found for k in choices]
+    return found
+
+
+def _gather(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    """Return the element at the position instead of a sum over all positions."""
+    (x, indices), axis = operands, term.integer("axis")
+
+    def at(*position: int) -> Scalar:
+        return code.picked(
+            indices[(position[axis],)],
+            x.shape[axis],
+            lambda k: x[tuple(k if a == axis else i for a, i in zip(range(-x.rank, 0), position, strict=True))],
+        )
+
+    return index.Tensor(term.shape, at)
+
+
+def _one_hot(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    (indices,), depth = operands, term.integer("depth")
+    return index.Tensor(term.shape, lambda i, n: code.picked(indices[(i,)], depth, lambda k: code.constant(int(k == n))))
+
+
+def _pad_with(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    (x,), before = operands, term.integers("before")
+
+    def at(*position: int) -> Scalar:
+        source = tuple(i - p for i, p in zip(position, before, strict=True))
+        seen = all(0 <= i < int(n) for i, n in zip(source, x.shape, strict=True))  # type: ignore[arg-type]
+        return x[source] if seen else code.constant(term["value"])
+
+    return index.Tensor(term.shape, at)
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "abs": _elementwise("abs"),
+    "equal": _elementwise("equal"),
+    "gather": _gather,
+    "leaky_relu": _leaky_relu,
+    "less": _elementwise("less"),
+    "less_equal": _elementwise("less_equal"),
+    "log_softmax": _softmax,
+    "one_hot": _one_hot,
+    "pad_with": _pad_with,
+    "prelu": _prelu,
+    "reduce_min": _reduce_min,
+    "scale": _scale,
+    "sigmoid": _sigmoid,
+    "softmax": _softmax,
+    "softplus": _softplus,
+    "sub": _elementwise("sub"),
+    "tanh": _elementwise("tanh"),
+}
+"""Kernels that round differently from the definition, or whose definition is indirect."""

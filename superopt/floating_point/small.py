@@ -1,0 +1,169 @@
+"""Rules in a format so small that all inputs can be tried: 3 bits of exponent and 4 of significand.
+
+A rule that needs only the flags `nsz`, `nnan` and `ninf` must agree bit for bit wherever these flags promise equality, in every
+format. For up to three inputs, every combination is evaluated. For more inputs, Z3's theory of floating-point numbers is used.
+Exponentials and similar functions are uninterpreted in Z3, so that a confirmation holds for any function. Agreement in the
+small format does not prove agreement in float32. It shows that no combination of zeros, subnormal and normal numbers,
+infinities and NaN was overlooked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import z3
+
+from superopt.floating_point.differences import FREEDOMS
+from superopt.floating_point.elements import Pair
+from superopt.floating_point.environments import Environments, Input, every
+from superopt.floating_point.floats import SMALL, evaluate
+from superopt.rules.fp_flags import FpFlag
+
+MAX_INPUTS = 3
+MAX_EVALUATIONS = 40_000_000
+"""The largest number of instructions times rows that are evaluated."""
+CHUNK = 1 << 14
+"""The number of rows that are evaluated at once, chosen to fit into a cache."""
+MAX_INSTRUCTIONS = 40
+TIMEOUT_MS = 3000
+SORT = z3.FPSort(3, 4)
+ROUND = z3.RNE()
+
+
+class Basis(StrEnum):
+    """The evidence that an element needs no other flags, strongest first."""
+
+    IDENTICAL = "identical"
+    """Both sides are the same code."""
+    EXHAUSTIVE = "exhaustive"
+    """All inputs in the small format were evaluated."""
+    SMT = "smt"
+    """Z3 found that no input in the small format is a counterexample."""
+    SAMPLED = "sampled"
+    """Only special values in float32 were evaluated."""
+    DIFFERENT = "different"
+    """The sides differ at an input in the small format, but no such input was found in float32."""
+
+
+def weakest(found: Collection[Basis]) -> Basis:
+    """Return the basis of a rule's flags: the weakest basis of its elements."""
+    return max(found, key=list(Basis).index, default=Basis.SAMPLED)
+
+
+def basis(pair: Pair, flags: Collection[FpFlag]) -> Basis:
+    """Return the basis for the claim that the element needs these flags and no others."""
+    if pair.identical:
+        return Basis.IDENTICAL
+    if FREEDOMS & set(flags) or any(i[0] == "const" and abs(i[1]) > SMALL.largest for i in pair.code):
+        return Basis.SAMPLED
+    inputs = pair.inputs
+    rows = 115 ** len(inputs)
+    if len(inputs) <= MAX_INPUTS and rows * len(pair.numbers) <= MAX_EVALUATIONS:
+        everything = every(inputs, pair.conditions, SMALL)
+        return Basis.DIFFERENT if any(_wrong(pair, some, flags) for some in everything.chunks(CHUNK)) else Basis.EXHAUSTIVE
+    return _asked(pair, flags) if len(pair.numbers) <= MAX_INSTRUCTIONS else Basis.SAMPLED
+
+
+def _wrong(pair: Pair, environments: Environments, flags: Collection[FpFlag]) -> bool:
+    """Return whether the sides differ in some row although the flags promise equality there."""
+    known = evaluate(pair.program, pair.numbers, environments.values, SMALL)
+    left, right = (np.broadcast_to(known[n], environments.rows) for n in (pair.left, pair.right))
+    inputs = [environments.values[one] for one in pair.inputs]
+    differ = (left != right) & ~(np.isnan(left) & np.isnan(right))
+    if FpFlag.NSZ not in flags:
+        differ |= (left == 0) & (right == 0) & (np.signbit(left) != np.signbit(right))
+    if FpFlag.NNAN in flags:
+        differ &= ~np.isnan(left) & ~np.any([np.isnan(v) for v in inputs], axis=0)
+    if FpFlag.NINF in flags:
+        differ &= ~np.isinf(left) & ~np.any([np.isinf(v) for v in inputs], axis=0)
+    return bool(differ.any())
+
+
+# ---------------------------------------------------------------- Z3
+
+
+def _asked(pair: Pair, flags: Collection[FpFlag]) -> Basis:
+    """Return the basis that Z3 establishes for all inputs."""
+    known: dict[int, Any] = {}
+    inputs: dict[Input, Any] = {}
+    for number in pair.numbers:
+        op, *operands = pair.program.instructions[number]
+        if op == "input":
+            one = operands[0], operands[1]
+            known[number] = inputs[one] = z3.FP(str(one), SORT)
+        elif op == "const":
+            value = operands[0]
+            finite = abs(value) != float("inf")
+            known[number] = z3.fpToFP(ROUND, z3.RealVal(str(value)), SORT) if finite else z3.fpInfinity(SORT, value < 0)
+        else:
+            known[number] = _operation(op, [known[i] for i in operands])
+    left, right = known[pair.left], known[pair.right]
+    solver = z3.SolverFor("QF_FP") if not _opaque(pair) else z3.Solver()
+    solver.set("timeout", TIMEOUT_MS)
+    for (name, _), value in inputs.items():
+        if name in pair.conditions:
+            solver.add(z3.Or(z3.fpEQ(value, z3.FPVal(0, SORT)), z3.fpEQ(value, z3.FPVal(1, SORT))))
+    same = z3.Or(z3.And(z3.fpIsNaN(left), z3.fpIsNaN(right)), z3.fpEQ(left, right) if FpFlag.NSZ in flags else left == right)
+    for flag, test in ((FpFlag.NNAN, z3.fpIsNaN), (FpFlag.NINF, z3.fpIsInf)):
+        if flag in flags:
+            solver.add(*(z3.Not(test(value)) for value in [*inputs.values(), left]))
+    solver.add(z3.Not(same))
+    verdict = solver.check()
+    if verdict == z3.unsat:
+        return Basis.SMT
+    return Basis.DIFFERENT if verdict == z3.sat and not _opaque(pair) else Basis.SAMPLED
+
+
+def _opaque(pair: Pair) -> bool:
+    """Return whether the code computes functions that are uninterpreted in Z3."""
+    return any(i[0] not in ("input", "const") and i[0] not in KNOWN for i in pair.code)
+
+
+def _operation(op: str, a: list[Any]) -> Any:
+    if op in KNOWN:
+        return KNOWN[op](*a)
+    function = z3.Function(op, *([SORT] * (len(a) + 1)))
+    return function(*a)
+
+
+def _larger(a: Any, b: Any) -> Any:
+    first = z3.Or(z3.fpIsNaN(a), z3.fpGT(a, b), z3.And(z3.fpEQ(a, b), z3.fpIsNegative(b)))
+    return z3.If(first, a, b)
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return z3.fpNeg(_larger(z3.fpNeg(a), z3.fpNeg(b)))
+
+
+def _indicator(condition: Any) -> Any:
+    return z3.If(condition, z3.FPVal(1, SORT), z3.FPVal(0, SORT))
+
+
+def _relu(a: Any) -> Any:
+    return z3.If(z3.Or(z3.fpIsNaN(a), z3.fpGEQ(a, z3.FPVal(0, SORT))), a, z3.FPVal(0, SORT))
+
+
+KNOWN: Mapping[str, Any] = {
+    "add": lambda a, b: z3.fpAdd(ROUND, a, b),
+    "sub": lambda a, b: z3.fpSub(ROUND, a, b),
+    "mul": lambda a, b: z3.fpMul(ROUND, a, b),
+    "div": lambda a, b: z3.fpDiv(ROUND, a, b),
+    "fma": lambda a, b, c: z3.fpFMA(ROUND, a, b, c),
+    "sqrt": lambda a: z3.fpSqrt(ROUND, a),
+    "reciprocal": lambda a: z3.fpDiv(ROUND, z3.FPVal(1, SORT), a),
+    "neg": z3.fpNeg,
+    "abs": z3.fpAbs,
+    "max": _larger,
+    "min": _smaller,
+    "relu": _relu,
+    "choose": lambda c, a, b: z3.If(z3.fpEQ(c, z3.FPVal(0, SORT)), b, a),
+    "less": lambda a, b: _indicator(z3.fpLT(a, b)),
+    "less_equal": lambda a, b: _indicator(z3.fpLEQ(a, b)),
+    "equal": lambda a, b: _indicator(z3.fpEQ(a, b)),
+    "positive": lambda a: _indicator(z3.fpGT(a, z3.FPVal(0, SORT))),
+    "zero": lambda a: _indicator(z3.fpEQ(a, z3.FPVal(0, SORT))),
+}
+"""The operations that Z3 interprets, as `floats.OPERATIONS` evaluates them."""

@@ -1,0 +1,124 @@
+"""Stored witnesses of fp flags: <family>.witnesses.jsonl beside the rules has a line for each flag."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from superopt.algebra.operators import substitutions_folder
+from superopt.algebra.terms import Extent
+from superopt.errors import StoreError, SuperoptError
+from superopt.floating_point.differences import needs
+from superopt.floating_point.elements import Case, Pair, pair_at
+from superopt.floating_point.environments import Environments, environments_of
+from superopt.floating_point.flags import Witness
+from superopt.floating_point.scalars import ProgramTooLongError
+from superopt.rules.fp_flags import FpFlag
+from superopt.rules.instances import Instance
+from superopt.rules.rule import Rule
+from superopt.rules.store import Stored, replace_file, sealed, sealed_lines
+
+
+@dataclass(frozen=True)
+class StoredWitness:
+    """A witness of a flag of the named rule; `row` has the line's other fields."""
+
+    rule: str
+    flag: FpFlag
+    row: Mapping[str, Any]
+
+
+def path_of(family: str, folder: Path | None = None) -> Path:
+    """Return the path of the family's stored witnesses."""
+    return (substitutions_folder() if folder is None else folder) / f"{family}.witnesses.jsonl"
+
+
+def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Path | None = None) -> None:
+    """Replace the family's witnesses by these.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    lines = (sealed({"rule": one.rule, "flag": str(one.flag), **one.row}) for one in witnesses)
+    replace_file(path_of(family, folder), "".join(lines))
+
+
+def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
+    """Return the family's witnesses, none if there is no such file.
+
+    Raises:
+        StoreError: a line cannot be read.
+    """
+    path = path_of(family, folder)
+    try:
+        return [StoredWitness(row.pop("rule"), FpFlag(row.pop("flag")), row) for row in sealed_lines(path)]
+    except (KeyError, ValueError) as error:
+        raise StoreError(f"{path.name}: a line is no witness ({error})") from None
+
+
+def holds(rule: Rule, stored: StoredWitness) -> bool:
+    """Return whether the rule needs the flag at the stored inputs; False also if the inputs do not fit the rule."""
+    try:
+        pair, environments = _again(rule, stored.row)
+        return bool(needs(pair, environments, stored.flag)[0])
+    except (SuperoptError, ProgramTooLongError, KeyError, ValueError, IndexError, TypeError):
+        return False
+
+
+def _again(rule: Rule, row: Mapping[str, Any]) -> tuple[Pair, Environments]:
+    shapes = {name: tuple(map(int, shape)) for name, shape in row["shapes"].items()}
+    attributes = {name: _number(text) for name, text in row.get("attributes", {}).items()}
+    positions = {name: tuple(map(int, at)) for name, at in row.get("positions", {}).items()}
+    choice = row.get("choice", 0)
+    case = Case(rule.equations[choice], choice, Instance(shapes, attributes), positions, row.get("turned", False))
+    pair = pair_at(case, row.get("output", 0), tuple(row["element"]))
+    values = {_input(text): float(np.float32(value)) for text, value in row["values"].items()}
+    return pair, environments_of([{one: values[one] for one in pair.inputs}])
+
+
+def to_store(rule: Rule, witness: Witness) -> StoredWitness:
+    """Return the witness of the rule's flag in its stored form."""
+    case = witness.case
+    row: dict[str, Any] = {}
+    optional = {
+        "choice": case.choice,
+        "attributes": {name: str(value) for name, value in sorted(case.instance.attributes.items())},
+        "positions": {name: list(at) for name, at in case.positions.items()},
+        "turned": case.turned,
+        "output": witness.output,
+    }
+    row.update({name: value for name, value in optional.items() if value})
+    row["shapes"] = {name: list(shape) for name, shape in sorted(case.instance.shapes.items())}
+    row["element"] = list(witness.element)
+    row["values"] = {f"{name}[{','.join(map(str, at))}]": _text(v) for (name, at), v in sorted(witness.values.items())}
+    return StoredWitness(rule.name, witness.flag, row)
+
+
+def _text(value: float) -> str:
+    """Return the shortest text that float32 parses as this number."""
+    return str(np.float32(value)).removesuffix(".0")
+
+
+def _input(text: str) -> tuple[str, tuple[int, ...]]:
+    name, at = re.fullmatch(r"(.*)\[([0-9,]*)\]", text).groups()  # type: ignore[union-attr]
+    return name, tuple(int(i) for i in at.split(",") if i)
+
+
+def _number(text: str) -> Extent:
+    value = Fraction(text)
+    return int(value) if value.denominator == 1 else value
+
+
+def flag_sets(rules: Iterable[Stored]) -> str:
+    """Return a Markdown table of the number of rules with each set of flags."""
+    found = Counter(tuple(flag for flag in FpFlag if flag in (one.entry.flags or ())) for one in rules)
+    rows = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    lines = [f"| {' '.join(f'`{flag}`' for flag in flags) or 'none'} | {count:,} |" for flags, count in rows]
+    return "\n".join(["| flags | rules |", "| --- | ---: |", *lines])

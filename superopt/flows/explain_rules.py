@@ -1,0 +1,92 @@
+"""The explanation of a stored rule for readers: statement, preconditions, proof, origin and an example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.operators import requirements
+from superopt.algebra.terms import Term
+from superopt.errors import InstantiationError
+from superopt.notation.parsing import Equation, show, show_condition
+from superopt.rules.instances import Instance, at, instantiations
+from superopt.rules.rule import laws
+from superopt.rules.store import Stored
+from superopt.rules.work import total_work
+
+SEED = 0
+TRIED = 12
+
+
+@dataclass(frozen=True)
+class Step:
+    """A ground instance of an axiom in a proof: `values` are the values of the axiom's variables."""
+
+    axiom: str
+    statement: str
+    values: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """The rule at numbers: both sides as text, floating-point operations, and the difference of their float64 values."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    attributes: Mapping[str, str]
+    left: str
+    right: str
+    flops: tuple[int, int]
+    difference: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything known about one rule. `typing` are the conditions under which the left side is well typed."""
+
+    stored: Stored
+    typing: tuple[str, ...]
+    conditions: tuple[str, ...]
+    steps: tuple[Step, ...]
+    example: Example | None
+
+
+def explained(stored: Stored) -> Explanation:
+    """Return what is known about the rule, with an example at the first of its choices of ranks."""
+    equation = stored.rule.equations[0]
+    typing = tuple(show_condition(c) for c in requirements(*equation.left) if c is not True)
+    return Explanation(
+        stored, typing, stored.rule.statement.where, tuple(map(_step, stored.entry.instances)), example(equation)
+    )
+
+
+def _step(instance: str) -> Step:
+    axiom, _, inside = instance.partition("(")
+    stated = laws().get(axiom)
+    return Step(axiom, str(stated.statement) if stated else "", re.sub(r"\)$", "", inside))
+
+
+def example(equation: Equation) -> Example | None:
+    """Return the instance of least work among a few random ones; None if the conditions admit no small sizes."""
+    rng = np.random.default_rng(SEED)
+    try:
+        drawn = [instance for instance, _ in zip(instantiations(equation, rng), range(TRIED), strict=False)]
+    except InstantiationError:
+        return None
+    return min((_at(equation, instance) for instance in drawn), key=lambda e: (e.flops[0] == 0, sum(e.flops)))
+
+
+def _at(equation: Equation, instance: Instance) -> Example:
+    cache: dict[Term, Term] = {}
+    left, right = (tuple(at(t, instance, cache) for t in side) for side in (equation.left, equation.right))
+    rng = np.random.default_rng(SEED)
+    arrays = {name: rng.integers(1, 9, shape) / 2.0 for name, shape in sorted(instance.shapes.items())}
+    with np.errstate(all="ignore"):
+        values = evaluate(equation.left + equation.right, arrays, instance.value(), Floats())
+    half = len(left)
+    gaps = [float(np.nan_to_num(np.abs(a - b)).max(initial=0.0)) for a, b in zip(values[:half], values[half:], strict=True)]
+    flops = total_work(left).flops, total_work(right).flops
+    return Example(instance.shapes, dict(instance.shown()), show(*left), show(*right), flops, max(gaps))

@@ -1,0 +1,270 @@
+"""Export of rules to other tools: a module of onnxscript rewrite rules, or pairs of ONNX functions for onnxsim.
+
+The ONNX pattern of a rule is its left side lowered at an instance of its sizes. For onnxscript, `check` tests everything that
+depends on sizes and attributes when a match is found. A pair of functions cannot test anything. Only rules without conditions
+are exported as pairs, with attributes that are constant or copied, and each pair has to survive broadcasting at many ranks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import keyword
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+
+import numpy as np
+
+from superopt.algebra.terms import Term, subterms, variables
+from superopt.errors import InstantiationError, ShapeError, StoreError
+from superopt.files import save_bytes, save_text
+from superopt.model.functions import Pair, agree, library, pair
+from superopt.model.lower import lower
+from superopt.notation.parsing import Equation
+from superopt.protobuf.nodes import Lowered, NodeText
+from superopt.rules.instances import Instance, at, instantiations
+from superopt.rules.rule import Rule
+
+OPSET = 18
+SEED = 0
+INSTANCES = 4
+WIDTH = 120
+
+HEAD = '''"""Rewrite rules for onnxscript.rewriter that superopt found and proved; what they state stands in their docstrings.
+
+    import onnx_ir as ir
+    model = ir.load("in.onnx")
+    apply(model)
+    ir.save(model, "out.onnx")
+
+A rule is applied where its preconditions hold at the shapes at hand and where it executes no more nodes and arithmetic than
+before and less of one of them, or as much with less memory traffic. Needs onnxscript and superopt.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnxscript.rewriter import RewriteRuleClassBase, RewriteRuleSet
+
+from superopt.model.exported_rules import applied, emitted, improvement
+
+
+class FoundRule(RewriteRuleClassBase):
+    """A rule whose text says what it asks for and what it makes of the nodes that `pattern` finds."""
+
+    STATEMENT = ""
+    LEAVES: tuple[str, ...] = ()
+
+    def check(self, context, **values):
+        """Whether the rule applies and pays."""
+        opset = context.graph_or_function.opset_imports[""]
+        leaves = [values[name] for name in self.LEAVES if values.get(name) is not None]
+        self.found = improvement(self.STATEMENT, list(context.output_values), leaves, opset)
+        return self.found is not None
+
+    def rewrite(self, op, **_values):
+        """The nodes that compute the same for less."""
+        return emitted(op, self.found)
+'''
+
+
+@dataclass(frozen=True)
+class Left:
+    """The ONNX pattern of a left side: its nodes in order, the wildcards they take, and the names of its outputs."""
+
+    nodes: tuple[NodeText, ...]
+    leaves: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The text of a module (or an empty text), the pairs of functions (if any), and the rules left out with the reasons."""
+
+    written: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+    text: str = ""
+    pairs: tuple[Pair, ...] = ()
+
+    def save(self, path: Path) -> None:
+        """Write the module's text, or a model without nodes whose functions are the pairs.
+
+        Raises:
+            TargetError: The file cannot be written; an existing file is unchanged.
+        """
+        if self.pairs:
+            save_bytes(library(self.pairs, OPSET).SerializeToString(), path)
+        else:
+            save_text(self.text, path)
+
+
+def export(rules: Sequence[Rule], form: str) -> Exported:
+    """Return the rules as "onnxscript" or as "functions".
+
+    Raises:
+        StoreError: None of the rules can be written in this form.
+    """
+    found = onnxscript_module(rules) if form == "onnxscript" else function_pairs(rules)
+    if not found.written:
+        raise StoreError(f"none of {len(rules)} rules can be written as {form}")
+    return found
+
+
+def reasons(exported: Exported) -> list[tuple[str, int]]:
+    """Return the reasons why rules were left out, with their numbers, the most frequent first."""
+    return Counter(reason for _, reason in exported.left_out).most_common()
+
+
+# ---------------------------------------------------------------- onnxscript
+
+
+def onnxscript_module(rules: Sequence[Rule]) -> Exported:
+    """Return a module that defines a class for each rule (and each form of its left side), `RULES`, and `apply(model)`."""
+    classes: list[str] = []
+    names: list[str] = []
+    left_out: list[tuple[str, str]] = []
+    for rule in rules:
+        forms = list(dict.fromkeys(filter(None, map(_form, rule.equations))))
+        if not forms:
+            left_out.append((rule.name, "its left side cannot be written as ONNX nodes"))
+        for number, form in enumerate(forms, 1):
+            name = _class_name(rule.name) + (f"Form{number}" if number > 1 else "")
+            names.append(name)
+            classes.append(_class_text(name, rule, form))
+    listed = "".join(f"        {name}.rule(),\n" for name in names)
+    tail = (
+        f"RULES = RewriteRuleSet(\n    [\n{listed}    ],\n    commute=True,\n)\n\n\n"
+        "def apply(model: ir.Model) -> int:\n"
+        '    """How often a rule was applied until none pays; the model\'s nodes stand in topological order."""\n'
+        "    return applied(RULES, model)\n"
+    )
+    written = tuple(r.name for r in rules if r.name not in dict(left_out))
+    text = "\n\n".join([HEAD, *classes, tail]) if classes else ""
+    return Exported(written, tuple(left_out), text=text)
+
+
+def _class_name(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("-"))
+
+
+def _class_text(name: str, rule: Rule, form: Left) -> str:
+    text = re.sub(r"\s+", " ", str(rule.statement))
+    shown = "\n    ".join(wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False))
+    pieces = wrap(text, WIDTH - 12, break_long_words=False, break_on_hyphens=False)
+    stated = "\n".join(f"        {piece + ' ' * (piece is not pieces[-1])!r}" for piece in pieces)
+    leaves = "".join(f"{leaf!r}, " for leaf in form.leaves).strip()
+    lines = [f"        {node.outputs[0]} = {_call(node)}" for node in form.nodes]
+    return (
+        f'class {name}(FoundRule):\n    """{shown}"""\n\n'
+        f"    STATEMENT = (\n{stated}\n    )\n    LEAVES = ({leaves})\n\n"
+        f"    def pattern(self, op, {', '.join(form.leaves)}):\n"
+        + "\n".join(lines)
+        + f"\n        return {', '.join(form.outputs)}\n"
+    )
+
+
+def _call(node: NodeText) -> str:
+    inputs = "".join(f"{name}, " for name in node.inputs)
+    return f"op.{node.op_type}({inputs}_allow_other_inputs=True, _allow_other_attributes=True)"
+
+
+def _form(equation: Equation) -> Left | None:
+    """Return the pattern at one instance of the equation; None if there is no small instance or no lowering."""
+    for instance in _instances(equation, 1):
+        left = [at(t, instance) for t in equation.left]
+        try:
+            lowered = lower(_titled(left), OPSET)
+        except ShapeError:
+            return None
+        shaped = any(t.op == "reshape" for t in subterms(*equation.left))
+        return _pattern(lowered, {v.name for v in variables(*left)}, len(left), shaped=shaped)
+    return None
+
+
+def _titled(terms: Sequence[Term]) -> dict[str, Term]:
+    return {f"out{number}": term for number, term in enumerate(terms)}
+
+
+def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -> Left | None:
+    """Return the nodes with names that Python accepts; nodes that only shape a variable for broadcasting become wildcards."""
+    if any(len(node.outputs) > 1 for node in lowered.nodes):
+        return None
+    names = {name: name + "_" if keyword.iskeyword(name) else name for name in sorted(named)}
+    fresh = (f"t{n}" for n in itertools.count(1))
+    constants = (f"c{n}" for n in itertools.count(1))
+    nodes: list[NodeText] = []
+    for node in lowered.nodes:
+        if node.op_type == "Reshape" and node.inputs[0] in named and not shaped:
+            names[node.outputs[0]] = names[node.inputs[0]]
+            continue
+        inputs = list(node.inputs)
+        while inputs and (inputs[-1] in lowered.initializers or not inputs[-1]) and len(inputs) > 1 and not _operand(node):
+            inputs.pop()
+        for name in inputs:
+            if name not in names:
+                names[name] = next(constants)
+        names[node.outputs[0]] = next(fresh)
+        nodes.append(NodeText(node.op_type, tuple(names[i] for i in inputs), (names[node.outputs[0]],)))
+    results = tuple(names.get(f"out{n}", "") for n in range(outputs))
+    made = {node.outputs[0] for node in nodes}
+    if not nodes or not set(results) <= made:
+        return None
+    leaves = tuple(dict.fromkeys(name for node in nodes for name in node.inputs if name not in made))
+    return Left(tuple(nodes), leaves, results)
+
+
+def _operand(node: NodeText) -> bool:
+    """Return whether the node computes with every one of its inputs."""
+    return node.op_type in {"Add", "Sub", "Mul", "Div", "MatMul", "Gemm", "Conv", "Max", "Min", "Pow", "Where", "Concat"}
+
+
+# ---------------------------------------------------------------- pairs of functions
+
+
+def function_pairs(rules: Sequence[Rule]) -> Exported:
+    """Return each rule that needs no check as a pattern and a replacement with no more nodes than before."""
+    pairs: list[Pair] = []
+    left_out: list[tuple[str, str]] = []
+    for rule in rules:
+        found = _pair(rule)
+        if isinstance(found, str):
+            left_out.append((rule.name, found))
+        else:
+            pairs.append(found)
+    return Exported(tuple(p.name for p in pairs), tuple(left_out), pairs=tuple(pairs))
+
+
+def _pair(rule: Rule) -> Pair | str:
+    """Return the pair, or the reason why there is none."""
+    if rule.statement.where:
+        return "it has conditions, which a pair of functions cannot ask for"
+    equation = rule.equations[-1]
+    drawn = list(_instances(equation, INSTANCES))
+    try:
+        left, right = (
+            [lower(_titled([at(t, i) for t in side]), OPSET) for i in drawn] for side in (equation.left, equation.right)
+        )
+    except ShapeError as error:
+        return str(error)
+    if not drawn:
+        return "it has no small instance"
+    found = pair(rule.name, left, right, [v.name for v in variables(*equation.left)], len(equation.left), OPSET)
+    if isinstance(found, str):
+        return found
+    shapes = [{name: i.shapes[name] for name in found.pattern.input} for i in drawn]
+    return (
+        found if agree((left[0], right[0]), shapes, OPSET, SEED) else "what it asks of its operands' shapes has to be checked"
+    )
+
+
+# ---------------------------------------------------------------- instances
+
+
+def _instances(equation: Equation, count: int) -> Iterator[Instance]:
+    try:
+        yield from itertools.islice(instantiations(equation, np.random.default_rng(SEED)), count)
+    except InstantiationError:
+        return

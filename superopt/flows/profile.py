@@ -1,0 +1,187 @@
+"""Device profiles: calibrate a device, time the nodes of models, and report the measurements and predictions from them."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from superopt.cost.calibrate import calibrated
+from superopt.cost.device_profile import DeviceProfile, Known, profiled, read
+from superopt.cost.measure import Clock
+from superopt.cost.prices import Prices
+from superopt.cost.roofline import Curve
+from superopt.errors import InvalidModelError
+from superopt.model.dimensions import representative
+from superopt.model.external_data import temporary
+from superopt.model.load import load, weight_bytes
+from superopt.model.save import loadable
+from superopt.report.profiling import Errors, ModelTime, NodeTime, Profiling, Rate
+from superopt.report.progress import Listener, Progress, silent
+from superopt.runtime.cache import Cache, default_path
+from superopt.runtime.kernel import Kernel
+from superopt.runtime.session import Device
+
+LONGEST = 10
+"""The most known nodes that a report shows."""
+FEWEST = 3
+"""The number of known nodes below which the accuracy of predictions is not reported."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The profile of a device, and the report on it."""
+
+    device: DeviceProfile
+    report: Profiling
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the device profile to `path`.
+
+        Raises:
+            TargetError: The file cannot be written; an existing file is unchanged.
+        """
+        self.device.save(path)
+
+
+def profile(
+    models: Sequence[str | os.PathLike[str]] = (),
+    *,
+    provider: str = "cpu",
+    threads: int = 1,
+    shapes: Sequence[Mapping[str, int]] = (),
+    cache: str | os.PathLike[str] | None = None,
+    merged: Sequence[str | os.PathLike[str]] = (),
+    progress: Listener | None = None,
+) -> Profile:
+    """Return all measurements of a local device, after measuring its roofline unless it is known.
+
+    Args:
+        models: Models whose nodes, as ONNX Runtime runs them, are timed first.
+        provider: "cpu", "cuda" or "tensorrt".
+        threads: The CPU threads of a session.
+        shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.
+        cache: The time cache for all measurements; by default a file in the user's cache folder.
+        merged: Profiles whose times are added to the cache; times of the same device count here.
+        progress: Receives progress reports.
+
+    Raises:
+        ModelNotFoundError, InvalidModelError, DimensionError: A model cannot be loaded.
+        ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
+        ProfileError: A file to merge is not a profile.
+    """
+    told = progress or silent
+    device = Device(provider, threads)
+    read_before = [read(path) for path in merged]
+    with closing(Cache(Path(cache) if cache is not None else default_path())) as times:
+        for other in read_before:
+            told(Progress("merge", detail=other.name))
+            other.store(times)
+        told(Progress("calibrate"))
+        roofline = calibrated(Clock(device, times))
+        run = [_timed(path, device, times, shapes, told) for path in models]
+        known = profiled(device, roofline, times)
+        unkept = times.error
+        others = Counter(str(key[1]) for key, _ in times.entries("kernel") if key[1] != device.identity)
+    prices = Prices(known)
+    rows = tuple(_model_time(timing, prices) for timing in run)
+    return Profile(known, _report(known, prices, rows, dict(sorted(others.items())), unkept))
+
+
+# ---------------------------------------------------------------- models
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A model's nodes, and whether its weights exceed every cache; without nodes, the reason why there are none."""
+
+    model: str
+    kernels: tuple[Kernel, ...]
+    cold: bool
+    reason: str = ""
+
+
+def _timed(
+    path: str | os.PathLike[str], device: Device, times: Cache, shapes: Sequence[Mapping[str, int]], told: Listener
+) -> _Timed:
+    """Return the nodes of a model, after adding their times to the cache."""
+    loaded = load(path)
+    clock = Clock(device, times, resident=weight_bytes(loaded.model))
+    kernels: list[Kernel] = []
+    try:
+        with temporary() as scratch:
+            source = loadable(loaded.model, scratch, loaded.path)
+            for sizing in representative(loaded.model, shapes):
+                kernels += clock.kernels(source, sizing.numbers)
+        for done, kernel in enumerate(kernels, 1):
+            told(Progress(f"time {loaded.label}", done, len(kernels)))
+            clock.timing(kernel)
+    except InvalidModelError as error:
+        return _Timed(loaded.label, (), clock.cold, str(error))
+    return _Timed(loaded.label, tuple(kernels), clock.cold)
+
+
+def _model_time(timed: _Timed, prices: Prices) -> ModelTime:
+    if timed.reason:
+        return ModelTime(timed.model, reason=timed.reason)
+    both = [prices.beside(kernel.signature(), cold=timed.cold) for kernel in timed.kernels]
+    measured, predicted = math.fsum(seconds for seconds, _ in both), math.fsum(price.seconds for _, price in both)
+    return ModelTime(timed.model, len(timed.kernels), measured, predicted)
+
+
+# ---------------------------------------------------------------- the report
+
+
+def _report(
+    known: DeviceProfile, prices: Prices, models: tuple[ModelTime, ...], others: Mapping[str, int], unkept: str
+) -> Profiling:
+    roofline = known.roofline
+    longest = sorted(known.kernels, key=lambda k: (-k.timing.seconds, k.text))[:LONGEST]
+    return Profiling(
+        device=known.name,
+        provider=known.provider,
+        threads=known.threads,
+        runtime=known.versions["onnxruntime"],
+        rates=tuple(_rates(prices)),
+        memory=roofline.memory,
+        call=roofline.call,
+        node=roofline.node,
+        caches=roofline.caches,
+        known=len(known.kernels),
+        largest=tuple(map(_node_time, longest)),
+        roofline=_errors(prices.roofline_errors()),
+        corrected=_errors(prices.errors()),
+        models=models,
+        others=others,
+        unkept=unkept,
+    )
+
+
+def _rates(prices: Prices) -> Iterator[Rate]:
+    roofline = prices.profile.roofline
+    for kind, curve in roofline.rates.items():
+        yield Rate(f"{kind} operations", "op", *_shape(curve))
+    yield Rate("bytes read and written", "B", *_shape(roofline.traffic))
+
+
+def _shape(curve: Curve) -> tuple[float, float]:
+    """Return the highest rate of a curve, and the least amount at which the rate is half of that."""
+    highest = max(speed for _, speed in curve)
+    return highest, next(amount for amount, speed in curve if speed >= highest / 2)
+
+
+def _node_time(known: Known) -> NodeTime:
+    shapes = ", ".join("x".join(map(str, operand[2])) for operand in known.signature[4] if operand is not None)
+    return NodeTime(known.signature[1], shapes, known.cold, known.timing.seconds)
+
+
+def _errors(off: Sequence[float]) -> Errors | None:
+    if len(off) < FEWEST:
+        return None
+    tenths = statistics.quantiles((math.exp(abs(each)) for each in off), n=30, method="inclusive")
+    return Errors(tenths[19], tenths[26])

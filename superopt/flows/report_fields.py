@@ -1,0 +1,101 @@
+"""Measurements in the words and figures of a report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+from superopt.cost.forecast import ForecastClock, Forecasts
+from superopt.report.optimization import Environment, Prediction, Rounding, SessionTuning, Timing
+from superopt.runtime.check import Check
+from superopt.runtime.compare import Comparison
+from superopt.runtime.multi_shape import Compared
+from superopt.runtime.session import Device, runtime
+from superopt.runtime.tuning import Tuning
+
+
+def reason(compared: Compared | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
+    """Return why the rewritten model is returned, or is not."""
+    if failed:
+        return f"what was found fails the check ({failed}); the original is kept"
+    if compared is None:
+        return f"nothing faster was found{details}; the original is kept"
+    ratios = sorted(c.ratio for _, c in compared.at)
+    span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+    if isinstance(compared, Forecasts):
+        verdict = f"predicted to be {span} times as fast as the original"
+        doubt = "which is within the errors of the prediction, or the margin; the original is kept"
+        return f"{verdict}{details}" if accepted else f"{verdict}, {doubt}"
+    if accepted:
+        return f"{span} times as fast as the original{details}"
+    return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
+
+
+def details(*, apart: bool, found: int, taken: int, too_large: int, small: float) -> str:
+    """Return the details of a reason: tuned sessions, segments that were not taken, and the share of a run that is saved.
+
+    Args:
+        apart: Whether both models were measured in tuned sessions.
+        found: The number of improved segments.
+        taken: The number of improved segments that were taken.
+        too_large: The number of segments left out because the weights would grow too much.
+        small: The share of a run that the gains save, if they were too small to be tried; otherwise 0.
+    """
+    sessions = ", both in tuned sessions" if apart else ""
+    some = taken < found and not small
+    left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if some else ""
+    large = f", with {too_large} improved segments left out for the growth of weights" if too_large else ""
+    little = f" (what was found is to save {small:.1%} of a run)" if small else ""
+    return sessions + left_out + large + little
+
+
+def prediction(clock: ForecastClock | None, compared: Compared | Forecasts | None) -> Prediction | None:
+    """Return the device for which times were predicted, and the predictions; None if times were measured."""
+    if clock is None:
+        return None
+    profile = clock.prices.profile
+    device = f"{profile.name}, {profile.provider}, {profile.threads} threads"
+    note = f"nothing was measured on the target device ({device}): times are predicted from its profile"
+    if not isinstance(compared, Forecasts):
+        return Prediction(note, profile.name, profile.provider, profile.threads, profile.versions)
+    least = compared.least
+    figures = (least.original, least.candidate, least.ratio, least.doubt, least.known)
+    return Prediction(note, profile.name, profile.provider, profile.threads, profile.versions, *figures)
+
+
+def timing(c: Comparison) -> Timing:
+    """Return the comparison as a report states it."""
+    return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
+
+
+def rounding(checked: Check | None, tolerance: float) -> Rounding | None:
+    """Return the errors that a check found and the factor that it allowed; None without a check."""
+    if checked is None:
+        return None
+    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance)
+
+
+def tuned(tuning: Tuning | None) -> SessionTuning | None:
+    """Return the session settings that tuning found; None without tuning."""
+    if tuning is None:
+        return None
+    tried = {name: timing(comparison) for name, comparison in tuning.tried.items()}
+    found = None if tuning.comparison is None else timing(tuning.comparison)
+    told = tuning.settings
+    return SessionTuning(told.entries, found, tried, told.options, told.provider_options, tuning.choices, str(told))
+
+
+def environment(device: Device) -> Environment:
+    """Return the hardware and the versions for which the measurements hold."""
+    versions = {name: version_of(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
+    versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
+    provider = f"{device.provider}, CUDA graph" if device.cuda_graph else device.provider
+    return Environment(device.name, provider, device.threads, versions)
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

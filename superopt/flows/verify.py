@@ -1,0 +1,149 @@
+"""Verification of an optimization without trusting it: read, compare nodes and weights, follow steps, run segments and models.
+
+Neither the search nor the certificate is trusted, and no code that lifts, folds or infers shapes for the search is used: see
+`superopt.verification`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from superopt.errors import CertificateError, InvalidModelError, ModelNotFoundError
+from superopt.report.progress import Listener, Progress, silent
+from superopt.report.verification import Kind, Verification
+from superopt.rules.rule import Rule
+from superopt.rules.store import load_rules
+from superopt.verification.certificates import Certificate, read
+from superopt.verification.derivation import Linked, check_nodes, check_segments, check_stored, check_weights
+from superopt.verification.inputs import Feeds
+from superopt.verification.models import Source
+from superopt.verification.runs import compare
+from superopt.verification.steps import Means, Shown, Steps
+
+
+def verify(
+    original: str | os.PathLike[str],
+    optimized: str | os.PathLike[str],
+    certificate: str,
+    *,
+    provider: str = "cpu",
+    threads: int = 1,
+    seed: int = 0,
+    progress: Listener = silent,
+) -> Verification:
+    """Check that the optimized model computes what the original computes, and return the evidence.
+
+    Args:
+        original: The path of the original model.
+        optimized: The path of the optimized model.
+        certificate: The text of the certificate.
+        provider: "cpu", "cuda" or "tensorrt".
+        threads: The CPU threads of a session.
+        seed: The seed of the random inputs.
+        progress: Receives progress reports.
+
+    Raises:
+        CertificateError: The certificate is of other models, a step is not shown to be right, or the steps make another model.
+        CheckFailedError: The models differ on random inputs.
+        ModelNotFoundError, InvalidModelError, ProviderError, RuntimeMissingError, StoreError: See `superopt.optimize`.
+    """
+    given = read(certificate)
+    rules = load_rules() if given.passes else []
+    how: dict[str, Any] = {"provider": provider, "threads": threads, "seed": seed, "progress": progress}
+    return checked(original, optimized, given, rules, **how)
+
+
+def checked(
+    original: str | os.PathLike[str],
+    optimized: str | os.PathLike[str],
+    given: Certificate,
+    rules: Sequence[Rule],
+    *,
+    provider: str = "cpu",
+    threads: int = 1,
+    seed: int = 0,
+    progress: Listener = silent,
+) -> Verification:
+    """Check as `verify` does, given a parsed certificate and the stored rules.
+
+    Raises:
+        CertificateError, CheckFailedError, ModelNotFoundError, InvalidModelError, RuntimeMissingError: See `verify`.
+    """
+    progress(Progress("load"))
+    before, after = _source(original), _source(optimized)
+    _require_identity(before, given.original, "original")
+    _require_identity(after, given.optimized, "optimized")
+    if given.passes and not given.rewritten:
+        raise CertificateError("the certificate has steps, but says that nothing was rewritten")
+    if not given.rewritten:
+        if given.original != given.optimized and before.digest(metadata=False) != after.digest(metadata=False):
+            raise CertificateError("the certificate says that nothing was rewritten, and the models differ")
+        return Verification(str(original), str(optimized), [])
+    progress(Progress("nodes and weights"))
+    check_nodes(before, after, given)
+    weights = check_weights(before, after, given)
+    steps = Steps({rule.name: rule for rule in rules}, given.rules, seed)
+    shown: list[Shown] = []
+    for number, one in enumerate(given.passes, 1):
+        for done, rewrite in enumerate(one.rewrites):
+            progress(Progress(f"steps, pass {number}", done, len(one.rewrites)))
+            shown += steps.follow(rewrite)
+    steps.require_flags(shown, given)
+    progress(Progress("run"))
+    linked = Linked()
+
+    def inside(feeds: Feeds) -> None:
+        check_stored(before, after, given, feeds)
+        check_segments(before, after, given, feeds, linked)
+
+    compared = compare(
+        before,
+        after,
+        given=given.sizes,
+        special=given.mode != "fast",
+        masks=bool(given.ordinary),
+        provider=provider,
+        threads=threads,
+        seed=seed,
+        inside=inside,
+    )
+    return Verification(
+        original=str(original),
+        optimized=str(optimized),
+        kinds=_kinds(shown),
+        segments=sum(len(rewrite.places) for one in given.passes for rewrite in one.rewrites),
+        mode=given.mode,
+        assumptions=(*given.ordinary, *given.assumptions),
+        weights=(weights.kept, weights.computed, weights.small),
+        linked=(linked.before, linked.after, linked.left_out),
+        run=(compared.sizes, compared.inputs, compared.values),
+    )
+
+
+def _source(path: str | os.PathLike[str]) -> Source:
+    file = Path(path)
+    if not file.exists():
+        raise ModelNotFoundError(f"{file}: no such file")
+    if not file.is_file():
+        raise InvalidModelError(f"{file}: not a file")
+    return Source.read(file)
+
+
+def _require_identity(source: Source, digest: str, which: str) -> None:
+    """Raise CertificateError unless the model's content has this digest."""
+    if source.digest() != digest:
+        raise CertificateError(f"{source.path} is not the {which} model of the certificate")
+
+
+def _kinds(shown: Sequence[Shown]) -> list[Kind]:
+    """Return what was shown by each means, the strongest first."""
+    found: list[Kind] = []
+    for means in Means:
+        same = [one for one in shown if one.means is means]
+        if same:
+            rules = tuple(dict.fromkeys(one.rule for one in same))
+            found.append(Kind(means.value, len(same), sum(one.roots for one in same), rules))
+    return found

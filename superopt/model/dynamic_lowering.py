@@ -1,0 +1,179 @@
+"""Expressions over the dynamic dimensions, written as constants from which ONNX nodes derive sizes at run time.
+
+A lowered node may have a shape, bounds or pads that are expressions over the dynamic dimensions. Each expression is written as
+a constant that is proved to mean the same at all sizes: 0 and -1 in the shape of a Reshape, 1 in the shape of an Expand, a
+bound from the end or beyond the end in a Slice, `auto_pad` for the pads of a convolution or pooling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from superopt.algebra.extent import Extent, Size, at_least
+from superopt.algebra.integers import base_atoms, evaluate, floor_quotient, maximum, minimum, prove, prove_equal
+from superopt.algebra.terms import Shape
+from superopt.errors import ShapeError
+from superopt.protobuf.nodes import NodeText
+
+LAST = int(np.iinfo(np.int64).max)
+"""A bound of a Slice that is beyond any end."""
+FAR = 55_440 * 1000
+"""A size beyond the bounds that occur in models."""
+
+
+def is_symbolic(value: object) -> bool:
+    """Return whether an attribute or operand holds an expression over the dynamic dimensions."""
+    return isinstance(value, Size) or (isinstance(value, tuple | list) and any(isinstance(n, Size) for n in value))
+
+
+def numeric(
+    node: NodeText, given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
+) -> tuple[NodeText, dict[int, list[int]]]:
+    """Return the node with numbers in its attributes, and the numbers of its symbolic operands by position.
+
+    Args:
+        node: the node.
+        given: the elements of all operands that are small constants.
+        shapes: the known shapes of values.
+
+    Raises:
+        ShapeError: no constant means the same as an expression at all sizes.
+    """
+    operands: dict[int, list[int]] = {}
+    for position, name in enumerate(node.inputs):
+        numbers = given.get(name, ())
+        if any(isinstance(n, Size) for n in numbers):
+            form = _FORMS.get((node.op_type, position))
+            if form is None:
+                raise ShapeError(f"an operand of {node.op_type} depends on the dynamic dimensions")
+            operands[position] = form(node, numbers, given, shapes)
+    for key, value in node.attributes:
+        if is_symbolic(value):
+            node = _with_attribute(node, key, value, shapes)
+    return node, operands
+
+
+def _with_attribute(node: NodeText, key: str, value: object, shapes: Mapping[str, Shape]) -> NodeText:
+    numbers = tuple(value) if isinstance(value, tuple | list) else (value,)
+    rest = tuple((k, v) for k, v in node.attributes if k != key)
+    if key == "pads" and node.op_type in ("Conv", "MaxPool", "AveragePool"):
+        return replace(node, attributes=(*rest, ("auto_pad", _auto_pad(node, numbers, shapes))))
+    form = _FORMS.get((node.op_type, {"shape": 1, "starts": 1, "ends": 2}.get(key, -1)))
+    if form is None:
+        raise ShapeError(f"{key} of {node.op_type} depends on the dynamic dimensions")
+    axes = {"axes": tuple(dict(node.attributes).get("axes", range(len(numbers))))}  # type: ignore[arg-type]
+    written = form(replace(node, inputs=(node.inputs[0], "", "", "axes")), numbers, axes, shapes)  # type: ignore[arg-type]
+    return replace(node, attributes=tuple((k, tuple(written) if k == key else v) for k, v in node.attributes))
+
+
+def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape]) -> str:
+    """Return the `auto_pad` that gives these pads at all sizes."""
+    attributes = dict(node.attributes)
+    shape = shapes.get(node.inputs[0])
+    kernel = attributes.get("kernel_shape") or (
+        shapes[node.inputs[1]][2:] if node.inputs[1:] and node.inputs[1] in shapes else ()
+    )
+    if shape is None or not isinstance(kernel, tuple) or len(kernel) != len(shape) - 2:
+        raise ShapeError("the image that is padded is not known")
+    once = (1,) * len(kernel)
+    strides, dilations = attributes.get("strides", once), attributes.get("dilations", once)
+    whole = [
+        maximum((-floor_quotient(-n, s) - 1) * s + (k - 1) * d + 1 - n, 0, 1)  # type: ignore[operator, arg-type]
+        for n, k, s, d in zip(shape[2:], kernel, strides, dilations, strict=True)  # type: ignore[arg-type]
+    ]
+    less, more = [floor_quotient(p, 2) for p in whole], [p - floor_quotient(p, 2) for p in whole]
+    for name, wanted in (("SAME_UPPER", (*less, *more)), ("SAME_LOWER", (*more, *less))):
+        if all(prove_equal(one, other) for one, other in zip(pads, wanted, strict=True)):  # type: ignore[arg-type]
+            return name
+    raise ShapeError("pads depend on the dynamic dimensions")
+
+
+def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
+    """Return the axes of extent 1 to drop and then to add if a Reshape does nothing else, or None if it does more."""
+    shape = shapes.get(node.inputs[0])
+    if node.op_type != "Reshape" or shape is None or [n for n in shape if n != 1] != [n for n in wanted if n != 1]:
+        return None
+    return [a for a, n in enumerate(shape) if n == 1], [a for a, n in enumerate(wanted) if n == 1]
+
+
+def flattened_axis(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> int | None:
+    """Return the axis of a Flatten that equals a Reshape to two extents, or None if no Flatten does or -1 alone suffices.
+
+    A Reshape to 0 and -1 fails if the copied extent is 0.
+    """
+    shape = shapes.get(node.inputs[0])
+    if node.op_type != "Reshape" or shape is None or len(wanted) != 2 or any(isinstance(n, int) for n in wanted):
+        return None
+    for axis in range(len(shape) + 1):
+        if math.prod(shape[:axis]) == wanted[0] and math.prod(shape[axis:]) == wanted[1]:
+            return axis
+    return None
+
+
+Form = Callable[[NodeText, Sequence[Extent], Mapping[str, Sequence[Extent]], Mapping[str, Shape]], list[int]]
+
+
+def _reshaped(
+    node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
+) -> list[int]:
+    """Return the shape with 0 for a dynamic extent that the operand has at the same axis, and -1 for at most one other."""
+    shape = shapes.get(node.inputs[0], ())
+    written: list[int] = []
+    for axis, n in enumerate(wanted):
+        kept = axis < len(shape) and prove_equal(n, shape[axis], 0)
+        written.append(n if isinstance(n, int) else 0 if kept else -1)
+    if written.count(-1) > 1:
+        raise ShapeError("a shape has two dynamic dimensions that are not its operand's")
+    return written
+
+
+def _expanded(
+    node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
+) -> list[int]:
+    """Return the shape with 1 for a dynamic extent that the operand already has."""
+    shape = shapes.get(node.inputs[0], ())
+    written: list[int] = []
+    for back, n in zip(range(-len(wanted), 0), wanted, strict=True):
+        if isinstance(n, Size) and not (-back <= len(shape) and prove_equal(n, shape[back], 0)):
+            raise ShapeError("an expanded extent is dynamic")
+        written.append(n if isinstance(n, int) else 1)
+    return written
+
+
+def _bounds(
+    node: NodeText, wanted: Sequence[Extent], given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
+) -> list[int]:
+    """Return bounds from the end, or bounds that a Slice clips at the end."""
+    shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
+    if shape is None or axes is None:
+        raise ShapeError("what is sliced is not known")
+    return [n if isinstance(n, int) else _bound(n, shape[int(str(axis))]) for n, axis in zip(wanted, axes, strict=True)]
+
+
+def _bound(bound: Extent, extent: Extent) -> int:
+    distance = bound - extent
+    if isinstance(distance, int) and distance <= 0:
+        return distance or LAST
+    if prove(at_least(-1, bound)) and prove(at_least(-extent - 1, bound)):
+        return -LAST  # a slice backwards that ends before the start
+    if prove_equal(bound, extent):
+        return LAST
+    far = int(evaluate(bound, dict.fromkeys(base_atoms(bound), FAR)))
+    if far >= 0 and prove_equal(bound, minimum(far, extent, 1)):
+        return far
+    back = int(evaluate(distance, dict.fromkeys(base_atoms(distance), FAR))) if isinstance(distance, Size) else 0
+    if back < 0 and prove_equal(bound, maximum(extent + back, 0, 1)):
+        return back
+    raise ShapeError("a bound is at no fixed distance from either end")
+
+
+_FORMS: Mapping[tuple[str, int], Form] = {
+    ("Reshape", 1): _reshaped,
+    ("Expand", 1): _expanded,
+    ("Slice", 1): _bounds,
+    ("Slice", 2): _bounds,
+}

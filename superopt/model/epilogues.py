@@ -1,0 +1,55 @@
+"""Hosts: terms that one ONNX node computes together with a bias or a factor along an axis.
+
+A spec defines the hosts that it takes. `bias_axis` and `factor_axis` return the axis of a host along which the spec takes a
+bias or a factor, or None. `lower_biased` and `lower_scaled` write a host and a row as one node. `DEPTH` is the depth of the
+spec's hosts, in operators.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from superopt.algebra.operators import Emit, Operator, apply, registry
+from superopt.algebra.terms import Term
+
+ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lower_scaled", "Mul")}
+
+
+def taken(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
+    """Return the operands of a sum or product, rows and numbers, that one ONNX node can combine with the host."""
+    axis = _axis(op, host)
+    return [x for x in operands if axis and x.constant and x.op == "expand" and x.integers("axes") in ((axis,), ())]
+
+
+def row(op: str, host: Term, operand: Term) -> Term:
+    """Return an operand that is `taken` as a row along the host's axis."""
+    (inner,) = operand.args
+    return inner if operand.integers("axes") else apply("expand", inner, shape=(host.shape[_axis(op, host)],), axes=())
+
+
+def _axis(op: str, host: Term) -> int:
+    """Return the axis along which a node combines the host with a row, counted from the last axis, or 0 if no node does."""
+    spec = _composite(op, host)
+    return 0 if spec is None else int(getattr(spec.module, ROLES[op][0])(host))
+
+
+def written(op: str, host: Term, row: Term, emit: Emit) -> str:
+    """Write one node that adds the row to the host or multiplies the host by the row, and return the name of its result."""
+    spec = _composite(op, host)
+    assert spec is not None
+    name: str = getattr(spec.module, ROLES[op][1])(host, row, emit)
+    return name
+
+
+def _composite(op: str, host: Term) -> Operator | None:
+    """Return the spec that takes the host, or None. If there are several, the spec that covers the most operators wins."""
+    axis = ROLES[op][0]
+    specs = [spec for spec in _composites(axis) if getattr(spec.module, axis)(host) is not None]
+    return max(specs, key=lambda spec: getattr(spec.module, "DEPTH", 1), default=None)
+
+
+@functools.cache
+def _composites(axis: str) -> tuple[Operator, ...]:
+    """Return the specs that have this function."""
+    return tuple(spec for spec in registry().values() if hasattr(spec.module, axis))

@@ -1,0 +1,152 @@
+"""The runtime of exported rules in another tool: lift the matched nodes, apply the rule, and lower the other side.
+
+A module that `superopt rules export --format onnxscript` wrote calls `improvement` from each rule's `check`. A step is taken
+only if the rule's preconditions hold for the nodes' own shapes and attributes, and if the step pays. A step pays if it executes
+no more nodes and no more arithmetic than before, and either less of one of them or the same amount with less memory traffic.
+Any set of rules therefore terminates.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
+
+from superopt.algebra.terms import Term
+from superopt.errors import ShapeError
+from superopt.model.lift import constant_tensor, leaf_of, lift_node, results_of
+from superopt.model.lower import lower
+from superopt.protobuf.nodes import Lowered, now
+from superopt.rules.match import Pattern
+from superopt.rules.rule import parse_rule
+from superopt.rules.work import total_work
+
+OUTPUT = "superopt.output."
+PASSES = 64
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """The nodes that replace a match, and the values that they read, by name. `outputs` are the names of the results."""
+
+    lowered: Lowered
+    values: Mapping[str, ir.Value]
+    outputs: tuple[str, ...]
+
+
+@functools.cache
+def patterns(statement: str) -> tuple[Pattern, ...]:
+    """Return the patterns of the rule that the text states, one for every choice of its ranks."""
+    return tuple(Pattern.of(equation) for equation in parse_rule(f"rule: {statement}").equations)
+
+
+def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir.Value], opset: int) -> Improvement | None:
+    """Return the rule's replacement of the nodes between `leaves` and `outputs`, or None if it does not apply or pay."""
+    graph = _Lifting({id(leaf) for leaf in leaves}, opset)
+    roots = tuple(graph.term(value) for value in outputs)
+    if any(root is None or root.is_variable for root in roots):
+        return None
+    terms = tuple(root for root in roots if root is not None)
+    for pattern in patterns(statement):
+        if len(pattern.left) != len(terms) or pattern.left[0].op != terms[0].op:
+            continue
+        for match in pattern.matches(terms[0], lambda op: [t for t in terms[1:] if t.op == op]):
+            if match.roots == terms:
+                found = _paying(terms, match.replacements, opset, outputs)
+                if found is not None:
+                    return Improvement(found, graph.values, tuple(f"{OUTPUT}{n}" for n in range(len(terms))))
+    return None
+
+
+def _paying(before: Sequence[Term], after: Sequence[Term], opset: int, outputs: Sequence[ir.Value]) -> Lowered | None:
+    """Return the lowered right side, or None if it does not pay."""
+    known, made = total_work(before), total_work(after)
+    if made.flops > known.flops:
+        return None
+    kind = outputs[0].dtype
+    dtype = np.dtype(np.float32) if kind is None else kind.numpy()
+    try:
+        old, new = _executed(before, opset), _executed(after, opset)
+        if new > old or (new == old and made.flops == known.flops and made.bytes >= known.bytes):
+            return None
+        return lower(_titled(after), opset, dtype=dtype)
+    except ShapeError:
+        return None
+
+
+def _titled(terms: Sequence[Term]) -> dict[str, Term]:
+    return {f"{OUTPUT}{number}": term for number, term in enumerate(terms)}
+
+
+def _executed(terms: Sequence[Term], opset: int) -> int:
+    """Return the number of nodes that a run executes. Nodes that depend on weights alone are folded before the run."""
+    return len(lower(_titled(terms), opset, constant=lambda t: np.broadcast_to(np.float32(0), t.sizes)).nodes)
+
+
+@dataclass
+class _Lifting:
+    """The terms of values, lifted from the nodes that compute the values, up to the leaves of a match."""
+
+    leaves: set[int]
+    opset: int
+
+    def __post_init__(self) -> None:
+        self.values: dict[str, ir.Value] = {}
+        self.terms: dict[ir.Value, Term | None] = {}
+
+    def term(self, value: ir.Value | None) -> Term | None:
+        if value is None:
+            return None
+        if value not in self.terms:
+            self.terms[value] = self._lifted(value)
+        return self.terms[value]
+
+    def _lifted(self, value: ir.Value) -> Term | None:
+        node = value.producer()
+        if id(value) in self.leaves or node is None or constant_tensor(value) is not None:
+            return self._leaf(value)
+        terms = lift_node(node, [self.term(v) for v in node.inputs], self.opset)
+        return terms[results_of(node, self.opset).index(value)] if terms is not None else None
+
+    def _leaf(self, value: ir.Value) -> Term | None:
+        if value.name is None:
+            value.name = f"superopt.value.{len(self.values)}"
+        leaf = leaf_of(value)
+        if leaf is not None:
+            self.values[leaf.name] = value
+        return leaf
+
+
+def emitted(op: Any, found: Improvement) -> list[ir.Value]:
+    """Add the nodes through an onnxscript rewriter context, and return the values that replace the match's outputs."""
+    known: dict[str, ir.Value] = dict(found.values)
+    for name, array in found.lowered.initializers.items():
+        known[name] = op.call_op("Constant", [], {"value": ir.tensor(now(array))})
+    for node in found.lowered.nodes:
+        inputs = [known[name] if name else None for name in node.inputs]
+        attributes = {name: list(v) if isinstance(v, tuple) else v for name, v in node.attributes}
+        made = op.call_op(node.op_type, inputs, attributes, outputs=len(node.outputs))
+        known.update(zip(node.outputs, [made] if isinstance(made, ir.Value) else made, strict=True))
+    return [known[name] for name in found.outputs]
+
+
+def applied(rules: Any, model: ir.Model) -> int:
+    """Apply the rules of an onnxscript `RewriteRuleSet` until none pays, and return how often rules were applied.
+
+    Afterwards, the nodes are in topological order.
+    """
+    total = 0
+    infer_shapes = ShapeInferencePass()
+    for _ in range(PASSES):
+        infer_shapes(model)
+        count = rules.apply_to_model(model)
+        model.graph.sort()
+        total += count
+        if not count:
+            break
+    return total

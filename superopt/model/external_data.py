@@ -1,0 +1,99 @@
+"""Models held as a ModelProto whose tensors are in files: the location of the files, and how to write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx_ir as ir
+
+from superopt.errors import TargetError, first_line
+from superopt.files import remove_scratch, scratch_folder
+from superopt.model.load import Model, as_proto
+from superopt.protobuf.stored import Placed
+
+_LARGE = 1 << 16
+"""The size in bytes from which a tensor goes into a file. Smaller tensors may be shapes, and stay in the ModelProto."""
+_KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
+"""Types whose values a reader of the ModelProto needs: text, conditions, indices."""
+_PAGE = 1 << 12
+
+
+def placed(model: Model, scratch: Scratch | None = None) -> Placed:
+    """Return the model as a ModelProto whose large tensors are in files, all of them below `folder`.
+
+    Tensors that the model keeps in other files stay there. Other large tensors are written to the scratch, if there is one.
+
+    Raises:
+        TargetError: the scratch cannot be written.
+    """
+    copy = model.clone()
+    values = [value for graph in copy.graphs() for value in graph.initializers.values()]
+    laid_out = scratch.files([v.const_value for v in values if v.const_value is not None]) if scratch is not None else {}
+    stored = [(value, laid_out.get(id(value.const_value), value.const_value)) for value in values]
+    found = [(value, tensor) for value, tensor in stored if isinstance(tensor, ir.ExternalTensor)]
+    files = [Path(tensor.path).resolve() for _, tensor in found]
+    folder = Path(os.path.commonpath([file.parent for file in files])) if files else Path()
+    for (value, tensor), file in zip(found, files, strict=True):
+        value.const_value = ir.ExternalTensor(
+            file.relative_to(folder),
+            tensor.offset,
+            tensor.length,
+            tensor.dtype,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=value.name or "",
+            base_dir=folder,
+        )
+    return Placed(as_proto(copy).SerializeToString(), folder)
+
+
+class Scratch:
+    """A folder for large tensors of models. Each tensor is written once, however many models have it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files = 0
+        self._written: dict[int, tuple[ir.TensorProtocol, ir.ExternalTensor]] = {}
+
+    def files(self, tensors: Sequence[ir.TensorProtocol]) -> dict[int, ir.ExternalTensor]:
+        """Return the files of the large tensors, by the identities of the tensors, and write the missing ones first.
+
+        Raises:
+            TargetError: the files cannot be written.
+        """
+        large = {id(tensor): tensor for tensor in tensors if _is_large(tensor)}
+        known = {key: self._written[key][1] for key in large if key in self._written}
+        new = {key: tensor for key, tensor in large.items() if key not in known}
+        written = dict(zip(new, self._write([*new.values()]), strict=True))
+        self._written |= {key: (new[key], file) for key, file in written.items() if not isinstance(new[key], ir.LazyTensor)}
+        return known | written
+
+    def _write(self, tensors: list[ir.TensorProtocol]) -> list[ir.ExternalTensor]:
+        """Write the tensors to one file, each at the start of a page, so that ONNX Runtime can map them into memory."""
+        if not tensors:
+            return []
+        self._files += 1
+        try:
+            return ir.external_data.convert_tensors_to_external(
+                tensors, self.folder, f"{self._files}.data", alignment=_PAGE, align_threshold=_LARGE - 1
+            )
+        except OSError as error:
+            raise TargetError(f"{self.folder}: cannot write: {error.strerror or first_line(error)}") from error
+
+
+@contextmanager
+def temporary() -> Iterator[Scratch]:
+    """Yield a scratch whose folder is removed afterwards. Scratch folders of killed runs are removed too.
+
+    Raises:
+        TargetError: there is no place for temporary files.
+    """
+    remove_scratch()
+    with scratch_folder() as folder:
+        yield Scratch(folder)
+
+
+def _is_large(tensor: ir.TensorProtocol) -> bool:
+    return not isinstance(tensor, ir.ExternalTensor) and tensor.dtype not in _KNOWN and tensor.nbytes >= _LARGE

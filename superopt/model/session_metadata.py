@@ -1,0 +1,67 @@
+"""Session settings in a model's metadata: `ort_config`, which ONNX Runtime reads, and settings that `ort_config` cannot hold.
+
+With the environment variable ORT_LOAD_CONFIG_FROM_MODEL=1, ONNX Runtime makes sessions with the options under `ort_config`, and
+with its defaults for all other options. It ignores the options that a program gives. `ort_config` can hold numbers of threads,
+the execution mode, the optimization level and whether to profile. It cannot hold configuration entries or provider options,
+which are stored under superopt's own keys, for programs that read them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from superopt.errors import InvalidModelError
+from superopt.model.load import Model
+from superopt.runtime.settings import THREADS, Settings
+
+CONFIG, OPTIONS = "ort_config", "session_options"
+ENTRIES, PROVIDER_OPTIONS = "superopt.session_entries", "superopt.provider_options"
+
+
+def config_of(model: Model) -> dict[str, Any]:
+    """Return the model's `ort_config`, always with `session_options`, which may be empty.
+
+    Raises:
+        InvalidModelError: the metadata does not have the form that ONNX Runtime reads.
+    """
+    try:
+        config = json.loads(model.metadata_props.get(CONFIG, "{}"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidModelError(f"the model's own metadata {CONFIG!r} is not JSON ({error})") from error
+    if not isinstance(config, dict) or not isinstance(config.setdefault(OPTIONS, {}), dict):
+        raise InvalidModelError(f"the model's own metadata {CONFIG!r} is not a JSON object with {OPTIONS!r}")
+    return config
+
+
+def with_settings(model: Model, told: Settings, threads: int) -> Model:
+    """Return the model with the settings in its metadata, or the model itself if there are no settings.
+
+    Other entries under `ort_config` stay. If options are added to it, the number of threads is added too, because a program
+    cannot choose the number of threads then.
+
+    Raises:
+        InvalidModelError: as `config_of`.
+    """
+    if not told:
+        return model
+    config = config_of(model)
+    settled = model.clone()
+    if told.options:
+        config[OPTIONS] |= {THREADS: threads, **told.options}
+        settled.metadata_props[CONFIG] = json.dumps(config, ensure_ascii=False)
+    for key, values in ((ENTRIES, told.entries), (PROVIDER_OPTIONS, told.provider_options)):
+        settled.metadata_props.pop(key, None)
+        if values:
+            settled.metadata_props[key] = json.dumps(dict(values), ensure_ascii=False)
+    return settled
+
+
+def with_settings_of(model: Model, other: Model) -> Model:
+    """Return the model with the session settings of the other model."""
+    settled = model.clone()
+    for key in (CONFIG, ENTRIES, PROVIDER_OPTIONS):
+        settled.metadata_props.pop(key, None)
+        if key in other.metadata_props:
+            settled.metadata_props[key] = other.metadata_props[key]
+    return settled

@@ -1,0 +1,73 @@
+"""Compute pairs of terms that should be equal in ONNX Runtime, many pairs in one model because sessions are expensive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from superopt.algebra.terms import Term, variables
+from superopt.errors import InvalidModelError, ShapeError
+from superopt.model.lower import lower
+from superopt.protobuf.nodes import Lowered, model_of
+from superopt.runtime.session import Array, Device, Session
+
+OPSET = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two tuples of terms over the same variables, with numbers for extents, and a float32 array for each variable."""
+
+    left: tuple[Term, ...]
+    right: tuple[Term, ...]
+    arrays: Mapping[str, Array]
+
+
+def differences(pairs: Sequence[Pair], opset: int = OPSET) -> list[float]:
+    """Return, for each pair, the largest difference of its sides, relative to the left side's magnitude if that is above 1.
+
+    Each side becomes nodes of its own, and ONNX Runtime's optimizations are off. Positions where the left side is not finite do
+    not count. The result is NaN for a pair that cannot be run.
+    """
+    try:
+        return _together(pairs, opset)
+    except (InvalidModelError, ShapeError):
+        if len(pairs) == 1:
+            return [math.nan]
+        half = len(pairs) // 2
+        return [*differences(pairs[:half], opset), *differences(pairs[half:], opset)]
+
+
+def _together(pairs: Sequence[Pair], opset: int) -> list[float]:
+    parts: list[Lowered] = []
+    outputs: dict[str, Term] = {}
+    inputs: dict[Term, Array] = {}
+    for number, pair in enumerate(pairs):
+        for side, terms in (("left", pair.left), ("right", pair.right)):
+            wanted = {f"{number}.{side}.{position}": term for position, term in enumerate(terms)}
+            parts.append(lower(wanted, opset, prefix=f"{number}.{side}/", conditions=()))
+            outputs.update(wanted)
+        inputs.update((x, pair.arrays[x.name]) for x in variables(*pair.left, *pair.right))
+    whole = Lowered(
+        tuple(node for part in parts for node in part.nodes),
+        {name: array for part in parts for name, array in part.initializers.items()},
+    )
+    session = Session(model_of(whole, inputs, outputs, opset).SerializeToString(), Device(), optimize=False)
+    values = dict(zip(outputs, session.run({x.name: array for x, array in inputs.items()}), strict=True))
+    return [
+        max(_difference(values[f"{number}.left.{i}"], values[f"{number}.right.{i}"]) for i in range(len(pair.left)))
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def _difference(left: Array, right: Array) -> float:
+    if left.shape != right.shape:
+        return math.inf
+    counted = np.isfinite(left)
+    scale = max(float(np.abs(left, where=counted, out=np.zeros_like(left)).max(initial=0.0)), 1.0)
+    apart = np.abs(np.where(counted, left, 0) - np.where(counted, right, 0))
+    largest = float(apart.max(initial=0.0)) / scale
+    return largest if math.isfinite(largest) else math.inf

@@ -1,0 +1,100 @@
+"""A statement at every choice of ranks and axes at which it is well typed.
+
+Many variables have many combinations, nearly all ill typed in a small subterm. Such a subterm is typed once for each choice of
+the ranks of its own variables.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+
+from superopt.algebra.terms import variable
+from superopt.errors import NotationError, ShapeError
+from superopt.notation.parsing import Equation, Statement, expression, parse, read, real_names
+
+MANY = 256
+"""The number of combinations beyond which subterms are typed first."""
+
+
+def equations(statement: Statement) -> list[Equation]:
+    """Return the statement at every choice of ranks at which it is well typed, in the order of `Statement.rank_choices`.
+
+    Raises:
+        NotationError: The statement cannot be read, or is well typed at no choice.
+    """
+    many = math.prod(len(ranks) for _, ranks in statement.ranks) > MANY
+    pieces = _Pieces(statement) if many else None
+    found: list[Equation] = []
+    why: ShapeError | None = None
+    for ranks in statement.rank_choices():
+        try:
+            if pieces is not None:
+                pieces.require(ranks)
+            found.append(read(statement, ranks))
+        except ShapeError as error:
+            why = error
+    if not found:
+        raise NotationError(f"{statement.name}: not well typed at any of its ranks ({why})")
+    return found
+
+
+class _Pieces:
+    """The operator applications within a statement, and the result of typing each at the ranks of its variables."""
+
+    def __init__(self, statement: Statement) -> None:
+        self.reals = real_names(statement.left, statement.right)
+        declared = frozenset(name for name, _ in statement.ranks)
+        sides = (statement.left, statement.right)
+        self.pieces = [piece for side in sides for piece in _applications(expression(side), declared)]
+        self.known: list[dict[tuple[int, ...], ShapeError | None]] = [{} for _ in self.pieces]
+
+    def require(self, ranks: dict[str, int]) -> None:
+        """Require that all operator applications are well typed.
+
+        Raises:
+            ShapeError: An application is ill typed.
+        """
+        for (text, names), known in zip(self.pieces, self.known, strict=True):
+            here = tuple(ranks[name] for name in names)
+            if here not in known:
+                known[here] = self._objection(text, dict(zip(names, here, strict=True)))
+            error = known[here]
+            if error is not None:
+                raise error
+
+    def _objection(self, text: str, ranks: dict[str, int]) -> ShapeError | None:
+        declared = {name: variable(name, rank) for name, rank in ranks.items() if rank >= 0}
+        try:
+            parse(text, declared, self.reals, {name: axis for name, axis in ranks.items() if axis < 0})
+        except ShapeError as error:
+            return error
+        return None
+
+
+def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the operator applications that use no named subterm, small ones first, with the declared names in each."""
+    bound = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)}
+    for node in _terms(tree):
+        inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        names = tuple(sorted(inside & declared))
+        if names and not inside & bound:
+            yield ast.unparse(node), names
+
+
+def _terms(tree: ast.expr) -> Iterator[ast.expr]:
+    """Yield the operator applications outside attributes, operands first."""
+    match tree:
+        case ast.Tuple(parts) | ast.Call(_, parts):
+            pass
+        case ast.BinOp(left, _, right):
+            parts = [left, right]
+        case ast.NamedExpr(_, value):
+            parts = [value]
+        case _:
+            return
+    for part in parts:
+        yield from _terms(part)
+    if isinstance(tree, ast.Call | ast.BinOp):
+        yield tree

@@ -1,0 +1,35 @@
+"""Proofs for all sizes of partial rules, which mutants suggested and tests at some sizes judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from superopt.floating_point.flags import flags_of
+from superopt.partial import library
+from superopt.partial.library import Partial, exact
+from superopt.proof.definitions.arithmetic import version
+from superopt.proof.recheck import established, rechecked
+from superopt.rules.store import entry_of
+from superopt.rules.verdict import Proved
+
+ORIGIN = "mutants"
+
+
+def proved(partial: Partial) -> Partial:
+    """Return the rule with a proof for all sizes, or without a proof if none is found."""
+    rule = exact(partial.rule)
+    verdict = established(rule, seed=partial.certificate.seed)
+    if not isinstance(verdict, Proved) or verdict.bounded:
+        return replace(partial, proof=None)
+    entry = entry_of(rule, verdict, solver=version(), origin=ORIGIN)
+    flagged = flags_of(rule)
+    return replace(partial, proof=replace(entry, flags=flagged.names, flags_basis=flagged.basis))
+
+
+def objection(partial: Partial) -> str | None:
+    """Return why the certificate, judged again, or the stored proof, checked again, does not hold; None if both hold."""
+    why = library.objection(partial)
+    if why is not None or partial.proof is None:
+        return why
+    verdict = rechecked(exact(partial.rule), partial.proof.proof)
+    return None if isinstance(verdict, Proved) and not verdict.bounded else f"its proof does not hold: {verdict}"

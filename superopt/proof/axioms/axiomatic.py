@@ -1,0 +1,66 @@
+"""The axiomatic prover: proves a rule from the axioms, at every choice of its ranks and for all sizes.
+
+Search and checking are separate. `saturate.derive` searches for ground instances of axioms that join the two sides and returns
+them as text. `replay.check` does not trust the search: it parses the instances again, proves their conditions and leaves the
+rest to Z3.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from superopt.errors import ShapeError
+from superopt.notation.parsing import Equation
+from superopt.proof.axioms.replay import check, needed, proved, shortened, well_typed
+from superopt.proof.axioms.saturate import Limits, derive
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.rules.rule import Rule
+from superopt.rules.verdict import Unknown, Verdict
+
+LIMITS = Limits()
+
+
+def prove_rule(rule: Rule, limits: Limits = LIMITS) -> Verdict:
+    """Return `Proved` with the instances that a replay of the rule needs, or `Unknown`; the axioms never refute a rule."""
+    started = time.perf_counter()
+    instances: dict[str, None] = {}
+    for equation in rule.equations:
+        found = _prove_at(equation, list(instances), limits)
+        if isinstance(found, str):
+            where = ", ".join(f"{name}[{rank}]" for name, rank in equation.ranks)
+            return Unknown(f"at {where}: {found}" if where else found, _since(started))
+        instances.update(dict.fromkeys(found))
+    return replace(shortened(rule, list(instances)), milliseconds=_since(started))
+
+
+def prove_equation(equation: Equation, limits: Limits = LIMITS) -> Verdict:
+    """Prove one choice of ranks, as `prove_rule` proves all of them."""
+    started = time.perf_counter()
+    found = _prove_at(equation, [], limits)
+    return Unknown(found, _since(started)) if isinstance(found, str) else proved(found, _since(started))
+
+
+def _prove_at(equation: Equation, known: list[str], limits: Limits) -> list[str] | str:
+    """Return instances that prove the equation, or the reason why there are none.
+
+    The list is empty if the `known` instances prove the equation.
+    """
+    try:
+        assumptions = Assumptions(equation)
+    except ShapeError as error:
+        return str(error)
+    objection = well_typed(assumptions)
+    if objection:
+        return objection
+    if known and not isinstance(check(assumptions, known), str):
+        return []
+    derived = derive(assumptions, limits)
+    if derived is None:
+        return "the axioms do not join the sides within the limits"
+    grounds = check(assumptions, derived)
+    return grounds if isinstance(grounds, str) else [g.text for g in needed(assumptions, grounds)]
+
+
+def _since(started: float) -> float:
+    return (time.perf_counter() - started) * 1e3

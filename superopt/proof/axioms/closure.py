@@ -1,0 +1,270 @@
+"""Congruence closure over ground terms with proofs: every equality can be traced to the steps that imply it.
+
+After Nieuwenhuis and Oliveras, "Proof-producing congruence closure" (RTA 2005). Sums and products are congruent as multisets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+from superopt.algebra.operators import operator
+from superopt.algebra.terms import Size, Term, subterms
+
+Pairs: TypeAlias = "tuple[tuple[Term, Term], ...]"
+Signature: TypeAlias = "tuple[object, ...]"
+
+
+@dataclass(frozen=True)
+class Congruence:
+    """The same operator on pairwise equal operands."""
+
+    pairs: Pairs
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """Two sums (or products) that are equal by associativity if the pairs are equal; `sums` has all sums involved."""
+
+    sums: tuple[Term, ...]
+    pairs: Pairs
+
+
+@dataclass(frozen=True)
+class Given:
+    """An equation asserted from outside: the text of an instance and its two sides."""
+
+    text: str
+    left: Term
+    right: Term
+
+
+Reason: TypeAlias = Congruence | Regrouping | Given
+
+
+def _length(extent: object) -> int:
+    """Return the writing cost of an extent beyond the first unit: a number costs its value, a size the sum over its terms."""
+    match extent:
+        case int() | Fraction():
+            return max(0, abs(extent.numerator) - 1) + extent.denominator - 1
+        case Size(terms=terms):
+            return sum(max(1, len(monomial)) + _length(coefficient) for monomial, coefficient in terms) - 1
+        case _:
+            return 0
+
+
+def extents_of(term: Term) -> Iterator[object]:
+    """Yield every number, size and axis among the attributes."""
+    for _, value in term.attributes:
+        yield from value if isinstance(value, tuple) else (value,)
+
+
+class Closure:
+    """Classes of equal terms, closed under congruence.
+
+    Attributes:
+        familiar: Extents that cost nothing to write.
+        merges: The number of times that two classes were merged.
+    """
+
+    def __init__(self, familiar: Iterable[object] = ()) -> None:
+        self.familiar = frozenset(familiar)
+        self._parent: dict[Term, Term] = {}
+        self._members: dict[Term, list[Term]] = {}
+        self._users: dict[Term, list[Term]] = {}
+        self._table: dict[Signature, Term] = {}
+        self._edges: dict[Term, tuple[Term, Reason]] = {}
+        self._weight: dict[Term, int] = {}
+        self._best: dict[Term, Term] = {}
+        self.by_operator: dict[str, list[Term]] = {}
+        self.merges = 0
+
+    def __len__(self) -> int:
+        return len(self._parent)
+
+    def __contains__(self, term: Term) -> bool:
+        return term in self._parent
+
+    def find(self, term: Term) -> Term:
+        """Return the representative of the term's class, or the term itself if it was not added."""
+        parent = self._parent
+        root = term
+        while (above := parent.get(root, root)) is not root:
+            root = above
+        while term is not root:
+            parent[term], term = root, parent[term]
+        return root
+
+    def members(self, term: Term) -> Sequence[Term]:
+        """Return all terms of the class."""
+        return self._members[self.find(term)]
+
+    def best(self, term: Term) -> Term:
+        """Return the smallest term of the class."""
+        return self._best.get(self.find(term), term)
+
+    def equal(self, one: Term, other: Term) -> bool:
+        return self.find(one) is self.find(other)
+
+    def weight(self, term: Term) -> int:
+        """Return the writing cost of a term: binary operators, operands (shared ones repeated) and unfamiliar extents."""
+        known = self._weight.get(term)
+        if known is not None:
+            return known
+        numbers = sum(_length(extent) for extent in extents_of(term) if extent not in self.familiar)
+        own = len(term.args) - 1 if len(term.args) > 2 else 1
+        return own + numbers + sum(map(self.weight, term.args))
+
+    def signature(self, term: Term) -> Signature:
+        """Return a key that congruent terms share."""
+        operands = [self.find(a) for a in term.args]
+        if operator(term.op).commutative:
+            operands.sort(key=lambda t: t.key)
+        return (term.op, term.attributes, *operands)
+
+    def canonical(self, term: Term) -> bool:
+        """Return whether the term represents all terms congruent to it."""
+        return self._table.get(self.signature(term)) is term
+
+    def lookup(self, term: Term) -> Term | None:
+        """Return the class that the term is in or would be in by congruence, or None if it would form a new class."""
+        if term in self._parent:
+            return self.find(term)
+        operands = [self.lookup(a) for a in term.args]
+        if term.is_variable or None in operands:
+            return None
+        if operator(term.op).commutative:
+            operands.sort(key=lambda t: t.key if t is not None else "")
+        known = self._table.get((term.op, term.attributes, *operands))
+        return None if known is None else self.find(known)
+
+    def add(self, term: Term) -> Term:
+        """Add the term with its subterms and return the term."""
+        if term not in self._parent:
+            for part in subterms(term):
+                if part not in self._parent:
+                    self._register(part)
+        return term
+
+    def _register(self, term: Term) -> None:
+        self._parent[term] = self._best[term] = term
+        self._members[term] = [term]
+        self._users[term] = []
+        self._weight[term] = self.weight(term)
+        if term.is_variable:
+            return
+        self.by_operator.setdefault(term.op, []).append(term)
+        for operand in dict.fromkeys(self.find(a) for a in term.args):
+            self._users[operand].append(term)
+        known = self._table.setdefault(self.signature(term), term)
+        if known is not term:
+            self.merge(term, known, Congruence(self._paired(term, known)))
+
+    def merge(self, one: Term, other: Term, reason: Reason) -> None:
+        """Make the two terms equal for the given reason, with all that follows by congruence."""
+        pending = [(one, other, reason)]
+        while pending:
+            one, other, reason = pending.pop()
+            root, into = self.find(one), self.find(other)
+            if root is into:
+                continue
+            if len(self._members[root]) > len(self._members[into]):
+                one, other, root, into = other, one, into, root
+            self.merges += 1
+            self._hang(one, other, reason)
+            self._parent[root] = into
+            self._members[into] += self._members.pop(root)
+            rival = self._best.pop(root)
+            self._best[into] = min(self._best[into], rival, key=lambda t: (self._weight[t], t.key))
+            users = self._users.pop(root)
+            self._users[into] += users
+            for user in users:
+                known = self._table.setdefault(self.signature(user), user)
+                if not self.equal(known, user):
+                    pending.append((user, known, Congruence(self._paired(user, known))))
+
+    def _hang(self, one: Term, other: Term, reason: Reason) -> None:
+        """Add the edge one -> other to the proof forest, after turning `one`'s tree so that `one` is its root."""
+        while True:
+            above = self._edges.get(one)
+            self._edges[one] = (other, reason)
+            if above is None:
+                return
+            other, one, reason = one, above[0], above[1]
+
+    def _paired(self, one: Term, other: Term) -> Pairs:
+        if not operator(one.op).commutative:
+            return tuple(zip(one.args, other.args, strict=True))
+        return self.matched(one.args, other.args)
+
+    def matched(self, some: Sequence[Term], others: Sequence[Term]) -> Pairs:
+        """Pair each of `some` with a different term of `others` in the same class; every partner must exist."""
+        left = list(others)
+        pairs: list[tuple[Term, Term]] = []
+        for term in some:
+            partner = next(t for t in left if self.equal(t, term))
+            left.remove(partner)
+            pairs.append((term, partner))
+        return tuple(pairs)
+
+    def reasons(self) -> Iterator[Reason]:
+        """Yield every reason for which classes were merged."""
+        yield from (reason for _, reason in self._edges.values())
+
+    def explain(self, goals: Pairs) -> tuple[list[Given], list[Regrouping]]:
+        """Return the steps from which congruence gives every goal, in the order found.
+
+        The goals must hold.
+        """
+        given: dict[Given, None] = {}
+        regrouped: dict[Regrouping, None] = {}
+        done: set[tuple[Term, Term]] = set()
+        pending = list(goals)
+        while pending:
+            one, other = pending.pop()
+            if one is other or (one, other) in done:
+                continue
+            done.add((one, other))
+            for reason in self._path(one, other):
+                match reason:
+                    case Given():
+                        given[reason] = None
+                    case Regrouping(_, pairs):
+                        regrouped[reason] = None
+                        pending.extend(pairs)
+                    case Congruence(pairs):
+                        pending.extend(pairs)
+        return list(given), list(regrouped)
+
+    def _path(self, one: Term, other: Term) -> Iterator[Reason]:
+        """Yield the reasons along the only path between the two terms in the proof forest, those of the far half first."""
+        above, below = self._halves(one, other)
+        yield from (reason for _, _, reason in below)
+        yield from (reason for _, _, reason in above)
+
+    def path(self, one: Term, other: Term) -> list[tuple[Term, Term, Reason]]:
+        """Return the only path between the two terms in the proof forest, edge by edge, each with its reason."""
+        above, below = self._halves(one, other)
+        return [*above, *((there, here, reason) for here, there, reason in reversed(below))]
+
+    def _halves(self, one: Term, other: Term) -> tuple[list[tuple[Term, Term, Reason]], list[tuple[Term, Term, Reason]]]:
+        """Return the edges from each term up to the point where their paths to the root of the proof forest meet."""
+        above = {one: None}
+        walk = one
+        while walk in self._edges:
+            walk = self._edges[walk][0]
+            above[walk] = None
+        meet = other
+        while meet not in above:
+            meet = self._edges[meet][0]
+        return self._climb(one, meet), self._climb(other, meet)
+
+    def _climb(self, term: Term, top: Term) -> list[tuple[Term, Term, Reason]]:
+        edges: list[tuple[Term, Term, Reason]] = []
+        while term is not top:
+            parent, reason = self._edges[term]
+            edges.append((term, parent, reason))
+            term = parent
+        return edges

@@ -1,0 +1,238 @@
+"""Matching of one side of an axiom modulo the known equalities: where it matches, and the values of its variables there."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import (
+    Cond,
+    Extent,
+    Size,
+    Sym,
+    Term,
+    attribute_atoms,
+    floor_divide,
+    inverse,
+    substitute,
+    subterms,
+)
+from superopt.notation.parsing import Equation
+from superopt.proof.axioms.closure import Closure
+from superopt.rules.match import EMPTY, Binding, match_attributes
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """An axiom at one choice of ranks, read from `source` to `target`."""
+
+    axiom: str
+    equation: Equation
+    source: Term
+    target: Term
+
+    @property
+    def where(self) -> Cond:
+        return self.equation.where
+
+    @functools.cached_property
+    def inner(self) -> frozenset[str]:
+        """The operators of the source."""
+        return frozenset(t.op for t in subterms(self.source) if not t.is_variable)
+
+    @functools.cached_property
+    def target_operators(self) -> frozenset[str]:
+        return frozenset(t.op for t in subterms(self.target) if not t.is_variable)
+
+    @functools.cached_property
+    def _shares(self) -> tuple[tuple[int, Counter[str]], tuple[int, Counter[str]]]:
+        return _share(self.source), _share(self.target)
+
+    def weights(self, variables: Mapping[str, int]) -> tuple[int, int]:
+        """Return the writing costs of the source and the target, given the weights of variables; extents are free."""
+        source, target = (
+            operators + sum(count * variables[name] for name, count in uses.items()) for operators, uses in self._shares
+        )
+        return source, target
+
+    @property
+    def usable(self) -> bool:
+        """Whether the source determines everything the target mentions, and is more than a variable."""
+        return self.determined and not self.source.is_variable
+
+    @property
+    def introduces(self) -> bool:
+        """Whether the source is a variable that determines everything the target mentions, as in `x` to `x - zeros`."""
+        return self.determined and self.source.is_variable
+
+    @functools.cached_property
+    def determined(self) -> bool:
+        """Whether the source determines everything the target mentions."""
+        known = {t.name for t in subterms(self.source) if t.is_variable}
+        needed = {t.name for t in subterms(self.target) if t.is_variable}
+        symbols = {a for a in attribute_atoms(self.source) if isinstance(a, Sym)}
+        wanted = {a for a in attribute_atoms(self.target) if isinstance(a, Sym)}
+        return needed <= known and wanted <= symbols
+
+
+def _share(root: Term) -> tuple[int, Counter[str]]:
+    """Count a term's binary operators and the occurrences of each variable; shared subterms count every time."""
+    operators, uses = 0, Counter[str]()
+    pending = [root]
+    while pending:
+        term = pending.pop()
+        pending.extend(term.args)
+        if term.is_variable:
+            uses[term.name] += 1
+        else:
+            operators += len(term.args) - 1 if len(term.args) > 2 else 1
+    return operators, uses
+
+
+def directions(axiom: str, equation: Equation, *, introducing: bool = False) -> list[Direction]:
+    """Return the usable readings of an axiom with one output, and the introducing ones if `introducing`."""
+    (left,), (right,) = equation.left, equation.right
+    both = (Direction(axiom, equation, left, right), Direction(axiom, equation, right, left))
+    return [d for d in both if d.usable or (introducing and d.introduces)]
+
+
+class Matcher:
+    """Matching against the classes of a `Closure`, which stays unchanged; matching ends when `steps` are used up.
+
+    A sum or product with more operands than the pattern matches in part, one operand for each operand of the pattern. With
+    `grouped`, it also matches as a whole, with several operands for one operand of the pattern.
+    """
+
+    def __init__(self, closure: Closure, steps: int, *, grouped: bool = False) -> None:
+        self.closure = closure
+        self.steps = steps
+        self.grouped = grouped
+
+    def matches(self, pattern: Term) -> Iterator[Binding]:
+        """Yield every match of the pattern, with attributes solved; a sum or product may match part of a larger one."""
+        if pattern.is_variable:
+            nodes = (node for found in list(self.closure.by_operator.values()) for node in found if node.rank == pattern.rank)
+            for root in dict.fromkeys(map(self.closure.find, nodes)):
+                yield from self._class(pattern, root, EMPTY)
+            return
+        commutative = operator(pattern.op).commutative
+        for node in self.closure.by_operator.get(pattern.op, ()):
+            if node.rank == pattern.rank and self.closure.canonical(node):
+                if commutative:
+                    found = self._operands(pattern, node, EMPTY, partly=True)
+                    if self.grouped and len(node.args) > len(pattern.args):
+                        found = itertools.chain(found, self._operands(pattern, node, EMPTY, partly=False))
+                else:
+                    found = self._node(pattern, node, EMPTY)
+                for one in found:
+                    solved = solve(one)
+                    if solved is not None:
+                        yield solved
+
+    def _node(self, pattern: Term, node: Term, found: Binding) -> Iterator[Binding]:
+        if operator(pattern.op).commutative:
+            yield from self._operands(pattern, node, found, partly=False)
+            return
+        matched = match_attributes(pattern, node, found)
+        if matched is not None:
+            yield from self._all(pattern.args, node.args, matched)
+
+    def _all(self, patterns: Sequence[Term], terms: Sequence[Term], found: Binding) -> Iterator[Binding]:
+        if not patterns:
+            yield found
+            return
+        for one in self._class(patterns[0], terms[0], found):
+            yield from self._all(patterns[1:], terms[1:], one)
+
+    def _class(self, pattern: Term, term: Term, found: Binding) -> Iterator[Binding]:
+        """Match the pattern against every term known to equal `term`."""
+        self.steps -= 1
+        if term.rank != pattern.rank or self.steps < 0:
+            return
+        if pattern.is_variable:
+            known = found.tensors.get(pattern.name)
+            if known is None:
+                yield replace(found, tensors={**found.tensors, pattern.name: self.closure.best(term)})
+            elif self.closure.equal(known, term):
+                yield found
+            return
+        if term not in self.closure:
+            return
+        for member in self.closure.members(term):
+            if member.op == pattern.op and self.closure.canonical(member):
+                yield from self._node(pattern, member, found)
+
+    def _operands(self, pattern: Term, node: Term, found: Binding, *, partly: bool) -> Iterator[Binding]:
+        """Match the operands of a sum or product, in any order and grouping, against those of the pattern."""
+        if len(node.args) >= len(pattern.args):
+            wanted = sorted(pattern.args, key=lambda p: p.is_variable)
+            yield from self._share(pattern.op, wanted, node.args, found, partly)
+
+    def _share(
+        self, op: str, wanted: Sequence[Term], operands: tuple[Term, ...], found: Binding, partly: bool
+    ) -> Iterator[Binding]:
+        if not wanted:
+            if partly or not operands:
+                yield found
+            return
+        first, others = wanted[0], wanted[1:]
+        most = len(operands) - len(others) if first.is_variable and not partly else 1
+        least = most if not others and not partly else 1
+        for count in range(least, most + 1):
+            tried: set[tuple[Term, ...]] = set()
+            for chosen in itertools.combinations(range(len(operands)), count):
+                part = [self.closure.best(operands[i]) for i in chosen]
+                if (alike := tuple(sorted(part, key=lambda t: t.key))) in tried:
+                    continue
+                tried.add(alike)
+                rest = tuple(o for i, o in enumerate(operands) if i not in chosen)
+                for one in self._class(first, part[0] if count == 1 else apply(op, *part), found):
+                    yield from self._share(op, others, rest, one, partly)
+
+
+def solve(found: Binding) -> Binding | None:
+    """Solve the pending attribute equations of a match, each for the attribute variable that is its only unknown.
+
+    Return None if an equation is contradictory or has no exact solution.
+    """
+    symbols = dict(found.symbols)
+    known = Binding(found.tensors, symbols)
+    waiting: Sequence[tuple[Size, Extent]] = found.pending
+    while waiting:
+        left: list[tuple[Size, Extent]] = []
+        for want, have in waiting:
+            unknown = {a.name for a in want.atoms() if isinstance(a, Sym) and a.name not in symbols}
+            if not unknown:
+                if substitute(want, known.value) != have:
+                    return None
+            elif len(unknown) > 1 or (value := _solution(want, have, unknown.copy().pop(), known)) is None:
+                left.append((want, have))
+            else:
+                symbols[unknown.pop()] = value
+        if len(left) == len(waiting):
+            return None
+        waiting = left
+    return known
+
+
+def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | None:
+    """Return the value of the variable that makes the extents equal, if it occurs linearly and the division is exact."""
+
+    def at(value: Extent) -> Extent:
+        return substitute(want, lambda a: value if isinstance(a, Sym) and a.name == name else known.value(a))
+
+    try:
+        start = at(0)
+        slope = at(1) - start
+    except ZeroDivisionError:
+        return None
+    if slope == 0:
+        return None
+    real = any(isinstance(a, Sym) and a.name == name and a.real for a in want.atoms())
+    value = (have - start) * inverse(slope) if real or isinstance(slope, Fraction) else floor_divide(have - start, slope)
+    return value if at(value) == have else None

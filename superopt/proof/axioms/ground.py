@@ -1,0 +1,158 @@
+"""Ground instances of axioms, as the ledger stores them: the axiom's name, and the value of each of its variables.
+
+    matmul.associativity(x=a, y=b, z=c)
+    concat.slice-first(x=a @ b, y=c, k=-1)
+    add.regroup(a + b + c)                       the ways to associate and order a sum, all equal
+
+The terms are written over the variables of the proved rule, and the axiom's ranks follow from the terms' ranks.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from superopt.algebra.terms import Extent, Inverse, Size, Sym, Term, attribute_atoms, show_extent, substitute_cond, variables
+from superopt.errors import NotationError, ShapeError
+from superopt.notation.parsing import Equation, parse, parse_extent, read, show
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.rules.match import Binding, instantiate
+from superopt.rules.rule import REGROUP, Rule, axioms
+
+ARGUMENTS_KEPT = 20_000
+_FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """An equation between terms that an axiom implies; a regrouping has one sum or product on both sides.
+
+    A `directed` equation is known to hold where its left side is defined.
+    """
+
+    text: str
+    axiom: str
+    left: Term
+    right: Term
+    directed: bool = False
+
+
+def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], symbols: Mapping[str, Extent]) -> str:
+    """Return the text of an instance."""
+    axes = {name: axis for name, axis in equation.ranks if axis < 0}
+    given = [f"{name}={show(term)}" for name, term in tensors.items()]
+    given += [f"{name}={show_extent(extent)}" for name, extent in symbols.items()]
+    given += [f"{name}={axis}" for name, axis in axes.items()]
+    return f"{axiom}({', '.join(given)})"
+
+
+def write_regrouping(term: Term) -> str:
+    """Return the text of the instance that this sum (or product) may be grouped and ordered in any way."""
+    return f"{term.op}.{REGROUP}({show(term)})"
+
+
+def read_ground(text: str, assumptions: Assumptions) -> Ground:
+    """Parse the instance in `text`, at the sizes of `assumptions`; only the axiom's `where` and the form are checked.
+
+    Raises:
+        NotationError: the text names no axiom, or not all of its variables.
+        ShapeError: the instance is not well typed at these ranks.
+    """
+    matched = _FORM.match(text)
+    if matched is None:
+        raise NotationError(f"not an instance of an axiom: {text}")
+    axiom, inside = matched[1], matched[2]
+    if axiom.endswith("." + REGROUP):
+        (term,) = parse(inside, assumptions.variables, set(assumptions.reals))
+        return Ground(text, axiom, term, term)
+    rule = axioms().get(axiom)
+    if rule is None:
+        raise NotationError(f"no axiom is called {axiom}")
+    given = _arguments(text, inside)
+    tensors = _tensors(rule, given, assumptions)
+    equation = _read_at(axiom, _ranks(rule, given, tensors))
+    binding = None if equation is None else _binding(equation, given, tensors, assumptions)
+    if equation is not None and binding is not None:
+        (left,), (right,) = equation.left, equation.right
+        if assumptions.holds(substitute_cond(equation.where, binding.value)):
+            return Ground(text, axiom, instantiate(left, binding), instantiate(right, binding))
+    raise ShapeError(f"the axiom does not hold at these ranks: {text}")
+
+
+@functools.lru_cache(maxsize=ARGUMENTS_KEPT)
+def _arguments(text: str, inside: str) -> Mapping[str, str]:
+    """Return the text of each variable's value."""
+    try:
+        call = ast.parse(f"_({inside})", mode="eval").body
+    except SyntaxError:
+        raise NotationError(f"not an instance of an axiom: {text}") from None
+    if not isinstance(call, ast.Call) or call.args:
+        raise NotationError(f"not an instance of an axiom: {text}")
+    return {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg is not None}
+
+
+def _tensors(rule: Rule, given: Mapping[str, str], assumptions: Assumptions) -> dict[str, Term]:
+    """Return the terms that the axiom's tensor variables stand for."""
+    reals = set(assumptions.reals)
+    named = [name for name, options in rule.statement.ranks if name in given and min(options) >= 0]
+    return {name: parse(given[name], assumptions.variables, reals)[0] for name in named}
+
+
+def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) -> tuple[tuple[str, int], ...]:
+    """Return the choice of ranks, axes and lengths at which the axiom is used."""
+    chosen: list[tuple[str, int]] = []
+    for name, options in rule.statement.ranks:
+        if name in tensors:
+            chosen.append((name, tensors[name].rank))
+        elif name in given:
+            chosen += [(name, axis) for axis in options if str(axis) == given[name]]
+        else:
+            chosen.append((name, next(p for p in itertools.count() if f"{name}{p}" not in given)))
+    return tuple(chosen)
+
+
+@functools.lru_cache(maxsize=ARGUMENTS_KEPT)
+def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
+    """Return the axiom at one choice of ranks, or None if it does not list the choice or is not well typed there."""
+    statement = axioms()[axiom].statement
+    if [name for name, _ in ranks] != [name for name, _ in statement.ranks]:
+        return None
+    if any(rank not in options for (_, rank), (_, options) in zip(ranks, statement.ranks, strict=True)):
+        return None
+    try:
+        return read(statement, dict(ranks))
+    except ShapeError:
+        return None
+
+
+def _binding(
+    equation: Equation, given: Mapping[str, str], tensors: Mapping[str, Term], assumptions: Assumptions
+) -> Binding | None:
+    """Return the values of the axiom's variables, or None unless `given` has exactly these variables."""
+    symbols = equation_symbols(equation)
+    axes = {name for name, axis in equation.ranks if axis < 0}
+    if {v.name for v in variables(*equation.left, *equation.right)} | set(symbols) | axes != set(given):
+        return None
+    reals = set(assumptions.reals)
+    extents = {name: assumptions.normal(parse_extent(given[name], assumptions.variables, reals)) for name in symbols}
+    if not all(symbol.real or integral(extents[name]) for name, symbol in symbols.items()):
+        return None
+    return Binding(tensors, extents)
+
+
+def integral(extent: Extent) -> bool:
+    """Return whether an extent is an integer by its form, without fractions and real attribute variables."""
+    if not isinstance(extent, Size):
+        return isinstance(extent, int)
+    real = any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in extent.atoms())
+    return not real and all(isinstance(coefficient, int) for _, coefficient in extent.terms)
+
+
+def equation_symbols(equation: Equation) -> dict[str, Sym]:
+    """Return the attribute variables of the equation, by name."""
+    found = sorted(a for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym))
+    return {a.name: a for a in found}

@@ -1,0 +1,244 @@
+"""Proof checking: Z3 shows that the ground instances in a ledger make both sides of a rule equal, without a search.
+
+Every instance is first parsed again from its text, and its conditions are shown to follow from the rule's. The problem for Z3
+is then free of quantifiers: tensors are an uninterpreted sort, every operator is an uninterpreted function of tensors and of
+the numbers in its attributes, sums and products are binary functions, and products of sizes are unknowns of linear arithmetic.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+
+import z3
+
+from superopt.algebra.operators import operator
+from superopt.algebra.substitution import alone
+from superopt.algebra.terms import Attribute, Compare, Cond, Extent, Monomial, Size, Term, subterms
+from superopt.errors import NotationError, ShapeError, SpecError
+from superopt.notation.parsing import Equation
+from superopt.proof.axioms.ground import Ground, read_ground
+from superopt.proof.definedness import founded, undefined_somewhere
+from superopt.proof.definitions.arithmetic import afresh, valid
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.proof.definitions.batching import representatives, without_factors
+from superopt.rules.rule import Rule
+from superopt.rules.verdict import Proved, Unknown, Verdict
+
+STEPS = 2_000_000
+EXPRESSIONS_KEPT = 20_000
+TENSOR = z3.DeclareSort("Tensor")
+
+
+def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
+    """Check that the instances prove the rule at all of its ranks and axes; every instance must be used somewhere."""
+    found = shortened(rule, instances)
+    if isinstance(found, Proved) and len(found.instances) < len(instances):
+        text = next(text for text in instances if text not in found.instances)
+        return Unknown(f"the conditions of {text} do not follow at any of the ranks that are looked at", found.milliseconds)
+    return found
+
+
+def shortened(rule: Rule, instances: Sequence[str]) -> Verdict:
+    """Replay the proof, but return `Proved` with only the instances used at the ranks and axes that imply all others."""
+    started = time.perf_counter()
+    used: set[str] = set()
+    for equation in representatives(rule.equations):
+        try:
+            grounds = check(Assumptions(equation), instances)
+        except ShapeError as error:
+            grounds = str(error)
+        if isinstance(grounds, str):
+            return Unknown(f"{_at(equation)}{grounds}", _since(started))
+        used.update(g.text for g in grounds)
+    return proved((text for text in instances if text in used), _since(started))
+
+
+def proved(instances: Iterable[str], milliseconds: float) -> Proved:
+    """Return the verdict that these instances support."""
+    texts = tuple(instances)
+    names = tuple(sorted({text.partition("(")[0] for text in texts}))
+    return Proved(milliseconds, axioms=names, instances=texts, kind="axioms")
+
+
+@afresh()
+def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
+    """Return the instances that hold at the equation's ranks and axes, if Z3 derives the equation from them.
+
+    Otherwise return the reason. Instances that do not exist or do not hold at these ranks and axes are not used.
+    """
+    objection = well_typed(assumptions)
+    if objection:
+        return objection
+    grounds: list[Ground] = []
+    for text in instances:
+        try:
+            ground = read_ground(text, assumptions)
+        except ShapeError:
+            continue
+        except (NotationError, SpecError) as error:
+            return str(error)
+        if sound(ground, assumptions):
+            grounds.append(ground)
+    if undefined_somewhere(assumptions):
+        return "the right side is not shown to be defined wherever the left side is"
+    grounds = founded(assumptions, grounds)
+    derivation = Derivation(goals_of(assumptions), grounds)
+    return grounds if derivation.follows(grounds) else "Z3 does not derive it from the instances that hold there"
+
+
+def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
+    """Return the goals: each output of the left side paired with that of the right side."""
+    return tuple(zip(assumptions.left, assumptions.right, strict=True))
+
+
+def needed(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
+    """Return a minimal set of the instances that still derives the equation; later instances are removed first."""
+    kept = list(grounds)
+    if len(kept) == 1 and all(len(t.args) <= 2 for t in _sums((*assumptions.left, *assumptions.right))):
+        return kept
+    derivation = Derivation(goals_of(assumptions), grounds)
+    for ground in reversed(grounds):
+        fewer = [g for g in kept if g is not ground]
+        if derivation.follows(fewer) and len(founded(assumptions, fewer)) == len(fewer):
+            kept = fewer
+    return kept
+
+
+def well_typed(assumptions: Assumptions) -> str | None:
+    """Return the type error of the right side where the left side is well typed, or None if there is none."""
+    if not all(_divided(known, claim) or valid(known, claim) for known, claim in assumptions.divisions):
+        return "its sizes cannot be solved"
+    if not all(map(assumptions.typed, assumptions.right)):
+        return "the right side is not shown to be well typed wherever the left side is"
+    if not all(map(assumptions.alike, assumptions.left, assumptions.right)):
+        return "the sides are not shown to have the same shape"
+    return None
+
+
+def _divided(known: Iterable[Cond], claim: Cond) -> bool:
+    """Return whether the claim is a known equality without factors that are known to be at least 1."""
+    facts = [c for c in known if isinstance(c, Compare)]
+    lowered = [c.left + 1 for c in facts if c.relation == ">="]
+    positive = {a for e in lowered if isinstance(e, Size) and (a := alone(e)) is not None}
+    plain = without_factors(claim, positive)
+    return any(c.relation == "==" and without_factors(c, positive) == plain for c in facts)
+
+
+def sound(ground: Ground, assumptions: Assumptions) -> bool:
+    """Return whether both sides of the instance are well typed and of one shape wherever the rule applies."""
+    terms = (ground.left, ground.right)
+    return all(map(assumptions.typed, terms)) and assumptions.alike(*terms)
+
+
+class Derivation:
+    """Goals, and instances that can be switched on individually."""
+
+    def __init__(self, goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> None:
+        self._solver = z3.SimpleSolver()
+        self._solver.set("rlimit", STEPS)
+        self._solver.add(z3.Or(*[_tensor(one) != _tensor(other) for one, other in goals]))
+        sums = _sums(t for pair in goals for t in pair)
+        for term in sums:
+            self._solver.add(*_groupings(term))
+        self._switches: dict[str, z3.BoolRef] = {}
+        for ground in grounds:
+            facts = [] if ground.left is ground.right else [_tensor(ground.left) == _tensor(ground.right)]
+            for term in _sums((ground.left, ground.right)):
+                facts += [] if term in sums else _groupings(term)
+            switch = self._switches[ground.text] = z3.Bool(ground.text)
+            self._solver.add(z3.Implies(switch, z3.And(*facts)))
+
+    def follows(self, grounds: Sequence[Ground]) -> bool:
+        """Return whether Z3 refutes that these instances hold and some goal does not."""
+        return bool(self._solver.check(*[self._switches[g.text] for g in grounds]) == z3.unsat)
+
+
+def _sums(roots: Iterable[Term]) -> dict[Term, None]:
+    """Return the sums and products in the terms."""
+    return {t: None for t in subterms(*roots) if not t.is_variable and operator(t.op).commutative}
+
+
+# ---------------------------------------------------------------- terms as Z3 expressions
+
+
+@functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
+def _tensor(term: Term) -> z3.ExprRef:
+    if term.is_variable:
+        return z3.Const(term.name, TENSOR)
+    if operator(term.op).commutative:
+        return _sum(term.op, term.args)
+    numbers = [_number(extent) for _, value in term.attributes for extent in _extents(value)]
+    operands = [_tensor(a) for a in term.args]
+    if not operands and not numbers:
+        return z3.Const(f"{term.op}()", TENSOR)
+    lengths = "".join(f",{len(_extents(value))}" for _, value in term.attributes)
+    sorts = [TENSOR] * len(operands) + [z3.RealSort()] * len(numbers)
+    return z3.Function(f"{term.op}{lengths}", *sorts, TENSOR)(*operands, *numbers)
+
+
+def _sum(op: str, operands: Sequence[Term]) -> z3.ExprRef:
+    function = _binary(op)
+    result = _tensor(operands[0])
+    for operand in operands[1:]:
+        result = function(result, _tensor(operand))
+    return result
+
+
+@functools.cache
+def _binary(op: str) -> z3.FuncDeclRef:
+    return z3.Function(op, TENSOR, TENSOR, TENSOR)
+
+
+@functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
+def _groupings(term: Term) -> list[z3.BoolRef]:
+    """Return associativity and commutativity for every way to compute the sum or product from two parts."""
+    function = _binary(term.op)
+    return [
+        _sum(term.op, whole) == function(_sum(term.op, one), _sum(term.op, other))
+        for whole, one, other in _partitions(term.args)
+    ]
+
+
+def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
+    """Yield every subset of at least two operands, with every way to split it in two, in both orders."""
+    places = range(len(operands))
+    for count in range(2, len(operands) + 1):
+        for whole in itertools.combinations(places, count):
+            for taken in range(1, count):
+                for one in itertools.combinations(whole, taken):
+                    other = [p for p in whole if p not in one]
+                    yield [operands[p] for p in whole], [operands[p] for p in one], [operands[p] for p in other]
+
+
+def _extents(value: Attribute) -> Sequence[Extent]:
+    assert not isinstance(value, str)
+    return value if isinstance(value, tuple) else (value,)
+
+
+@functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
+def _number(extent: Extent) -> z3.ArithRef:
+    if not isinstance(extent, Size):
+        return _constant(extent)
+    return z3.Sum(*[_constant(c) * _unknown(m) if m else _constant(c) for m, c in extent.terms])
+
+
+def _constant(number: Extent) -> z3.ArithRef:
+    assert not isinstance(number, Size)
+    fraction = Fraction(number)
+    return z3.RatVal(fraction.numerator, fraction.denominator)
+
+
+def _unknown(monomial: Monomial) -> z3.ArithRef:
+    return z3.Real(" * ".join(str(atom) for atom in monomial))
+
+
+def _at(equation: Equation) -> str:
+    return f"at ranks {', '.join(f'{name}[{rank}]' for name, rank in equation.ranks)}: " if equation.ranks else ""
+
+
+def _since(started: float) -> float:
+    return (time.perf_counter() - started) * 1e3

@@ -1,0 +1,41 @@
+"""Verdicts on axioms: from the ledger if its proof is still valid, or else proved on demand."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+
+from superopt.proof.definitions.index import prove_axiom
+from superopt.rules.rule import laws
+from superopt.rules.store import BOUNDED, Entry, load_axioms
+from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
+
+
+@functools.cache
+def standing(axiom: str) -> Verdict:
+    """Return the verdict on the axiom (or regrouping law) with this full name."""
+    entry = axiom_ledger().get(axiom)
+    if entry is None:
+        return prove_axiom(laws()[axiom])
+    if entry.verdict != "proved":
+        return Unknown(f"the ledger says {entry.verdict}")
+    return Proved(0.0, entry.bounded if entry.status == BOUNDED else ())
+
+
+@functools.cache
+def axiom_ledger() -> Mapping[str, Entry]:
+    """Return the stored ledger of the axioms, read once."""
+    return load_axioms()
+
+
+def resting_on_axioms(proof: Proved) -> Verdict:
+    """Add the bounds of the axioms' proofs to the proof; return `Unknown` if an axiom is not proved."""
+    bounded = list(proof.bounded)
+    for axiom in proof.axioms:
+        match standing(axiom):
+            case Proved(bounded=limits):
+                bounded += [f"{axiom}: {limit}" for limit in limits]
+            case Refuted() | Unknown() as verdict:
+                return Unknown(f"it rests on {axiom}, which is {verdict}", proof.milliseconds)
+    return replace(proof, bounded=tuple(bounded))

@@ -1,0 +1,161 @@
+"""Proofs from axioms with operators that are not defined everywhere: which instances a proof may use.
+
+The sides of an `==` axiom are defined on the same inputs. The right side of a `=>` axiom is defined wherever its left side is.
+Congruence closure treats both as equalities. The closure is sound on the inputs where both sides of a rule are defined, as long
+as every term of an instance is defined there, too. A term that divides (or takes a root, a power or a logarithm) must therefore
+occur in the rule, where every element of it counts, or in a side of an instance whose other side is known to be defined. It
+then remains to show that the rule's right side is defined wherever its left side is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from superopt.algebra import index
+from superopt.algebra.operators import interpret
+from superopt.algebra.terms import Term, at_least, size, subterms
+from superopt.proof.axioms.closure import Closure, Given
+from superopt.proof.axioms.ground import Ground
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.proof.definitions.normal import Normal, Value, flattened, partial
+from superopt.proof.definitions.sums import Call, Guard, Largest, Power, Read, Sum
+from superopt.proof.denominators import denominators, is_nonzero, nonzero
+from superopt.proof.domains import undefined
+from superopt.rules.rule import axioms
+
+STRICT = frozenset(
+    {"concat", "expand", "matmul", "reduce_max", "reduce_mean", "reduce_sum", "repeat", "reshape", "reverse", "tile"}
+)
+"""Operators, besides the elementwise ones, whose result depends on every element of their operands."""
+
+
+def undefined_somewhere(assumptions: Assumptions) -> bool:
+    """Return whether the rule's right side is not shown to be defined wherever its left side is."""
+    given = (*assumptions.facts, *nonzero(denominators(*assumptions.left)))
+    divisors = [[d for d in denominators(side) if not is_nonzero(given, d)] for side in assumptions.right]
+    if not any(divisors) and not any(map(is_partial, subterms(*assumptions.right))):
+        return False
+    notation = Normal()
+    tensors: dict[Term, index.Tensor] = {}
+    with index.interpreted(notation):
+        for term in subterms(*assumptions.left, *assumptions.right):
+            operands = [tensors[a] for a in term.args]
+            read = term.is_variable
+            tensors[term] = notation.read(term.name, term.shape) if read else interpret(term, operands)
+        for left, right, open_ in zip(assumptions.left, assumptions.right, divisors, strict=True):
+            at = tuple(size(notation.fresh("i")) for _ in left.shape)
+            facts: Guard = given
+            for i, extent in zip(at, left.shape, strict=True):
+                facts += tuple(c for c in (at_least(i, 0), at_least(extent - 1, i)) if c is not True)
+            if undefined(facts, flattened(tensors[left][at].tree), flattened(tensors[right][at].tree), notation, open_):
+                return True
+    return False
+
+
+def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
+    """Return the instances whose terms are defined wherever both sides of the rule are."""
+    goals = (*assumptions.left, *assumptions.right)
+    sides = [side for g in grounds for side in (g.left, g.right)]
+    if not any(map(is_partial, subterms(*goals, *sides))) and not denominators(*sides):
+        return list(grounds)
+    facts = [*assumptions.facts, *nonzero(denominators(*goals))]
+    closure = Closure()
+    defined: dict[Term, None] = {}
+    for term in goals:
+        closure.add(term)
+        defined.update(dict.fromkeys(_counting(term)))
+    accepted: list[Ground] = []
+    left = list(grounds)
+    while True:
+        found = [(g, side) for g in left for side in _sources(g) if _all_defined(side, closure, defined, tuple(facts))]
+        if not found:
+            return [g for g in grounds if g in accepted]
+        for ground, _ in found:
+            if ground in left:
+                left.remove(ground)
+                accepted.append(ground)
+                closure.merge(
+                    closure.add(ground.left), closure.add(ground.right), Given(ground.text, ground.left, ground.right)
+                )
+                defined.update(dict.fromkeys(t for side in (ground.left, ground.right) for t in _counting(side)))
+                facts += nonzero(denominators(ground.left, ground.right))
+
+
+def _sources(ground: Ground) -> tuple[Term, ...]:
+    """Return the sides from which the instance may be read."""
+    axiom = axioms().get(ground.axiom)
+    directed = ground.directed or (axiom is not None and axiom.statement.arrow == "=>")
+    return (ground.left,) if directed else (ground.left, ground.right)
+
+
+def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: Guard) -> bool:
+    if not all(is_nonzero(facts, d) for d in denominators(side)):
+        return False
+    known = {closure.find(t) for t in defined}
+    return all(closure.lookup(t) in known for t in subterms(side) if is_partial(t))
+
+
+def _counting(term: Term) -> Iterator[Term]:
+    """Yield the partial subterms of which the whole term needs every element."""
+    if is_partial(term):
+        yield term
+    if term.op in STRICT or _is_pointwise(term):
+        for operand in term.args:
+            yield from _counting(operand)
+
+
+# ---------------------------------------------------------------- operators
+
+
+def is_partial(term: Term) -> bool:
+    """Return whether the term's operator is not defined everywhere."""
+    return not term.is_variable and _facts_of(term)[0]
+
+
+def _is_pointwise(term: Term) -> bool:
+    """Return whether each element of the result depends only on the elements of the operands at the same position."""
+    return not term.is_variable and _facts_of(term)[1]
+
+
+_known: dict[object, tuple[bool, bool]] = {}
+
+
+def _facts_of(term: Term) -> tuple[bool, bool]:
+    """Return whether the operator is partial and whether it is elementwise, at these attributes and ranks."""
+    identity = term.op, term.attributes, tuple(a.rank for a in term.args)
+    known = _known.get(identity)
+    if known is None:
+        value, at = _value(term)
+        known = _known[identity] = partial(value), _reads_only(value, at)
+    return known
+
+
+def _value(term: Term) -> tuple[Sum, tuple[object, ...]]:
+    """Return the value of the term's operator on unknown operands at a symbolic position, and that position."""
+    notation = Normal()
+    with index.interpreted(notation):
+        operands = [notation.read(f"e{place}", a.shape) for place, a in enumerate(term.args)]
+        at = tuple(size(notation.fresh("i")) for _ in term.shape)
+        value: Value = interpret(term, operands)[at]
+        return flattened(value.tree), at
+
+
+def _reads_only(value: Sum, at: tuple[object, ...]) -> bool:
+    for summand in value:
+        if summand.bound or summand.guard:
+            return False
+        for factor in summand.factors:
+            match factor:
+                case Read(_, indices):
+                    if indices != at:
+                        return False
+                case Call(function, arguments):
+                    if function == "choose" or not all(_reads_only(a, at) for a in arguments):
+                        return False
+                case Power(base):
+                    if not _reads_only(base, at):
+                        return False
+                case Largest(candidates):
+                    if not all(_reads_only(c.value, at) and not c.bound and not c.guard for c in candidates):
+                        return False
+    return True

@@ -1,0 +1,4 @@
+"""The index prover: prove that two terms have equal elements, from the index-notation definitions of their operators.
+
+Read `index` first, then `normal` (the normal form of an element), `sums` and `arithmetic` (conditions on sizes, decided by Z3).
+"""

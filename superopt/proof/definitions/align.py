@@ -1,0 +1,246 @@
+"""Reindexings between two products: the bound indices of one as expressions over the bound indices of the other.
+
+The reindexings are read off the factors of the products.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from superopt.algebra.terms import Atom, Extent, Floor, Size, Sym, at_least, atoms, floor_divide, size, substitute
+from superopt.proof.definitions.arithmetic import valid
+from superopt.proof.definitions.sums import Call, Factor, Guard, Known, Largest, Lookup, Power, Read, Summand, nested
+
+Reindexing: TypeAlias = "dict[Sym, Extent]"
+Pair: TypeAlias = "tuple[Extent, Extent]"
+MOST = 24
+
+
+def lookup(reindexing: Reindexing) -> Lookup:
+    """Return the reindexing as a function for `substitute`."""
+    return lambda atom: reindexing.get(atom) if isinstance(atom, Sym) else None
+
+
+def head(factor: Factor) -> tuple[str, ...]:
+    """Return a key that two factors must share to be comparable."""
+    match factor:
+        case Read(name, indices):
+            return "read", name, str(len(indices))
+        case Known(shape, numbers, _):
+            return "known", str(shape), *map(str, numbers)
+        case Call(function, arguments):
+            return "call", function, str(len(arguments))
+        case Power(_, exponent):
+            return "power", str(exponent)
+        case Largest():
+            return ("largest",)
+
+
+def signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
+    """Return the sorted heads of a product's factors."""
+    return tuple(sorted(map(head, factors)))
+
+
+def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple[int, ...]]:
+    """Yield every order of the target's factors in which their heads match the source's, as positions in the target."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for position, factor in enumerate(target):
+        groups.setdefault(head(factor), []).append(position)
+    places: dict[tuple[str, ...], list[int]] = {}
+    for position, factor in enumerate(source):
+        places.setdefault(head(factor), []).append(position)
+    heads = list(places)
+    for choice in itertools.product(*(itertools.permutations(groups.get(h, ())) for h in heads)):
+        order = [0] * len(source)
+        for name, chosen in zip(heads, choice, strict=True):
+            for place, position in zip(places[name], chosen, strict=True):
+                order[place] = position
+        yield tuple(order)
+
+
+def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ...], Reindexing, Reindexing]]:
+    """Yield possible alignments of two products, each as the order of the factors and a reindexing in each direction.
+
+    The first reindexing expresses the target's indices over the source's, the second the source's over the target's. The caller
+    must check that the factors agree and that the two reindexings are inverse to each other.
+    """
+    seen = 0
+    inner = {k for f in (*source.factors, *target.factors) for k in nested(f)}
+    for order in orders(source.factors, target.factors):
+        for pairs in pairings(source.factors, [target.factors[p] for p in order]):
+            forward = solve_indices(pairs, target.bound, inner)
+            backward = solve_indices([(b, a) for a, b in pairs], source.bound, inner)
+            for there, back in _completed(source.bound, target.bound, forward, backward):
+                yield order, there, back
+                seen += 1
+                if seen == MOST:
+                    return
+
+
+def _completed(
+    source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
+) -> Iterator[tuple[Reindexing, Reindexing]]:
+    """Yield the reindexings with the indices that no factor determines matched to each other, in every order."""
+    here = [k for k in source if k not in backward]
+    there = [k for k in target if k not in forward]
+    if len(here) != len(there):
+        return
+    for order in itertools.permutations(here):
+        yield (
+            forward | {t: size(h) for t, h in zip(there, order, strict=True)},
+            backward | {h: size(t) for t, h in zip(there, order, strict=True)},
+        )
+
+
+def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
+    """Yield lists of index pairs that must be equal for the factors to be equal, one list per way to pair their contents."""
+    options = [list(_pairs(a, b)) for a, b in zip(source, target, strict=True)]
+    for choice in itertools.product(*options):
+        yield [pair for pairs in choice for pair in pairs]
+
+
+def _pairs(a: Factor, b: Factor) -> Iterator[list[Pair]]:
+    match a, b:
+        case (Read(_, here), Read(_, there)) | (Known(_, _, here), Known(_, _, there)):
+            yield list(zip(here, there, strict=True))
+        case Call(_, here), Call(_, there):
+            for inner in itertools.product(*(list(_inner_pairs(h, t)) for h, t in zip(here, there, strict=True))):
+                yield [pair for pairs in inner for pair in pairs]
+        case Power(here), Power(there):
+            yield from _inner_pairs(here, there)
+        case Largest(here), Largest(there):
+            first = next((c.value for c in here if c.value), ())
+            found = False
+            for candidate in there:
+                for pairs in _inner_pairs(first, candidate.value):
+                    found = True
+                    yield pairs
+            if not found:
+                yield []
+        case _:
+            yield []
+
+
+def _inner_pairs(here: Sequence[Summand], there: Sequence[Summand]) -> Iterator[list[Pair]]:
+    found = False
+    for first in (s for s in here if s.factors):
+        for other in there:
+            if signature(first.factors) == signature(other.factors):
+                for order in orders(first.factors, other.factors):
+                    found = True
+                    yield from pairings(first.factors, [other.factors[p] for p in order])
+        break
+    if not found:
+        yield []
+
+
+def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterable[Sym] = ()) -> Reindexing:
+    """Solve the index pairs for the unknowns on the right sides, as far as the unknowns can be read off.
+
+    A pair that contains an `inner` symbol is skipped.
+    """
+    found: Reindexing = {}
+    hidden = set(inner)
+    progress = True
+    while progress and len(found) < len(unknowns):
+        progress = False
+        open_ = {k for k in unknowns if k not in found}
+        for here, there in pairs:
+            present = set(atoms(substitute(there, lookup(found))))
+            wanted = present & open_
+            if len(wanted) != 1 or (present | set(atoms(here))) & hidden:
+                continue
+            unknown = next(iter(wanted))
+            answer = root(substitute(there, lookup(found)) - here, unknown)
+            if answer is not None:
+                assert isinstance(unknown, Sym)
+                found[unknown] = answer
+                open_.discard(unknown)
+                progress = True
+    return found
+
+
+def root(extent: Extent, unknown: Atom) -> Extent | None:
+    """Return the value of `unknown` at which the extent is zero.
+
+    Return None if the extent is not linear in `unknown`, or if the slope does not divide the rest.
+    """
+    line = line_in(extent, unknown)
+    if line is None:
+        return None
+    slope, rest = line
+    if slope in (1, -1):
+        return -rest * slope
+    quotient = floor_divide(-rest, slope)
+    return quotient if quotient * slope == -rest else None
+
+
+def first_from(extent: Extent, unknown: Atom) -> Extent | None:
+    """Return the least value of `unknown` from which on the extent is not negative.
+
+    Return None if the extent is not linear in `unknown`, or does not grow with it.
+    """
+    line = line_in(extent, unknown)
+    if line is None or any(c < 0 for _, c in (line[0].terms if isinstance(line[0], Size) else (((), line[0]),))):
+        return None
+    return -floor_divide(line[1], line[0])
+
+
+def line_in(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:
+    """Return the slope and the rest of an extent that is linear in `unknown`, or None if it is not linear."""
+    slope: Extent = 0
+    rest: Extent = 0
+    for monomial, coefficient in extent.terms if isinstance(extent, Size) else ():
+        part = Size(((monomial, coefficient),)) if monomial else coefficient
+        if unknown not in monomial:
+            rest = rest + part
+            continue
+        others = list(monomial)
+        others.remove(unknown)
+        factor: Extent = coefficient
+        for atom in others:
+            factor = factor * size(atom)
+        slope = slope + factor
+    if slope == 0 or unknown in {*atoms(slope), *atoms(rest)}:
+        return None
+    return slope, rest
+
+
+def quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
+    """Yield every quotient in the extents, the innermost last."""
+    for extent in extents:
+        yield from (a for a in atoms(extent) if isinstance(a, Floor))
+
+
+def unnested(facts: Guard, extent: Extent) -> Extent:
+    """Return the extent with a // b // c written as a // (b * c) where c is known to be positive."""
+    for quotient in quotients([extent]):
+        match quotient.numerator:
+            case Size(terms=(((Floor() as inner,), 1),)) if valid(facts, at_least(quotient.denominator, 1)):
+                flat = floor_divide(inner.numerator, _times(inner.denominator, quotient.denominator))
+                return unnested(facts, substitute(extent, _only(quotient, flat)))
+            case _:
+                pass
+    return extent
+
+
+def _only(atom: Atom, extent: Extent) -> Lookup:
+    return lambda a: extent if a == atom else None
+
+
+def _times(a: Extent, b: Extent) -> Extent:
+    return a * b
+
+
+def linear_in(extent: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
+    """Return an allowed symbol that is a term of the extent with coefficient 1 and occurs nowhere else in it, if any."""
+    if not isinstance(extent, Size):
+        return None
+    for monomial, coefficient in extent.terms:
+        if len(monomial) == 1 and coefficient == 1 and isinstance(monomial[0], Sym) and allowed(monomial[0]):
+            rest = extent - size(monomial[0])
+            if monomial[0] not in set(atoms(rest)):
+                return monomial[0]
+    return None

@@ -1,0 +1,379 @@
+"""Arithmetic of sizes and indices: whether a condition follows from other conditions, decided by Z3.
+
+Extents of variables are at least 1. Attribute variables and indices are integers, or reals where they are marked as real. A
+quotient is unconstrained unless its denominator is at least 1. A product of unknowns is first treated as another unknown, about
+which only the order of products is known, so that most questions are linear. Questions that linear arithmetic cannot decide go
+to Z3's nonlinear arithmetic, limited by a step count and never by a clock. The conditions that a solver has seen speed up its
+next answer and may change it. Each verdict therefore starts with a fresh solver, so that it is the same everywhere, in any
+order of questions.
+
+Most questions of a proof end undecided. Those take longest and support nothing. A ledger may list them by digest, and they are
+then not asked again. A listed digest cannot make a condition follow: only an answer of Z3 can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from fractions import Fraction
+
+import z3
+
+from superopt.algebra.extent import Entry
+from superopt.algebra.terms import (
+    AllOf,
+    AnyOf,
+    Atom,
+    Compare,
+    Cond,
+    Dim,
+    Extent,
+    Floor,
+    Inverse,
+    Number,
+    Size,
+    at_least,
+    atoms,
+    negation,
+    same,
+    size,
+    substitute_cond,
+)
+from superopt.proof.definitions.formulas import Expression, both, constant, decide, implies, product, require, total, unknown
+from superopt.proof.definitions.products import Monomial, consequences, integral, is_integer, rounding
+
+LINEAR_STEPS = 2_000_000
+NONLINEAR_STEPS = 50_000
+CONDITIONS_KEPT = 400
+DIGEST = 8
+"""Length of a question's digest, in hexadecimal digits."""
+
+
+def version() -> str:
+    """Return the solver's version."""
+    return f"z3 {z3.get_version_string()}"
+
+
+class Effort(IntEnum):
+    """How hard the solver tries before it gives up on a question."""
+
+    LINEAR = 0
+    PRODUCTS = 1
+    NONLINEAR = 2
+
+
+@contextlib.contextmanager
+def afresh() -> Iterator[None]:
+    """Run a block with no answers or solver state from before, so that its verdicts do not depend on earlier questions.
+
+    The block skips the questions that are skipped outside it. `passing_over` does not inherit them.
+    """
+    outside = _sessions[-1]
+    _sessions.append(_Session(outside.passed_over, outside.unsettled))
+    try:
+        yield
+    finally:
+        _sessions.pop()
+
+
+@contextlib.contextmanager
+def passing_over(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
+    """Run a block with no earlier answers, in which questions with the given digests count as undecided without being asked.
+
+    Yields:
+        The digests of all questions in the block that were undecided, in the order they came up.
+    """
+    inside = _Session(questions, {})
+    _sessions.append(inside)
+    try:
+        yield inside.unsettled.keys()
+    finally:
+        _sessions.pop()
+
+
+def valid(assumptions: Iterable[Cond], claim: Cond, effort: Effort = Effort.NONLINEAR) -> bool:
+    """Return whether `claim` holds wherever all assumptions hold; False can also mean undecided."""
+    known = tuple(assumptions)
+    match claim:
+        case bool():
+            return claim or contradictory(known, effort)
+        case AllOf(parts):
+            return all(valid(known, part, effort) for part in parts)
+        case _:
+            return claim in known or _stronger(known, claim) or _decided(frozenset(known), claim, effort)
+
+
+def contradictory(assumptions: Iterable[Cond], effort: Effort = Effort.PRODUCTS) -> bool:
+    """Return whether the assumptions cannot hold together; False can also mean undecided."""
+    known = frozenset(assumptions)
+    return False in known or any(negation(c) in known for c in known) or _decided(known, claim=False, effort=effort)
+
+
+def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
+    """Return whether an assumption is the claim with a smaller constant, or the claim holds because extents are at least 1."""
+    if not isinstance(claim, Compare) or claim.relation != ">=":
+        return False
+    terms, constant = _apart(claim.left)
+    lowest = constant
+    for monomial, coefficient in terms:
+        if coefficient < 0 or not all(isinstance(a, Dim) for a in monomial):
+            break
+        lowest += coefficient
+    else:
+        if lowest >= 0:
+            return True
+    for fact in assumptions:
+        if isinstance(fact, Compare) and fact.relation == ">=" and len(fact.left.terms) <= len(claim.left.terms) + 1:
+            same_terms, other = _apart(fact.left)
+            if same_terms == terms and other <= constant:
+                return True
+    return False
+
+
+def _apart(extent: Size) -> tuple[tuple[tuple[Monomial, int | float | Fraction], ...], int | float | Fraction]:
+    if extent.terms[0][0]:
+        return extent.terms, 0
+    return extent.terms[1:], extent.terms[0][1]
+
+
+def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
+    session = _sessions[-1]
+    question = assumptions, claim, effort
+    answer = session.answers.get(question)
+    if answer is None:
+        known: list[Cond] = sorted((c for c in assumptions if c is not True), key=str)
+        name = _digest(known, claim, effort)
+        answer = session.answers[question] = name not in session.passed_over and _answer(known, claim, effort)
+        if not answer:
+            session.unsettled[name] = None
+    return answer
+
+
+def _digest(known: Sequence[Cond], claim: Cond, effort: Effort) -> str:
+    """Return the digest that identifies a question in a ledger."""
+    text = "\n".join([*map(str, known), f"{effort.name} {claim}"])
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
+
+
+def _answer(known: Sequence[Cond], claim: Cond, effort: Effort) -> bool:
+    doubts = () if claim is False else (claim,)
+    solver = _linear()
+    if solver.refutes(known, doubts):
+        return True
+    if effort is Effort.LINEAR or solver.satisfied(known, doubts):
+        return False
+    derived = consequences([*known, *map(negation, filter(integral, doubts))])
+    if derived and _linear().refutes([*known, *derived], doubts):
+        return True
+    return effort is Effort.NONLINEAR and _refuted_nonlinear(known, doubts)
+
+
+# ---------------------------------------------------------------- linear, with products as unknowns
+
+
+def _linear() -> _Linear:
+    """Return the session's solver, replaced by a new one when it has seen too many conditions."""
+    session = _sessions[-1]
+    if session.solver is None or len(session.solver.literals) > CONDITIONS_KEPT:
+        session.solver = _Linear()
+    return session.solver
+
+
+class _Linear:
+    """A solver that switches each condition on by a literal, so that learned clauses serve the next question."""
+
+    def __init__(self) -> None:
+        self.context = z3.Context()
+        self.solver = z3.Solver(ctx=self.context)
+        self.solver.set("rlimit", LINEAR_STEPS)
+        self.unknowns: dict[Monomial, Expression] = {}
+        self.literals: dict[Cond, z3.BoolRef] = {}
+        self.opposites: dict[Cond, z3.BoolRef] = {}
+        self.answer = z3.unknown
+
+    def refutes(self, conditions: Sequence[Cond], doubts: Sequence[Cond] = ()) -> bool:
+        """Return whether the conditions cannot hold together while every doubt is false."""
+        literals = [self.literal(c) for c in conditions] + [self.opposite(c) for c in doubts]
+        self.answer = decide(self.solver, literals)
+        return bool(self.answer == z3.unsat)
+
+    def satisfied(self, conditions: Sequence[Cond], doubts: Sequence[Cond]) -> bool:
+        """Return whether the last model is a counterexample, with products and quotients evaluated.
+
+        A counterexample satisfies the conditions and falsifies the doubts.
+        """
+        if self.answer != z3.sat:
+            return False
+        model = self.solver.model()
+
+        def value(atom: Atom) -> Extent | None:
+            unknown = None if isinstance(atom, Floor | Inverse) else self.unknowns.get((atom,))
+            return None if unknown is None else _number(model.eval(unknown.ref, model_completion=True))
+
+        try:
+            return all(substitute_cond(c, value) is True for c in conditions) and all(
+                substitute_cond(c, value) is False for c in doubts
+            )
+        except ZeroDivisionError:
+            return False
+
+    def literal(self, condition: Cond) -> z3.BoolRef:
+        known = self.literals.get(condition)
+        if known is None:
+            known = self.literals[condition] = z3.Bool(f"c{len(self.literals)}", self.context)
+            require(self.solver, implies(known, self.formula(condition)))
+        return known
+
+    def opposite(self, condition: Cond) -> z3.BoolRef:
+        if integral(condition):
+            return self.literal(negation(condition))
+        known = self.opposites.get(condition)
+        if known is None:
+            known = self.opposites[condition] = z3.Bool(f"n{len(self.opposites)}", self.context)
+            require(self.solver, implies(known, z3.Not(self.formula(condition))))
+        return known
+
+    def formula(self, condition: Cond) -> z3.BoolRef:
+        match condition:
+            case bool():
+                return z3.BoolVal(condition, self.context)
+            case Compare(relation, left):
+                value = self.extent(left)
+                return value >= 0 if relation == ">=" else value.equals(0) if relation == "==" else value.differs(0)
+            case AllOf(parts):
+                return both(*map(self.formula, parts))
+            case AnyOf(parts):
+                return z3.Or(*map(self.formula, parts))
+
+    def extent(self, extent: Extent) -> Expression:
+        if not isinstance(extent, Size):
+            return constant(extent, self.context)
+        return total(*(self.times(monomial, coefficient) for monomial, coefficient in _whole(extent).terms))
+
+    def times(self, monomial: Monomial, coefficient: Number) -> Expression:
+        """Return one term of a polynomial."""
+        if not monomial:
+            return constant(coefficient, self.context)
+        return self.unknown(monomial) * constant(coefficient, self.context)
+
+    def unknown(self, monomial: Monomial) -> Expression:
+        known = self.unknowns.get(monomial)
+        if known is None:
+            name = f"m{len(self.unknowns)}"
+            known = self.unknowns[monomial] = unknown(name, self.context, integer=is_integer(monomial))
+            for fact in self.about(monomial):
+                require(self.solver, fact)
+        return known
+
+    def about(self, monomial: Monomial) -> Iterator[z3.BoolRef]:
+        """Yield the facts that hold for an unknown by construction."""
+        if len(monomial) > 1:
+            yield from self.order_of_product(monomial)
+            return
+        match monomial[0]:
+            case Dim():
+                yield self.unknown(monomial) >= 1
+            case Floor() as quotient:
+                defined = self.formula(at_least(quotient.denominator, 1))
+                yield from (implies(defined, self.formula(bound)) for bound in rounding(quotient))
+            case Entry(_, _, extent):
+                yield both(self.unknown(monomial) >= 0, self.formula(at_least(extent - 1, size(monomial[0]))))
+            case Inverse(of) as inverse:
+                value = self.unknown(monomial)
+                one = self.formula(same(_times(of, size(inverse)), 1))
+                yield implies(self.formula(at_least(of, 1)), both(value > 0, value <= 1, one))
+            case _:
+                pass
+
+    def order_of_product(self, monomial: Monomial) -> Iterator[z3.BoolRef]:
+        whole = self.unknown(monomial)
+        for position, atom in enumerate(monomial):
+            if atom in monomial[:position]:
+                continue
+            rest = monomial[:position] + monomial[position + 1 :]
+            if not is_integer((atom,)) or not is_integer(rest):
+                continue
+            a, b = self.unknown((atom,)), self.unknown(rest)
+            yield implies(both(a >= 1, b >= 1), whole >= a + b - 1)
+            yield implies(both(a >= 1, b >= 0), whole >= b)
+            yield implies(both(a >= 1, b <= -1), whole <= b - a + 1)
+            yield implies(both(b >= 1, a <= -1), whole <= a - b + 1)
+            yield implies(a.equals(0), whole.equals(0))
+            yield implies(a.equals(1), whole.equals(b))
+
+
+def _number(value: z3.ExprRef) -> Extent:
+    if isinstance(value, z3.IntNumRef):
+        return int(value.as_long())
+    assert isinstance(value, z3.RatNumRef)
+    return Fraction(value.numerator_as_long(), value.denominator_as_long())
+
+
+def _whole(extent: Size) -> Size:
+    """Multiply the extent by a positive integer that makes all coefficients integers, which changes no condition."""
+    scale = 1
+    for _, coefficient in extent.terms:
+        scale *= Fraction(coefficient).denominator
+    grown = extent * scale
+    return grown if isinstance(grown, Size) else extent
+
+
+def _times(a: Extent, b: Extent) -> Extent:
+    return a * b
+
+
+# ---------------------------------------------------------------- nonlinear
+
+
+def _refuted_nonlinear(conditions: Sequence[Cond], doubts: Sequence[Cond]) -> bool:
+    if not any(len(m) > 1 for c in (*conditions, *doubts) for m in _monomials(c)):
+        return False
+    nonlinear = _Nonlinear()
+    nonlinear.solver.add(*[nonlinear.formula(c) for c in conditions], *[z3.Not(nonlinear.formula(c)) for c in doubts])
+    return bool(nonlinear.solver.check() == z3.unsat)
+
+
+def _monomials(condition: Cond) -> Iterator[Monomial]:
+    match condition:
+        case Compare(_, left):
+            yield from (m for m, _ in left.terms)
+            for atom in left.atoms():
+                if isinstance(atom, Floor) and set(atoms(atom.denominator)):
+                    yield (atom, atom)
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _monomials(part)
+        case _:
+            pass
+
+
+class _Nonlinear(_Linear):
+    """A solver for one question that treats products as products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.solver.set("rlimit", NONLINEAR_STEPS)
+
+    def unknown(self, monomial: Monomial) -> Expression:
+        if len(monomial) == 1:
+            return super().unknown(monomial)
+        return product(*[self.unknown((atom,)) for atom in monomial])
+
+
+# ---------------------------------------------------------------- sessions
+
+
+@dataclass
+class _Session:
+    """The answers and the solver of a block, with the digests of the questions to skip and of the undecided questions."""
+
+    passed_over: Container[str] = frozenset()
+    unsettled: dict[str, None] = field(default_factory=dict)
+    answers: dict[tuple[frozenset[Cond], Cond, Effort], bool] = field(default_factory=dict)
+    solver: _Linear | None = None
+
+
+_sessions = [_Session()]

@@ -1,0 +1,362 @@
+"""Proves a rule with one more axis from the rule without it, where every operator acts on each slice separately.
+
+`x @ w + y @ w` at ranks 3 and 2 is, in each slice along the first axis of x and y, the same expression at ranks 2 and 2. An
+equation therefore follows from the equation with one axis less (the new axis is a batch axis, as in JAX's vmap), if three
+claims are shown for all sizes:
+
+- the assumptions of the smaller equation follow from those of the larger one;
+- every slice of a larger term along the batch axis has the value of the smaller term: the definition of the operator,
+  interpreted at one symbolic position of both terms, gives the same expression, symbol for symbol;
+- the right side of the larger equation requires nothing beyond the conditions of its left side and of the smaller right side.
+
+The batch axis may be inserted at any place, so that an equation about axis -2 can follow from an equation about axis -1.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from superopt.algebra import index
+from superopt.algebra.extent import collect, parts_of
+from superopt.algebra.operators import defined, operator, requirements
+from superopt.algebra.terms import (
+    Atom,
+    Attribute,
+    Compare,
+    Cond,
+    Dim,
+    Extent,
+    Shape,
+    Size,
+    Sym,
+    Term,
+    at_least,
+    conjunction,
+    size,
+    substitute,
+    substitute_cond,
+    variables,
+)
+from superopt.errors import ShapeError
+from superopt.notation.parsing import Equation
+from superopt.proof.definitions.alpha import shape
+from superopt.proof.definitions.normal import Normal, TooLongError, Tree, Value, flattened
+
+KEPT = 50_000
+BATCH = size(Sym("batch."))
+WHOLE = -1
+"""The place of the batch axis in a term that has no batch axis."""
+
+Places: TypeAlias = "dict[tuple[Term, Term], int | None]"
+
+
+def representatives(equations: Iterable[Equation]) -> list[Equation]:
+    """Return equations that imply all the given ones, with the fewest axes first.
+
+    If the returned equations hold with well-typed right sides, all the given equations do.
+    """
+    chosen: list[Equation] = []
+    known: list[Equation] = []
+    for equation in sorted(equations, key=_axes):
+        if not any(follows(equation, smaller) for smaller in reversed(known)):
+            chosen.append(equation)
+        known.append(equation)
+    return chosen
+
+
+def _axes(equation: Equation) -> tuple[int, int]:
+    """Return a sort key: the number of axes of the equation's variables, and how far its axis attributes are from the end."""
+    return sum(n for _, n in equation.ranks if n > 0), sum(-n for _, n in equation.ranks if n < 0)
+
+
+def follows(equation: Equation, smaller: Equation) -> bool:
+    """Return whether `smaller`, with one axis less, is shown to imply the equation and that its right side is well typed."""
+    return any(_Batched(smaller, equation, grown).follows for grown in _insertions(smaller, equation))
+
+
+def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, int]]:
+    """Yield the possible places of the new axis in each variable that has one axis more, counted from the first axis."""
+    if [name for name, _ in smaller.ranks] != [name for name, _ in larger.ranks]:
+        return
+    ranks = [(name, n, m) for (name, n), (_, m) in zip(smaller.ranks, larger.ranks, strict=True)]
+    grown = [(name, n) for name, n, m in ranks if n >= 0 and m == n + 1]
+    axes = [(n, m) for _, n, m in ranks if n < 0]
+    if not grown or any(m not in (n, n + 1) for _, n, m in ranks if n >= 0) or any(m not in (n, n - 1) for n, m in axes):
+        return
+    least = min(n for _, n in grown)
+    for behind in (None, *range(least)):
+        if all((m == n - 1) == (behind is not None and behind < -n) for n, m in axes):
+            yield {name: 0 if behind is None else n - behind for name, n in grown}
+
+
+class _Batched:
+    """An equation paired with a smaller one that lacks the batch axis, which is inserted where `grown` says.
+
+    `follows` says whether the larger equation follows from the smaller one.
+    """
+
+    def __init__(self, smaller: Equation, larger: Equation, grown: Mapping[str, int]) -> None:
+        self.smaller, self.larger = smaller, larger
+        self.tensors = {v.name: v for v in variables(*larger.left, *larger.right)}
+        self.grown = grown
+        self._moved = dict(_moved(smaller, grown, self.tensors.keys()))
+        assumed = parts_of(conjunction(larger.where, *requirements(*larger.left)))
+        self._equal = _Equal(assumed)
+        self._known = {*map(self._large_condition, assumed), True}
+        self._small_extents: dict[Extent, Extent] = {}
+        self._places: Places = {}
+
+    @functools.cached_property
+    def follows(self) -> bool:
+        """Whether all claims are shown that make the larger equation follow from the smaller one."""
+        if False in self._known or not self._one_extent():
+            return False
+        sides = ((self.smaller.left, self.larger.left), (self.smaller.right, self.larger.right))
+        try:
+            (left, right) = ([self._place(*pair) for pair in zip(*side, strict=True)] for side in sides)
+        except (ShapeError, TooLongError):
+            return False
+        return None not in left and left == right and self._granted() and self._given()
+
+    def _one_extent(self) -> bool:
+        """Return whether the batch axis has the same extent in all tensors, and that extent is at least 1."""
+        extents = {self._extent_of_batch(name, place) for name, place in self.grown.items()}
+        self._batch = extents.pop()
+        return not extents and (self._equal.positive(self._batch) or at_least(self._batch, 1) in self._known)
+
+    def _extent_of_batch(self, name: str, place: int) -> Extent:
+        tensor = self.tensors.get(name)
+        return self._equal.extent(size(Sym(f"{name}{place}")) if tensor is None else tensor.shape[place])
+
+    def _granted(self) -> bool:
+        """Return whether the assumptions of the smaller equation follow from those of the larger one."""
+        needed = parts_of(conjunction(self.smaller.where, *requirements(*self.smaller.left)))
+        return all(self._small_condition(c) in self._known for c in needed)
+
+    def _given(self) -> bool:
+        """Return whether the larger right side needs only conditions known from its left side or from the smaller equation."""
+        given = {self._small_condition(c) for c in requirements(*self.smaller.right)}
+        needed = map(self._large_condition, requirements(*self.larger.right))
+        return all(c in self._known or c in given for c in needed)
+
+    # ------------------------------------------------------------ sizes
+
+    def _small(self, extent: Extent) -> Extent:
+        """Return an extent of the smaller equation in sizes of the larger one."""
+        known = self._small_extents.get(extent) if isinstance(extent, Size) else extent
+        if known is None:
+            known = self._small_extents[extent] = self._equal.extent(substitute(extent, self._moved.get))
+        return known
+
+    def _small_condition(self, condition: Cond) -> Cond:
+        return self._equal.condition(substitute_cond(condition, self._moved.get) if self._moved else condition)
+
+    def _large_condition(self, condition: Cond) -> Cond:
+        return self._equal.condition(condition)
+
+    # ------------------------------------------------------------ terms
+
+    def _place(self, small: Term, large: Term) -> int | None:
+        """Return the axis of the larger term along which its slices equal the smaller term.
+
+        Return WHOLE if the two terms are equal, and None if neither holds.
+        """
+        if (small, large) not in self._places:
+            self._places[small, large] = self._placed(small, large)
+        return self._places[small, large]
+
+    def _placed(self, small: Term, large: Term) -> int | None:
+        if small is large and not self._moved:
+            return WHOLE
+        if small.op != large.op or len(small.args) != len(large.args):
+            return None
+        if large.is_variable:
+            return self.grown.get(large.name, WHOLE) if small.name == large.name else None
+        matched = self._operands(small, large)
+        if matched is None:
+            return None
+        operands, places = matched
+        one, other = _node(small, small.args, self._small), _node(large, operands, self._equal.extent)
+        if small.rank == large.rank:
+            return WHOLE if one == other and set(places) <= {WHOLE} else None
+        shape, batched = tuple(map(self._small, small.shape)), tuple(map(self._equal.extent, large.shape))
+        candidates = (p for p, n in enumerate(batched) if n == self._batch and batched[:p] + batched[p + 1 :] == shape)
+        return next((p for p in candidates if _acts_slicewise(one, other, places, p, small.rank)), None)
+
+    def _operands(self, small: Term, large: Term) -> tuple[tuple[Term, ...], tuple[int, ...]] | None:
+        """Return the larger term's operands in the order of the smaller term's, with the place of the batch axis in each."""
+        left = list(large.args)
+        matched: list[tuple[Term, int]] = []
+        for operand in small.args:
+            found = next(((a, p) for a in left if (p := self._place(operand, a)) is not None), None)
+            if found is None or (found[0] is not left[0] and not operator(small.op).commutative):
+                return None
+            left.remove(found[0])
+            matched.append(found)
+        return tuple(a for a, _ in matched), tuple(p for _, p in matched)
+
+
+def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
+    """Yield the sizes that the larger equation names differently.
+
+    These are the extents before the new axis, and the entries of a longer tuple after it.
+    """
+    ranks = dict(smaller.ranks)
+    for name, place in grown.items():
+        if name in tensors:
+            yield from ((Dim(name, axis), size(Dim(name, axis - 1))) for axis in range(-ranks[name], place - ranks[name]))
+        else:
+            yield from ((Sym(f"{name}{p}"), size(Sym(f"{name}{p + 1}"))) for p in range(place, ranks[name]))
+
+
+# ---------------------------------------------------------------- equal sizes
+
+
+class _Equal:
+    """A canonical form of sizes and conditions under the assumed equalities between single sizes."""
+
+    def __init__(self, assumed: Iterable[Cond]) -> None:
+        self._chosen: dict[Atom, Extent] = {}
+        self._forms: dict[Extent, Extent] = {}
+        for condition in assumed:
+            pair = _equal_atoms(self.condition(condition))
+            if pair is not None:
+                first, second = pair
+                self._chosen = {a: substitute(e, {second: size(first)}.get) for a, e in self._chosen.items()}
+                self._chosen[second] = size(first)
+
+    def extent(self, extent: Extent) -> Extent:
+        """Return the extent in canonical sizes."""
+        if not self._chosen or not isinstance(extent, Size):
+            return extent
+        known = self._forms.get(extent)
+        if known is None:
+            known = self._forms[extent] = substitute(extent, self._chosen.get)
+        return known
+
+    def condition(self, condition: Cond) -> Cond:
+        """Return the condition in canonical sizes.
+
+        Equalities lose their positive common factors, and conditions that extents are at least 1 become True.
+        """
+        return _plain(substitute_cond(condition, self._chosen.get) if self._chosen else condition)
+
+    def positive(self, extent: Extent) -> bool:
+        """Return whether the extent is that of a variable's axis, which is at least 1."""
+        return _plain(at_least(extent, 1)) is True
+
+
+def _equal_atoms(condition: Cond) -> tuple[Atom, Atom] | None:
+    """Return the two sizes that the condition equates, extents of variables first, or None for other conditions."""
+    if not isinstance(condition, Compare) or condition.relation != "==" or len(condition.left.terms) != 2:
+        return None
+    (one, a), (other, b) = condition.left.terms
+    if len(one) != 1 or len(other) != 1 or a + b != 0 or abs(a) != 1:
+        return None
+    first, second = sorted((one[0], other[0]), key=lambda atom: (not isinstance(atom, Dim), str(atom)))
+    return (first, second) if isinstance(second, Dim | Sym) else None
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _plain(condition: Cond) -> Cond:
+    if isinstance(condition, Compare) and condition.relation == ">=":
+        terms = condition.left.terms
+        alone = all(c > 0 and all(isinstance(a, Dim) for a in m) for m, c in terms if m)
+        return True if alone and sum(c for _, c in terms) >= 0 else condition
+    return without_factors(condition)
+
+
+def without_factors(condition: Cond, positive: Collection[Atom] = ()) -> Cond:
+    """Remove the sign and the positive common factors of an equality or a disequality.
+
+    Extents of variables are positive, and so are the atoms in `positive`.
+    """
+    if not isinstance(condition, Compare) or condition.relation == ">=":
+        return condition
+    first, *rest = condition.left.terms
+    shared = Counter[Atom](a for a in first[0] if isinstance(a, Dim) or a in positive)
+    for monomial, _ in rest:
+        shared &= Counter(monomial)
+    terms = ((tuple((Counter(m) - shared).elements()), c if first[1] > 0 else -c) for m, c in condition.left.terms)
+    left = collect(terms)
+    return Compare(condition.relation, left) if isinstance(left, Size) else condition
+
+
+# ---------------------------------------------------------------- operators
+
+
+@dataclass(frozen=True)
+class _Node:
+    """An operator with its attributes, and the shapes of its operands."""
+
+    op: str
+    attributes: tuple[tuple[str, Attribute], ...]
+    shapes: tuple[Shape, ...]
+
+
+def _node(term: Term, operands: Sequence[Term], size_of: Callable[[Extent], Extent]) -> _Node:
+    attributes = tuple((name, _mapped(value, size_of)) for name, value in term.attributes)
+    return _Node(term.op, attributes, tuple(tuple(map(size_of, a.shape)) for a in operands))
+
+
+def _mapped(value: Attribute, size_of: Callable[[Extent], Extent]) -> Attribute:
+    if isinstance(value, tuple):
+        return tuple(map(size_of, value))
+    return size_of(value) if isinstance(value, Size) else value
+
+
+def _renamed(*nodes: _Node) -> Iterator[_Node]:
+    """Yield the nodes with sizes renamed by first occurrence; a result for the renamed nodes holds for the given ones."""
+    names: dict[Atom, Extent] = {}
+
+    def named(atom: Atom) -> Extent | None:
+        if isinstance(atom, Dim | Sym) and atom not in names:
+            names[atom] = size(Sym(f"n{len(names)}", isinstance(atom, Sym) and atom.real))
+        return names.get(atom)
+
+    def rename(extent: Extent) -> Extent:
+        return substitute(extent, named)
+
+    for node in nodes:
+        attributes = tuple((name, _mapped(value, rename)) for name, value in node.attributes)
+        yield _Node(node.op, attributes, tuple(tuple(map(rename, shape)) for shape in node.shapes))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
+    """Return the result of `_slicewise`, computed once for all nodes that differ only in the names of sizes."""
+    return _slicewise(*_renamed(small, large), places, place, rank)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
+    """Return whether each slice of the larger node's result is the smaller node's result on slices of the operands.
+
+    `places` has the batch axis of each operand, or WHOLE for an operand without one, which is used unsliced. `place` is the
+    batch axis of the result, and `rank` the rank of its slices.
+    """
+    at = tuple(size(Sym(f"i.{p}")) for p in range(rank))
+    one = _element(large, (WHOLE,) * len(places), (*at[:place], BATCH, *at[place:]))
+    other = _element(small, places, at)
+    return one == other or Counter(map(shape, flattened(one))) == Counter(map(shape, flattened(other)))
+
+
+def _element(node: _Node, places: tuple[int, ...], at: Shape) -> Tree:
+    """Return the node's result on unknown operands at one position.
+
+    An operand with a batch axis is read at its slice at the batch index.
+    """
+    notation = Normal()
+
+    def operand(name: str, shape: Shape, place: int) -> index.Tensor:
+        whole = notation.read(name, shape)
+        return whole if place == WHOLE else index.Tensor(shape, lambda *i: whole[(*i[:place], BATCH, *i[place:])])
+
+    with index.interpreted(notation):
+        operands = [operand(f"e{n}", *pair) for n, pair in enumerate(zip(node.shapes, places, strict=True))]
+        value: Value = defined(operator(node.op), operands, dict(node.attributes))[at]
+        return value.tree

@@ -1,0 +1,324 @@
+"""Decides whether a sum is zero: summands with the same product over the same elements cancel wherever they overlap.
+
+Two summands overlap where an element of one maps to an element of the other and back. There their coefficients add up, and the
+remainder of each summand stays. The reindexing is therefore a bijection by construction, between domains that need not be
+equal: a sum over n + m elements cancels against the sums over the first n and the last m.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from superopt.algebra.extent import parts_of, sides
+from superopt.algebra.terms import Cond, Extent, Sym, atoms, conjunction, negation, same, size, substitute
+from superopt.proof.definitions.align import (
+    Reindexing,
+    alignments,
+    first_from,
+    lookup,
+    orders,
+    pairings,
+    signature,
+    solve_indices,
+)
+from superopt.proof.definitions.alpha import collected, factor_key
+from superopt.proof.definitions.arithmetic import Effort, contradictory, valid
+from superopt.proof.definitions.cases import cases, replaced
+from superopt.proof.definitions.clearing import cleared
+from superopt.proof.definitions.normal import Normal
+from superopt.proof.definitions.signs import Sign
+from superopt.proof.definitions.simplify import simplified, simplified_sum, vanishes
+from superopt.proof.definitions.sums import (
+    Call,
+    Candidate,
+    Factor,
+    Guard,
+    Known,
+    Largest,
+    Power,
+    Read,
+    Sum,
+    Summand,
+    bound_in,
+    substitute_factor,
+    substitute_guard,
+    substitute_sum,
+    substitute_summand,
+    times,
+)
+from superopt.proof.definitions.values import zero_where
+
+MOST_MERGES = 200
+MOST_WITNESSES = 16
+MOST_BOUND = 3
+DEEPEST = 8
+STEPS = 1_500
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The result of merging two summands: their common part unless it vanishes, and the remainder of each."""
+
+    common: Sum
+    left: Sum
+    right: Sum
+
+    @property
+    def all(self) -> Sum:
+        return self.common + self.left + self.right
+
+
+@dataclass
+class Budget:
+    """The number of steps that a proof may still take: sums visited and pairs of summands compared."""
+
+    steps: int = STEPS
+
+    def spend(self, steps: int = 1) -> bool:
+        """Take the steps and return whether the budget allowed them."""
+        self.steps -= steps
+        return self.steps >= 0
+
+
+@dataclass
+class Cancellation:
+    """The state of one proof that a sum is zero.
+
+    Attributes:
+        told: The signs of values in the current case.
+        depth: The number of enclosing cases and sums.
+        remainder: The part of the last sum that did not cancel.
+    """
+
+    notation: Normal
+    budget: Budget = field(default_factory=Budget)
+    told: tuple[tuple[Sum, Sign], ...] = ()
+    depth: int = 0
+    remainder: Sum = ()
+    _largest: dict[tuple[Guard, Largest, Largest], bool] = field(default_factory=dict)
+
+    def zero(self, facts: Guard, value: Sum) -> bool:
+        """Return whether the sum is zero under the facts; False can also mean undecided."""
+        value = collected(value)
+        if not value:
+            return True
+        if not self.budget.spend():
+            return False
+        open_ = self._open(facts, value)
+        found = not open_ or self._further(facts, open_)
+        self.remainder = () if found else open_
+        return found
+
+    def _open(self, facts: Guard, value: Sum) -> Sum:
+        """Simplify a sum and return the summands that do not cancel."""
+        alive = simplified_sum(facts, value, self.notation)
+        open_ = [s for s in alive if not vanishes((*facts, *s.guard), s.coefficient, Effort.LINEAR)]
+        for whole in (True, False):
+            for _ in range(MOST_MERGES):
+                merged = self._first_merge(facts, open_, whole=whole) if open_ else None
+                if merged is None:
+                    break
+                open_ = merged
+        return tuple(open_)
+
+    def _further(self, facts: Guard, open_: Sum) -> bool:
+        """Return whether the sum is shown to be zero by methods that consider it as a whole."""
+        if self.depth > DEEPEST:
+            return False
+        product = cleared(open_, self.notation)
+        if product is not None:
+            return self._deeper().zero(facts, product)
+        if self._by_cases(facts, open_):
+            return True
+        return self._under_one_sum(facts, open_)
+
+    def _deeper(self, notation: Normal | None = None, told: tuple[tuple[Sum, Sign], ...] = ()) -> Cancellation:
+        return Cancellation(notation or self.notation, self.budget, self.told + told, self.depth + 1)
+
+    def _by_cases(self, facts: Guard, value: Sum) -> bool:
+        """Return whether the sum is zero in every case that it leaves open; a case that cannot occur counts as zero."""
+        possible = cases(value, self.notation)
+        if possible is None:
+            return bool(self.told) and zero_where(facts, self.told, value, self.notation)
+        for case in possible:
+            notation = self.notation.telling(self.notation.signs.telling(case.told))
+            here = value if case.replaced is None else replaced(value, case.replaced, case.by, notation)
+            if not self._deeper(notation, case.told).zero(facts, here):
+                return False
+        return True
+
+    def _under_one_sum(self, facts: Guard, value: Sum) -> bool:
+        """Return whether the summands over the first one's indices cancel inside that sum, and the others among themselves."""
+        first = next((s for s in value if s.bound), None)
+        if first is None:
+            return False
+        bodies: list[Summand] = []
+        others: list[Summand] = []
+        for summand in value:
+            body = self._body(first, summand)
+            (others if body is None else bodies).append(summand if body is None else body)
+        if len(bodies) < 2 or not self.budget.spend(len(bodies)):
+            return False
+        inside = (*facts, *first.guard)
+        return self._deeper().zero(inside, tuple(bodies)) and (not others or self._deeper().zero(facts, tuple(others)))
+
+    def _body(self, first: Summand, other: Summand) -> Summand | None:
+        """Return the body of the other summand over the first one's indices, or None if their ranges differ."""
+        if len(other.bound) != len(first.bound) or len(first.bound) > MOST_BOUND:
+            return None
+        if other is first:
+            return replace(first, bound=(), guard=())
+        other = self.notation.renamed(other)
+        for order in itertools.permutations(first.bound):
+            moved = lookup({k: size(b) for k, b in zip(other.bound, order, strict=True)})
+            if set(substitute_guard(other.guard, moved)) == set(first.guard):
+                return substitute_summand(replace(other, bound=(), guard=()), moved)
+        return None
+
+    def _first_merge(self, facts: Guard, open_: Sequence[Summand], *, whole: bool) -> list[Summand] | None:
+        for position, s in enumerate(open_):
+            for other in range(position + 1, len(open_)):
+                t = open_[other]
+                if signature(s.factors) != signature(t.factors) or not self.budget.spend():
+                    continue
+                merged = self.merge(facts, s, t, whole=whole)
+                if merged is not None:
+                    rest = [r for p, r in enumerate(open_) if p not in (position, other)]
+                    return [*rest, *merged.all]
+        return None
+
+    def merge(self, facts: Guard, s: Summand, t: Summand, *, whole: bool) -> Merged | None:
+        """Return the two summands with their overlap added up.
+
+        Return None if no overlap was found, or no complete overlap if `whole` is set.
+        """
+        t = self.notation.apart(t, s)
+        for order, there, back in alignments(s, t):
+            carried, returned = lookup(there), lookup(back)
+            both = (*substitute_guard(t.guard, carried), *_back_again(s.bound, there, back))
+            inside = (*facts, *s.guard, *both)
+            if False in both or contradictory(inside):
+                continue
+            factors = [substitute_factor(t.factors[p], carried) for p in order]
+            if not all(self.same_factor(inside, a, b) for a, b in zip(s.factors, factors, strict=True)):
+                continue
+            of_t = (*substitute_guard(s.guard, returned), *_back_again(t.bound, back, there))
+            left, right = self._outside(facts, s, both), self._outside(facts, t, of_t)
+            if whole and (left or right):
+                continue
+            coefficient = s.coefficient + substitute(t.coefficient, carried)
+            guard = (*s.guard, *both) if left else s.guard
+            common = () if vanishes(inside, coefficient) else (replace(s, coefficient=coefficient, guard=guard),)
+            return Merged(common, left, right)
+        return None
+
+    def _outside(self, facts: Guard, summand: Summand, guard: Guard) -> Sum:
+        """Return the part of the summand where the guard does not hold."""
+        known = (*facts, *summand.guard)
+        open_ = [c for c in guard if not valid(known, c)]
+        if not open_:
+            return ()
+        beyond = replace(summand, guard=(*summand.guard, *parts_of(negation(conjunction(*open_)))))
+        return tuple(simplified(facts, beyond, self.notation))
+
+    # ------------------------------------------------------------ factors
+
+    def same_factor(self, facts: Guard, a: Factor, b: Factor) -> bool:
+        """Return whether the factors are equal under the facts."""
+        match a, b:
+            case (Read(_, here), Read(_, there)) | (Known(_, _, here), Known(_, _, there)):
+                return all(valid(facts, same(i, j), Effort.PRODUCTS) for i, j in zip(here, there, strict=True))
+            case Call(_, here), Call(_, there):
+                return all(self._quietly(facts, h + times(t, -1)) for h, t in zip(here, there, strict=True))
+            case Power(here, exponent), Power(there, other):
+                return exponent == other and self._quietly(facts, here + times(there, -1))
+            case Largest(), Largest():
+                return factor_key(a) == factor_key(b) or (self._covers(facts, a, b) and self._covers(facts, b, a))
+            case _:
+                return False
+
+    def _quietly(self, facts: Guard, value: Sum) -> bool:
+        kept = self.remainder
+        found = self.zero(facts, value)
+        self.remainder = kept
+        return found
+
+    def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
+        """Return whether every candidate of the first maximum equals, wherever it exists, a candidate of the second."""
+        key = (facts, these, those)
+        known = self._largest.get(key)
+        if known is None:
+            known = all(self.covered(facts, c, those.candidates) for c in these.candidates)
+            self._largest[key] = known
+        return known
+
+    def covered(self, facts: Guard, candidate: Candidate, others: Sequence[Candidate]) -> bool:
+        """Return whether the candidate equals, wherever it exists, one of the others."""
+        open_: Guard = (*facts, *candidate.guard)
+        if contradictory(open_):
+            return True
+        for other in map(self.notation.renamed_candidate, others):
+            for there in self._witnesses(candidate, other):
+                carried = lookup(there)
+                guard = substitute_guard(other.guard, carried)
+                inside = (*open_, *guard)
+                if False in guard or contradictory(inside):
+                    continue
+                value = substitute_sum(other.value, carried)
+                if self._quietly(inside, candidate.value + times(value, -1)):
+                    open_ = (*open_, *parts_of(negation(conjunction(*guard))))
+                    if contradictory(open_, Effort.NONLINEAR):
+                        return True
+        return False
+
+    def _witnesses(self, candidate: Candidate, other: Candidate) -> Iterator[Reindexing]:
+        """Yield values for the other candidate's bound indices.
+
+        Indices that reads determine take those values; the rest take the first values that the guard allows.
+        """
+        inner = {k for s in (*candidate.value, *other.value) for k in bound_in(s)}
+        readings: list[Reindexing] = [{}]
+        if candidate.value and other.value:
+            first, factors = candidate.value[0], other.value
+            readings = [
+                solve_indices(pairs, other.bound, inner)
+                for s in factors
+                if signature(s.factors) == signature(first.factors)
+                for pairs in pairings(first.factors, _ordered(first.factors, s.factors))
+            ]
+        seen = 0
+        for reading in readings:
+            for witness in _ends(other, reading, other.bound):
+                yield witness
+                seen += 1
+                if seen == MOST_WITNESSES:
+                    return
+
+
+def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]:
+    order = next(orders(source, target))
+    return [target[p] for p in order]
+
+
+def _ends(candidate: Candidate, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
+    """Yield the reading, completed with every first value that a condition of the guard allows for the undetermined indices."""
+    k = next((k for k in bound if k not in reading), None)
+    if k is None:
+        yield reading
+        return
+    ends: dict[Extent, None] = {}
+    for condition in substitute_guard(candidate.guard, lookup(reading)):
+        for side in sides(condition):
+            end = first_from(side, k)
+            if end is not None and not set(atoms(end)) & set(bound):
+                ends[end] = None
+    for end in ends:
+        yield from _ends(candidate, reading | {k: end}, bound)
+
+
+def _back_again(bound: Sequence[Sym], there: Reindexing, back: Reindexing) -> Guard:
+    """Return the conditions that each bound index, mapped there and back, is itself."""
+    conditions: list[Cond] = [same(substitute(back[k], lookup(there)), size(k)) for k in bound]
+    return tuple(c for c in conditions if c is not True)

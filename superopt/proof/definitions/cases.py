@@ -1,0 +1,167 @@
+"""Case splits: on which of two values is larger, and on the sign of a step function's argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from superopt.algebra.terms import Size, Sym, atoms, inverse
+from superopt.proof.definitions.alpha import collected, factor_key
+from superopt.proof.definitions.normal import Normal
+from superopt.proof.definitions.signs import Sign
+from superopt.proof.definitions.sums import (
+    Call,
+    Candidate,
+    Factor,
+    Known,
+    Largest,
+    Power,
+    Read,
+    Sum,
+    Summand,
+    extents_in,
+    extents_of,
+    single,
+    split_inverses,
+    times,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """The signs of values in one case; if `replaced` is set, that read equals `by` in this case."""
+
+    told: tuple[tuple[Sum, Sign], ...]
+    replaced: Read | None = None
+    by: Sum = ()
+
+
+def cases(value: Sum, notation: Normal) -> tuple[Case, ...] | None:
+    """Return cases of which one always holds, for a question that the value leaves open, or None if it leaves none open."""
+    pivot = next(_pivots(value, frozenset()), None)
+    if pivot is None:
+        return None
+    function, difference = pivot[0], _upright(pivot[1], notation)
+    opposite = times(difference, -1)
+    match function:
+        case "zero":
+            equal = Case(((difference, Sign.NOT_NEGATIVE), (opposite, Sign.NOT_NEGATIVE)), *_solved(difference))
+            return equal, Case(((difference, Sign.POSITIVE),)), Case(((opposite, Sign.POSITIVE),))
+        case "positive":
+            return Case(((difference, Sign.POSITIVE),)), Case(((opposite, Sign.NOT_NEGATIVE),))
+        case _:
+            return Case(((difference, Sign.NOT_NEGATIVE),)), Case(((opposite, Sign.NOT_NEGATIVE),))
+
+
+def _upright(value: Sum, notation: Normal) -> Sum:
+    """Return a simpler sum with the same sign as the value, unless the value is 0.
+
+    In a product, 1 / x becomes x; a sum of multiples of x becomes x.
+    """
+    if len(value) != 1 or isinstance(value[0].coefficient, Size):
+        return value
+    (summand,) = value
+    inside = [f for f in summand.factors if set(summand.bound) & {a for e in extents_of(f) for a in atoms(e)}]
+    if (summand.bound or summand.guard) and not all(notation.signs.of_factor((), f) for f in inside):
+        return value
+    result: Sum = (Summand(summand.coefficient),)
+    for factor in (f for f in summand.factors if f not in inside):
+        odd = isinstance(factor, Power) and isinstance(factor.exponent, int) and factor.exponent % 2 == 1
+        result = notation.product(result, factor.base if odd and isinstance(factor, Power) else single(factor))
+    return result
+
+
+def _pivots(value: Sum, hidden: frozenset[Sym]) -> Iterator[tuple[str, Sum]]:
+    """Yield each function that gives a case split with its argument, inner functions first.
+
+    Arguments that depend on a bound index are left out.
+    """
+    for summand in value:
+        for factor in summand.factors:
+            yield from _inside(factor, hidden | set(summand.bound))
+
+
+def _inside(factor: Factor, hidden: frozenset[Sym]) -> Iterator[tuple[str, Sum]]:
+    match factor:
+        case Call(function, arguments):
+            for argument in arguments:
+                yield from _pivots(argument, hidden)
+            if function in ("zero", "positive") and _free(arguments[0], hidden):
+                yield function, arguments[0]
+        case Power(base):
+            yield from _pivots(base, hidden)
+        case Largest(candidates):
+            for candidate in candidates:
+                yield from _pivots(candidate.value, hidden | set(candidate.bound))
+            plain = [c.value for c in candidates if not c.bound and not c.guard and _free(c.value, hidden)]
+            if len(plain) >= 2:
+                yield "larger", collected(plain[0] + times(plain[1], -1))
+        case _:
+            pass
+
+
+def _free(value: Sum, hidden: frozenset[Sym]) -> bool:
+    return not hidden or not hidden & {a for s in value for e in extents_in(s) for a in atoms(e)}
+
+
+def _solved(value: Sum) -> tuple[Read, Sum] | tuple[()]:
+    """Return a read in which a sum that is zero is linear, and the value of that read."""
+    for summand in value:
+        match summand:
+            case Summand(int() as number, (), (), (Read() as read,)):
+                rest = tuple(s for s in value if s is not summand)
+                if not any(_reads(s, read) for s in rest):
+                    return read, times(rest, split_inverses(inverse(-number)))
+            case _:
+                pass
+    return ()
+
+
+def _reads(summand: Summand, read: Read) -> bool:
+    return any(_mentions(f, read) for f in summand.factors)
+
+
+def _mentions(factor: Factor, read: Read) -> bool:
+    match factor:
+        case Read(name, _):
+            return name == read.name
+        case Known():
+            return False
+        case Call(_, arguments):
+            return any(_reads(s, read) for a in arguments for s in a)
+        case Power(base):
+            return any(_reads(s, read) for s in base)
+        case Largest(candidates):
+            return any(_reads(s, read) for c in candidates for s in c.value)
+
+
+# ---------------------------------------------------------------- replacing a read
+
+
+def replaced(value: Sum, read: Read, by: Sum, notation: Normal) -> Sum:
+    """Return the sum with every occurrence of an element replaced by another sum."""
+    return tuple(t for s in value for t in _replaced(s, read, by, notation))
+
+
+def _replaced(summand: Summand, read: Read, by: Sum, notation: Normal) -> Iterable[Summand]:
+    if not _reads(summand, read):
+        return (summand,)
+    result: Sum = (replace(summand, factors=()),)
+    for factor in summand.factors:
+        result = notation.product(result, _factor(factor, read, by, notation))
+    return result
+
+
+def _factor(factor: Factor, read: Read, by: Sum, notation: Normal) -> Sum:
+    match factor:
+        case Read():
+            return by if factor_key(factor) == factor_key(read) else single(factor)
+        case Known():
+            return single(factor)
+        case Call(function, arguments):
+            return single(Call(function, tuple(replaced(a, read, by, notation) for a in arguments)))
+        case Power(base, exponent):
+            return single(Power(replaced(base, read, by, notation), exponent))
+        case Largest(candidates):
+            inside = (Candidate(c.bound, c.guard, replaced(c.value, read, by, notation)) for c in candidates)
+            return single(Largest(tuple(inside)))

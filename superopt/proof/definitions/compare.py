@@ -1,0 +1,93 @@
+"""Comparison of two tensors at one symbolic position that stands for all positions."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from superopt.algebra import index
+from superopt.algebra.terms import Extent, Floor, Sym, at_least, atoms, same, size
+from superopt.proof.definitions.align import linear_in, quotients, unnested
+from superopt.proof.definitions.alpha import collected
+from superopt.proof.definitions.arithmetic import valid
+from superopt.proof.definitions.cancel import Cancellation
+from superopt.proof.definitions.normal import Normal, flattened
+from superopt.proof.definitions.pointwise import pointwise_zero
+from superopt.proof.definitions.simplify import one as single_atom
+from superopt.proof.definitions.simplify import quotient_range, quotient_value, split_index
+from superopt.proof.definitions.sums import Guard, Sum, bound_in, extents_in, substitute_guard, substitute_sum, times
+from superopt.proof.denominators import nonzero
+from superopt.proof.domains import told, undefined
+
+MOST_SPLITS = 6
+Divisors: TypeAlias = tuple[tuple[Extent, ...], tuple[Extent, ...]]
+NO_DIVISORS: Divisors = ((), ())
+
+
+class Comparison:
+    """Equality of tensors under facts; `remainder` has the summands that did not cancel in the last failed comparison."""
+
+    def __init__(self, notation: Normal, facts: Guard) -> None:
+        self.notation = notation
+        self.facts = facts
+        self.remainder: Sum = ()
+
+    def difference(
+        self, left: index.Tensor, right: index.Tensor, *, both_ways: bool = False, divisors: Divisors = NO_DIVISORS
+    ) -> str | None:
+        """Return None if the tensors are shown to be equal in shape and elements, and otherwise the obstacle.
+
+        The right tensor must be defined where the left one is. With `both_ways`, the left one must also be defined where the
+        right one is. `divisors` has the extents by which the attributes of each side divide.
+        """
+        for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
+            if not valid(self.facts, same(unnested(self.facts, here), unnested(self.facts, there))):
+                return f"extents {here} and {there} of axis {axis} are not shown to be equal"
+        position = tuple(self.notation.fresh("i") for _ in left.shape)
+        facts = self.facts
+        for i, extent in zip(position, left.shape, strict=True):
+            facts += tuple(c for c in (at_least(size(i), 0), at_least(extent - 1, size(i))) if c is not True)
+        at = tuple(0 if extent == 1 else size(i) for i, extent in zip(position, left.shape, strict=True))
+        with index.interpreted(self.notation):
+            one, other = flattened(left[at].tree), flattened(right[at].tree)
+        left_divisors, right_divisors = divisors
+        if undefined((*facts, *nonzero(left_divisors)), one, other, self.notation, right_divisors):
+            return "the right side is not shown to be defined wherever the left side is"
+        if both_ways and undefined((*facts, *nonzero(right_divisors)), other, one, self.notation, left_divisors):
+            return "the left side is not shown to be defined wherever the right side is"
+        value = collected(one + times(other, -1))
+        if pointwise_zero(facts, value):
+            return None
+        signs = told(facts, value, self.notation)
+        facts, value = self._split(facts, value, set(position))
+        cancellation = Cancellation(self.notation.telling(self.notation.signs.telling(signs)), told=signs)
+        if cancellation.zero(facts, value):
+            return None
+        self.remainder = cancellation.remainder
+        return f"{len(self.remainder)} summands are left that do not cancel"
+
+    def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
+        """Replace each position i that occurs in a quotient i // b by q * b + r with 0 <= r < b, which covers all positions."""
+        for _ in range(MOST_SPLITS):
+            found = self._splittable(facts, value, position)
+            if found is None:
+                break
+            quotient, i = found
+            q, r = self.notation.fresh("i"), self.notation.fresh("i")
+            whole, remainder = split_index(i, quotient, q, r)
+            facts = (*substitute_guard(facts, single_atom(i, whole)), *remainder)
+            facts += tuple(quotient_range(facts, q))
+            value = substitute_sum(value, single_atom(i, whole))
+            position = (position - {i}) | {q, r}
+        return facts, value
+
+    def _splittable(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Floor, Sym] | None:
+        bound = {k for s in value for k in bound_in(s)}
+        for quotient in dict.fromkeys(quotients(e for s in value for e in extents_in(s))):
+            if bound & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
+                continue
+            i = linear_in(quotient.numerator, lambda a: a in position)
+            if i is None or set(atoms(quotient.denominator)) & position or quotient_value(facts, quotient) is not None:
+                continue
+            if valid(facts, at_least(quotient.denominator, 1)):
+                return quotient, i
+        return None

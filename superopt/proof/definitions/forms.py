@@ -1,0 +1,81 @@
+"""Recognizers for special forms of sums and numbers."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from math import isqrt
+
+from superopt.algebra.terms import Extent, Size, integral
+from superopt.proof.definitions.alpha import collected, factor_key, ordered, shape
+from superopt.proof.definitions.sums import Call, Candidate, Largest, Sum, Summand, times
+
+MOST_STEPS = 6
+
+
+def is_factor(base: Sum) -> bool:
+    return len(base) == 1 and base[0].coefficient == 1 and not base[0].bound and not base[0].guard and len(base[0].factors) == 1
+
+
+def is_indicator(value: Sum) -> bool:
+    """Return whether the sum contains only step functions and is 0 or 1 for all their values."""
+    if any(s.bound or s.guard or isinstance(s.coefficient, Size) for s in value):
+        return False
+    if not all(isinstance(f, Call) and f.function in ("zero", "positive") for s in value for f in s.factors):
+        return False
+    names = list(dict.fromkeys(factor_key(f) for s in value for f in s.factors))
+    if len(names) > MOST_STEPS:
+        return False
+    for chosen in itertools.product((0, 1), repeat=len(names)):
+        at = dict(zip(names, chosen, strict=True))
+        total: Extent = 0
+        for summand in value:
+            total = total + summand.coefficient * min([1, *(at[factor_key(f)] for f in summand.factors)])
+        if total not in (0, 1):
+            return False
+    return True
+
+
+def simple(exponent: Extent) -> Extent:
+    return integral(exponent) if isinstance(exponent, Fraction) else exponent
+
+
+def root(number: Extent, exponent: Extent) -> Extent | None:
+    """Return number ** exponent for a half-integer exponent if the result is rational, or None."""
+    if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
+        return None
+    value = Fraction(number)
+    above, below = isqrt(value.numerator), isqrt(value.denominator)
+    if above * above != value.numerator or below * below != value.denominator:
+        return None
+    return integral(Fraction(above, below) ** exponent.numerator)
+
+
+def one_and_exponent(value: Sum) -> Sum | None:
+    """Return v if the sum is 1 + exp(v), or None."""
+    if len(value) != 2:
+        return None
+    first, second = value
+    match first, second:
+        case Summand(1, (), (), ()), Summand(1, (), (), (Call("exp", (exponent,)),)):
+            return exponent
+        case _:
+            return None
+
+
+def magnitude_in(value: Sum) -> Sum | None:
+    """Return v if the sum is -|v|, or None."""
+    match value:
+        case (Summand(number, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if not collected(a + b):
+            if isinstance(number, int | Fraction) and number < 0:
+                inside = ordered(a)
+                return times(inside, number if leading(inside) < 0 else -number)
+            return None
+        case _:
+            return None
+
+
+def leading(value: Sum) -> Extent:
+    """Return the number in front of the first summand; if that is a size, the coefficient of its last term."""
+    number = shape(value[0])[1]
+    return number.terms[-1][1] if isinstance(number, Size) else number

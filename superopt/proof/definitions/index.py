@@ -1,0 +1,262 @@
+"""The index prover: proves equations between terms for all sizes from the definitions of their operators.
+
+Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. If a group count
+or a factor of a reshape prevents this, the proof is made for a stated set of its values, with all other sizes symbolic. Before
+a proof is tried and after it has failed, both sides are evaluated on random instances. A counterexample refutes the equation,
+and an equation without instances is never called proved. In all other cases the verdict is `Unknown`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from superopt.algebra import index
+from superopt.algebra.operators import operator, registry
+from superopt.algebra.substitution import atoms_of
+from superopt.algebra.terms import (
+    Atom,
+    Attribute,
+    Cond,
+    Dim,
+    Extent,
+    Size,
+    Sym,
+    Term,
+    at_least,
+    atoms,
+    attribute_atoms,
+    same,
+    size,
+    substitute,
+    substitute_attribute,
+    subterms,
+    variables,
+)
+from superopt.errors import InstantiationError
+from superopt.notation.parsing import Equation
+from superopt.proof.definitions.align import quotients
+from superopt.proof.definitions.arithmetic import afresh, valid
+from superopt.proof.definitions.compare import Comparison
+from superopt.proof.definitions.normal import Normal, TooLongError
+from superopt.proof.definitions.sums import Guard, Sum, extents_in
+from superopt.proof.denominators import denominators, factors
+from superopt.proof.sample import mismatch
+from superopt.rules.instances import conditions, is_quotient, solved_conditions
+from superopt.rules.rule import Rule
+from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict, worst
+
+FIRST_INSTANCES = 2
+INSTANCES = 60
+VALUES = (1, 2, 3, 4)
+MOST_BOUNDED = 2
+RANKS = (1, 2, 3, 4)
+
+
+@afresh()
+def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
+    """Return the verdict on a rule or axiom at all of its rank choices, from the definitions alone; the first failure decides.
+
+    The sides of an `==` rule must be defined on the same inputs. The right side of a `=>` rule must be defined where the left
+    side is.
+    """
+    both_ways = rule.statement.arrow == "=="
+    found: list[Verdict] = []
+    for equation in rule.equations:
+        found.append(prove_equation(equation, seed=seed, both_ways=both_ways))
+        if not isinstance(found[-1], Proved):
+            break
+    return worst(found)
+
+
+@afresh()
+def prove_again(equations: Iterable[Equation], bounded: Sequence[str] = (), *, both_ways: bool = False) -> Verdict:
+    """Return `Proved` if the definitions prove the equations for all sizes, or for the values that `bounded` states.
+
+    `bounded` and `both_ways` are those of the proof. No counterexample is looked for.
+    """
+    started = time.perf_counter()
+    for equation in equations:
+        chosen = [atom for atom in _unknowns(equation) if _limit(atom) in bounded]
+        if len(chosen) != len(bounded):
+            return Unknown(f"{' and '.join(bounded)} is no limit of this rule")
+        for values in itertools.product(VALUES, repeat=len(chosen)):
+            with afresh():
+                attempt = Attempt(equation, dict(zip(chosen, values, strict=True)), both_ways=both_ways)
+            if not attempt.proved:
+                return Unknown(attempt.reason, (time.perf_counter() - started) * 1e3)
+    return Proved((time.perf_counter() - started) * 1e3, tuple(bounded))
+
+
+def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False) -> Verdict:
+    """Return the verdict on one equation, assuming that both sides are well typed and its `where` holds.
+
+    `Proved` means that the right side is defined and equal wherever the left side is defined. With `both_ways`, the left side
+    is also defined wherever the right side is.
+    """
+    started = time.perf_counter()
+
+    def spent() -> float:
+        return (time.perf_counter() - started) * 1e3
+
+    try:
+        counterexample = mismatch(equation, instances=FIRST_INSTANCES, seed=seed)
+        if counterexample is not None:
+            return Refuted(counterexample, spent())
+        attempt = Attempt(equation, {}, both_ways=both_ways)
+        if attempt.proved:
+            return Proved(spent())
+        counterexample = mismatch(equation, instances=INSTANCES, seed=seed + FIRST_INSTANCES)
+    except InstantiationError as error:
+        return Unknown(str(error), spent())
+    if counterexample is not None:
+        return Refuted(counterexample, spent())
+    for chosen in _restrictions(attempt):
+        choices = itertools.product(VALUES, repeat=len(chosen))
+        attempts = (Attempt(equation, dict(zip(chosen, values, strict=True)), both_ways=both_ways) for values in choices)
+        if all(other.proved for other in attempts):
+            return Proved(spent(), tuple(map(_limit, chosen)))
+    return Unknown(attempt.reason, spent())
+
+
+def _limit(atom: Atom) -> str:
+    """Return the text that states the values to which a proof is bounded."""
+    return f"{atom} in {', '.join(map(str, VALUES))}"
+
+
+def _unknowns(equation: Equation) -> list[Atom]:
+    """Return the extents of the equation's variables, and its attribute variables."""
+    roots = equation.left + equation.right
+    dims = [Dim(v.name, axis) for v in variables(*roots) for axis in range(-v.rank, 0)]
+    return [*dims, *sorted(a for a in attribute_atoms(*roots) if isinstance(a, Sym))]
+
+
+def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
+    """Yield sets of unknowns to try small values of: group counts, then divisors of quotients, then their dividends."""
+    groups = tuple(attempt.groups())
+    divisors, dividends = attempt.divided()
+    for chosen in dict.fromkeys((groups, divisors, groups + divisors, dividends)):
+        if 0 < len(set(chosen)) == len(chosen) <= MOST_BOUNDED:
+            yield chosen
+
+
+class Attempt:
+    """One attempt to prove an equation, with values for some unknowns; `reason` is the obstacle, empty if proved."""
+
+    def __init__(self, equation: Equation, values: Mapping[Atom, int], *, both_ways: bool = False) -> None:
+        self.equation = equation
+        self.both_ways = both_ways
+        roots = equation.left + equation.right
+        dims = [Dim(v.name, axis) for v in variables(*roots) for axis in range(-v.rank, 0)]
+        known: list[Cond] = [same(size(atom), value) for atom, value in values.items()]
+        known += [*conditions(equation), *(at_least(size(d), 1) for d in dims)]
+        self.solved, facts = solved_conditions(known)
+        self.notation = Normal()
+        self.comparison = Comparison(self.notation, _with_positive_quotients(tuple(facts)))
+        try:
+            self.reason = "" if False in facts else self._difference()
+        except TooLongError as error:
+            self.reason = str(error)
+
+    @property
+    def proved(self) -> bool:
+        """Whether both sides are equal."""
+        return not self.reason
+
+    @property
+    def remainder(self) -> Sum:
+        """The summands that did not cancel."""
+        return self.comparison.remainder
+
+    def _difference(self) -> str:
+        tensors: dict[Term, index.Tensor] = {}
+        with index.interpreted(self.notation):
+            for term in subterms(*self.equation.left, *self.equation.right):
+                tensors[term] = self._tensor(term, tensors)
+        of_left = self._divisors(*self.equation.left)
+        for output, (left, right) in enumerate(zip(self.equation.left, self.equation.right, strict=True)):
+            divisors = of_left, self._divisors(right)
+            reason = self.comparison.difference(tensors[left], tensors[right], both_ways=self.both_ways, divisors=divisors)
+            if reason is not None:
+                return f"output {output}: {reason}"
+        return ""
+
+    def _divisors(self, *roots: Term) -> tuple[Extent, ...]:
+        """Return the extents by which attributes of the terms divide."""
+        return tuple(f for d in denominators(*roots) for f in factors(substitute(d, self.solved.get)))
+
+    def _tensor(self, term: Term, known: Mapping[Term, index.Tensor]) -> index.Tensor:
+        if term.is_variable:
+            return self.notation.read(term.name, tuple(substitute(e, self.solved.get) for e in term.shape))
+        spec = operator(term.op)
+        assert spec.definition is not None
+        operands = [known[a] for a in term.args]
+        if spec.commutative:
+            return functools.reduce(spec.definition, operands)
+        attributes: dict[str, Attribute] = {k: substitute_attribute(v, self.solved.get) for k, v in term.attributes}
+        return spec.definition(*operands, **attributes)
+
+    def groups(self) -> Iterator[Atom]:
+        """Yield the unknown group counts."""
+        found = (t["group"] for t in subterms(*self.equation.left, *self.equation.right) if "group" in dict(t.attributes))
+        yield from dict.fromkeys(a for g in found if isinstance(g, Size) for a in atoms(substitute(g, self.solved.get)))
+
+    def divided(self) -> tuple[tuple[Atom, ...], tuple[Atom, ...]]:
+        """Return the unknowns in denominators and in numerators of quotients in attributes, sizes and the remainder."""
+        terms = subterms(*self.equation.left, *self.equation.right)
+        values = (v for t in terms for v in (*dict(t.attributes).values(), t.shape))
+        written = (e for v in values for e in (v if isinstance(v, tuple) else (v,)))
+        extents = [substitute(e, self.solved.get) for e in written if isinstance(e, Size)]
+        found = list(quotients([*extents, *(e for s in self.remainder for e in extents_in(s))]))
+        return _named(q.denominator for q in found), _named(q.numerator for q in found)
+
+
+def _named(extents: Iterable[Extent]) -> tuple[Atom, ...]:
+    return tuple(dict.fromkeys(a for e in extents for a in atoms(e) if isinstance(a, Dim | Sym) and not _made(a)))
+
+
+def _made(atom: Atom) -> bool:
+    """Return whether the prover introduced the atom, as a quotient or an index."""
+    return isinstance(atom, Sym) and not atom.name.isidentifier()
+
+
+def _with_positive_quotients(facts: Guard) -> Guard:
+    """Add that each quotient introduced for `f % g == 0` is positive where the facts imply it."""
+    named = dict.fromkeys(a for c in facts for a in atoms_of(c) if is_quotient(a))
+    return facts + tuple(claim for a in named if valid(facts, claim := at_least(size(a), 1)))
+
+
+# ---------------------------------------------------------------- laws built into terms
+
+
+def commutative_obligations() -> Iterator[tuple[str, Verdict]]:
+    """Yield the proofs that operands may be kept in canonical order, two verdicts for each commutative operator.
+
+    Terms cannot state these laws, because both sides would be the same term, so the binary definitions are compared.
+    """
+    for name, spec in registry().items():
+        if spec.commutative:
+            yield f"{name}.commutativity", worst(_swapped(name, rank) for rank in RANKS)
+            yield f"{name}.regrouping", worst(_regrouped(name, rank) for rank in RANKS)
+
+
+def _swapped(name: str, rank: int) -> Verdict:
+    return _same(name, rank, lambda f, x, y, _: (f(x, y), f(y, x)))
+
+
+def _regrouped(name: str, rank: int) -> Verdict:
+    return _same(name, rank, lambda f, x, y, z: (f(f(x, y), z), f(x, f(y, z))))
+
+
+def _same(name: str, rank: int, sides: Callable[..., tuple[index.Tensor, index.Tensor]]) -> Verdict:
+    started = time.perf_counter()
+    notation = Normal()
+    shape = tuple(size(Dim("x", axis)) for axis in range(-rank, 0))
+    operands = [notation.read(variable, shape) for variable in "xyz"]
+    with index.interpreted(notation):
+        left, right = sides(operator(name).definition, *operands)
+    reason = Comparison(notation, ()).difference(left, right)
+    spent = (time.perf_counter() - started) * 1e3
+    return Proved(spent) if reason is None else Unknown(reason, spent)

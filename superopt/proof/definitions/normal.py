@@ -1,0 +1,314 @@
+"""Normal forms: the value of a tensor expression at one symbolic position, for all sizes at once.
+
+Definitions are interpreted on symbolic indices. A value is then a tree of choices over sums of products. Products are
+multiplied out, and relu(v) is the largest of v and 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import isfinite
+from typing import Any, TypeAlias
+
+from superopt.algebra import index
+from superopt.algebra.bilinear import Matrix
+from superopt.algebra.extent import Entry, parts_of
+from superopt.algebra.terms import Atom, Cond, Extent, Size, Sym, at_least, integral, negation, size
+from superopt.errors import ShapeError
+from superopt.proof.definitions.signs import Signs
+from superopt.proof.definitions.sums import (
+    ZERO,
+    Call,
+    Candidate,
+    Factor,
+    Guard,
+    Known,
+    Largest,
+    Lookup,
+    Read,
+    Sum,
+    Summand,
+    bound_in,
+    called,
+    candidates_of,
+    mentions,
+    split_inverses,
+    substitute_summand,
+    times,
+)
+
+Tree: TypeAlias = "Choice | Sum"
+KEPT = 100_000
+MOST_SUMMANDS = 1_500
+PARTIAL = frozenset({"reciprocal", "log", "sqrt", "rsqrt", "power"})
+"""The functions that are not defined everywhere."""
+
+
+class TooLongError(Exception):
+    """A proof was abandoned because it grew too long."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`then` where the condition holds and `other` elsewhere; the condition mentions no bound index."""
+
+    condition: Cond
+    then: Tree
+    other: Tree
+
+
+@functools.lru_cache(maxsize=KEPT)
+def partial(value: Sum) -> bool:
+    """Return whether the sum contains a function that is not defined everywhere."""
+    return any(_partial(f) for s in value for f in s.factors)
+
+
+def _partial(factor: Factor) -> bool:
+    match factor:
+        case Call(function, arguments):
+            return function in PARTIAL or any(map(partial, arguments))
+        case Largest(candidates):
+            return any(partial(c.value) for c in candidates)
+        case _:
+            return False
+
+
+# ---------------------------------------------------------------- trees
+
+
+def combine(a: Tree, b: Tree, leaf: Callable[[Sum, Sum], Sum], known: Guard = ()) -> Tree:
+    """Join two trees at their leaves; a choice that is already decided on the path is not repeated."""
+    if isinstance(a, Choice):
+        return _branch(a, lambda part, path: combine(part, b, leaf, path), known)
+    if isinstance(b, Choice):
+        return _branch(b, lambda part, path: combine(a, part, leaf, path), known)
+    return leaf(a, b)
+
+
+def _branch(choice: Choice, rest: Callable[[Tree, Guard], Tree], known: Guard) -> Tree:
+    condition, opposite = choice.condition, negation(choice.condition)
+    if condition in known:
+        return rest(choice.then, known)
+    if opposite in known:
+        return rest(choice.other, known)
+    return Choice(condition, rest(choice.then, (*known, condition)), rest(choice.other, (*known, opposite)))
+
+
+def each_leaf(tree: Tree, leaf: Callable[[Sum], Sum]) -> Tree:
+    """Return the tree with every leaf replaced."""
+    if isinstance(tree, Choice):
+        return Choice(tree.condition, each_leaf(tree.then, leaf), each_leaf(tree.other, leaf))
+    return leaf(tree)
+
+
+def flattened(tree: Tree, guard: Guard = ()) -> Sum:
+    """Return the tree as one sum, with choices turned into guards."""
+    if isinstance(tree, Choice):
+        then = flattened(tree.then, (*guard, *parts_of(tree.condition)))
+        return then + flattened(tree.other, (*guard, *parts_of(negation(tree.condition))))
+    return tuple(replace(s, guard=(*guard, *s.guard)) for s in tree)
+
+
+class Value:
+    """A tree with the arithmetic that index notation needs."""
+
+    __slots__ = ("notation", "tree")
+
+    def __init__(self, tree: Tree, notation: Normal) -> None:
+        self.tree = tree
+        self.notation = notation
+
+    def __add__(self, other: Value) -> Value:
+        return Value(combine(self.tree, other.tree, lambda a, b: a + b), self.notation)
+
+    def __sub__(self, other: Value) -> Value:
+        return Value(combine(self.tree, other.tree, lambda a, b: a + times(b, -1)), self.notation)
+
+    def __mul__(self, other: Value) -> Value:
+        return Value(combine(self.tree, other.tree, self.notation.product), self.notation)
+
+
+# ---------------------------------------------------------------- the interpretation
+
+
+class Normal:
+    """The interpretation of index notation whose values are normal forms."""
+
+    def __init__(self, signs: Signs | None = None) -> None:
+        self.signs = signs or Signs()
+        self._count = itertools.count()
+        self._work = [0]
+
+    def telling(self, signs: Signs) -> Normal:
+        """Return the same notation with more knowledge of signs; the two share one supply of fresh indices."""
+        other = Normal(signs)
+        other._count, other._work = self._count, self._work
+        return other
+
+    def spend(self, summands: int) -> None:
+        """Count summands that are processed.
+
+        Raises:
+            TooLongError: more than MOST_SUMMANDS were processed.
+        """
+        self._work[0] += summands
+        if self._work[0] > MOST_SUMMANDS:
+            raise TooLongError(f"more than {MOST_SUMMANDS} products are looked at")
+
+    def fresh(self, stem: str = "k") -> Sym:
+        """Return an index that occurs nowhere else; no attribute variable can have its name."""
+        return Sym(f"{stem}.{next(self._count)}")
+
+    def read(self, name: str, shape: tuple[Extent, ...]) -> index.Tensor:
+        """Return the tensor that is a variable of this shape."""
+        return index.Tensor(shape, lambda *i: Value((Summand(1, factors=(Read(name, i),)),), self))
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+        return index.Tensor(shape, at)
+
+    def require(self, condition: Cond, message: str) -> None:
+        if condition is False:
+            raise ShapeError(message)
+
+    def product(self, a: Sum, b: Sum) -> Sum:
+        """Multiply out two sums; indices that both sides bind are renamed on the right.
+
+        Zero times a partial function stays as a summand with coefficient 0, because the product is undefined where the function
+        is.
+        """
+        if not a or not b:
+            return tuple(replace(s, coefficient=0) for s in a or b if partial((s,)))
+        self.spend(len(a) * len(b))
+        return tuple(self._product(s, t) for s in a for t in b)
+
+    def _product(self, s: Summand, t: Summand) -> Summand:
+        t = self.apart(t, s)
+        return Summand(s.coefficient * t.coefficient, s.bound + t.bound, s.guard + t.guard, s.factors + t.factors)
+
+    def apart(self, summand: Summand, other: Summand) -> Summand:
+        """Return the summand over indices that the other summand does not bind."""
+        return self.renamed(summand) if set(bound_in(summand)) & set(bound_in(other)) else summand
+
+    def renamed(self, summand: Summand) -> Summand:
+        """Return the summand over fresh indices, including the indices bound inside its factors."""
+        return substitute_summand(summand, self._fresh_for(bound_in(summand)))
+
+    def renamed_candidate(self, candidate: Candidate) -> Candidate:
+        """Return the candidate over fresh indices."""
+        (renamed,) = self.renamed(Summand(1, factors=(Largest((candidate,)),))).factors
+        assert isinstance(renamed, Largest)
+        return renamed.candidates[0]
+
+    def _fresh_for(self, bound: Iterator[Sym]) -> Lookup:
+        fresh: dict[Atom, Size] = {k: size(self.fresh()) for k in bound}
+        return fresh.get
+
+    def total(self, extent: Extent, body: Callable[[Any], Value]) -> Value:
+        if extent == 1:
+            return body(0)
+        k = self.fresh()
+
+        def leaf(value: Sum, guard: Guard) -> Sum:
+            return tuple(replace(s, bound=(k, *s.bound), guard=(*guard, *s.guard)) for s in value)
+
+        return Value(_closed(body(size(k)).tree, k, _range(k, extent), leaf), self)
+
+    def maximum(self, extent: Extent, body: Callable[[Any], Value]) -> Value:
+        if extent == 1:
+            return body(0)
+        k = self.fresh()
+
+        def leaf(value: Sum, guard: Guard) -> Sum:
+            inner = (Candidate((k, *c.bound), (*guard, *c.guard), c.value) for c in candidates_of(value))
+            return (Summand(1, factors=(Largest(tuple(inner)),)),)
+
+        tree = _closed(body(size(k)).tree, k, _range(k, extent), leaf, _joined)
+        return Value(tree, self)
+
+    def select(self, condition: Cond, then: Value, other: Value) -> Value:
+        if isinstance(condition, bool):
+            return then if condition else other
+        return Value(Choice(condition, then.tree, other.tree), self)
+
+    def picked(self, value: Value, extent: Extent, body: Callable[[Any], Value]) -> Value:
+        return Value(self._picked(value.tree, extent, body, ()), self)
+
+    def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], Value], known: Guard) -> Tree:
+        """Return the value of `body` at the position that each leaf holds, which must be an entry of a variable."""
+        match tree:
+            case Choice():
+                return _branch(tree, lambda part, path: self._picked(part, extent, body, path), known)
+            case (Summand(1, (), (), (Read(name, indices),)),):
+                return body(0 if extent == 1 else size(Entry(name, indices, extent))).tree
+            case _:
+                raise TooLongError("a position is computed by more than moves")
+
+    def call(self, function: str, *arguments: Value) -> Value:
+        return Value(_called(function, [a.tree for a in arguments], ()), self)
+
+    def number(self, value: Extent) -> Value:
+        exact = _exact(value)
+        return Value((Summand(split_inverses(exact)),) if exact != 0 else ZERO, self)
+
+    def entry(self, matrix: Callable[[], Matrix], row: Extent, column: Extent) -> Value:
+        rows = matrix()
+        shape, numbers = (len(rows), len(rows[0])), tuple(number for one in rows for number in one)
+        return Value((Summand(1, factors=(Known(shape, numbers, (row, column)),)),), self)
+
+    def lowest(self) -> Value:
+        return Value((Summand(1, factors=(Largest(()),)),), self)
+
+
+def _exact(extent: Extent) -> Extent:
+    """Return the extent with floating-point numbers as exact fractions, so that sums of them are not rounded."""
+    if isinstance(extent, Size):
+        if not any(isinstance(c, float) for _, c in extent.terms):
+            return extent
+        total: Extent = 0
+        for monomial, coefficient in extent.terms:
+            total = total + _exact(coefficient) * (Size(((monomial, 1),)) if monomial else 1)
+        return total
+    if isinstance(extent, float):
+        if not isfinite(extent):
+            raise TooLongError(f"{extent} is no number")
+        return integral(Fraction(extent))
+    return extent
+
+
+def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:
+    """Apply the function at every joint leaf of the trees; a choice that is already decided on the path is not repeated."""
+    if not trees:
+        return called(function, *sums)
+    first, *rest = trees
+    if isinstance(first, Choice):
+        return _branch(first, lambda part, path: _called(function, [part, *rest], sums, path), known)
+    return _called(function, rest, (*sums, first), known)
+
+
+def _range(k: Sym, extent: Extent) -> Guard:
+    return (at_least(size(k), 0), at_least(extent - 1, size(k)))
+
+
+def _added(a: Sum, b: Sum) -> Sum:
+    return a + b
+
+
+def _closed(
+    tree: Tree, k: Sym, guard: Guard, leaf: Callable[[Sum, Guard], Sum], join: Callable[[Sum, Sum], Sum] = _added
+) -> Tree:
+    """Reduce over k: choices that mention k become guards of the reduced value, the others stay outside."""
+    if not isinstance(tree, Choice):
+        return leaf(tree, guard)
+    condition, opposite = tree.condition, negation(tree.condition)
+    if not mentions(condition, k):
+        return Choice(condition, _closed(tree.then, k, guard, leaf, join), _closed(tree.other, k, guard, leaf, join))
+    then = _closed(tree.then, k, (*guard, *parts_of(condition)), leaf, join)
+    return combine(then, _closed(tree.other, k, (*guard, *parts_of(opposite)), leaf, join), join)
+
+
+def _joined(a: Sum, b: Sum) -> Sum:
+    return (Summand(1, factors=(Largest(candidates_of(a) + candidates_of(b)),)),)

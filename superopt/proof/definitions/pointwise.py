@@ -1,0 +1,93 @@
+"""Sums that do not depend on positions: equations between functions of elements, the same at every rank and axis."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from superopt.algebra.substitution import atoms_of
+from superopt.algebra.terms import Atom, atoms
+from superopt.proof.definitions.alpha import collected
+from superopt.proof.definitions.arithmetic import passing_over
+from superopt.proof.definitions.cancel import Cancellation
+from superopt.proof.definitions.normal import Normal
+from superopt.proof.definitions.sums import Call, Candidate, Factor, Guard, Known, Largest, Power, Read, Sum, Summand, bound_in
+from superopt.proof.domains import told
+
+KEPT = 20_000
+
+
+def pointwise_zero(facts: Guard, value: Sum) -> bool:
+    """Return whether the sum is zero where it is defined, for all values of the elements it reads.
+
+    Return False if the sum binds an index. Summands with the same guard are considered together, separately from the others.
+    """
+    if not value:
+        return True
+    if any(True for s in value for _ in bound_in(s)):
+        return False
+    groups: dict[frozenset[object], list[Summand]] = {}
+    for summand in value:
+        groups.setdefault(frozenset(summand.guard), []).append(replace(summand, guard=()))
+    return all(_zero(*_abstract(facts, tuple(group))) for group in groups.values())
+
+
+@functools.lru_cache(maxsize=KEPT)
+@passing_over()
+def _zero(facts: Guard, value: Sum) -> bool:
+    notation = Normal()
+    signs = told(facts, value, notation)
+    return Cancellation(notation.telling(notation.signs.telling(signs)), told=signs).zero(facts, value)
+
+
+def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
+    """Replace each element that the sum reads by an unknown number, and keep only the facts about the remaining sizes."""
+    elements = _Elements()
+    plain = collected(elements.sum(value))
+    spoken = elements.spoken
+    grown = True
+    about = [(fact, set(atoms_of(fact))) for fact in facts]
+    kept: dict[int, None] = {}
+    while grown:
+        grown = False
+        for place, (_, named) in enumerate(about):
+            if place not in kept and named & spoken:
+                kept[place] = None
+                spoken |= named
+                grown = True
+    return tuple(about[place][0] for place in sorted(kept)), plain
+
+
+class _Elements:
+    def __init__(self) -> None:
+        self.known: dict[Read, Read] = {}
+        self.spoken: set[Atom] = set()
+
+    def sum(self, value: Sum) -> Sum:
+        return tuple(self.summand(s) for s in value)
+
+    def summand(self, summand: Summand) -> Summand:
+        self.spoken.update(atoms(summand.coefficient))
+        self.spoken.update(a for c in summand.guard for a in atoms_of(c))
+        return replace(summand, factors=tuple(map(self.factor, summand.factors)))
+
+    def factor(self, factor: Factor) -> Factor:
+        match factor:
+            case Read():
+                return self.known.setdefault(factor, Read(f"e{len(self.known)}", ()))
+            case Known(_, _, indices):
+                self.spoken.update(a for i in indices for a in atoms(i))
+                return factor
+            case Call(function, arguments):
+                return Call(function, tuple(map(self.sum, arguments)))
+            case Power(base, exponent):
+                self.spoken.update(atoms(exponent))
+                return Power(self.sum(base), exponent)
+            case Largest(candidates):
+                return Largest(tuple(self.candidates(candidates)))
+
+    def candidates(self, candidates: tuple[Candidate, ...]) -> Iterator[Candidate]:
+        for candidate in candidates:
+            self.spoken.update(a for c in candidate.guard for a in atoms_of(c))
+            yield replace(candidate, value=self.sum(candidate.value))

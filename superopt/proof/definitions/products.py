@@ -1,0 +1,160 @@
+"""Consequences of inequalities between products, added for linear arithmetic, which cannot derive them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from superopt.algebra.extent import sides
+from superopt.algebra.substitution import atoms_of
+from superopt.algebra.terms import Atom, Compare, Cond, Dim, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
+
+Monomial: TypeAlias = "tuple[Atom, ...]"
+SHORT = 4
+MOST_ADDED = 4
+
+
+def consequences(conditions: Sequence[Cond]) -> list[Cond]:
+    """Return implied conditions: products of two conditions, multiples by positive extents, and quotients by positive unknowns.
+
+    Only products that occur in the conditions are formed.
+    """
+    plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
+    spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
+    if not spoken:
+        return []
+    factors = {a for m in spoken for a in m}
+    short = [c for c in plain if len(c.left.terms) <= SHORT and factors & set(c.left.atoms())]
+    found = dict.fromkeys([*_scaled(short, spoken), *_multiplied(short, spoken), *_divided(plain)])
+    return [c for c in found if c is not True and c not in conditions]
+
+
+def integral(condition: Cond) -> bool:
+    """Return whether everything the condition compares is an integer, so that `not a >= 0` is `a <= -1`."""
+    return all(isinstance(c, int) and is_integer(m) for side in sides(condition) for m, c in side.terms)
+
+
+def is_integer(monomial: Monomial) -> bool:
+    """Return whether the product is an integer."""
+    return not any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in monomial)
+
+
+def rounding(quotient: Floor) -> tuple[Cond, Cond]:
+    """Return the definition of a floor quotient: 0 <= numerator - denominator * quotient < denominator."""
+    rest = quotient.numerator - _product(quotient.denominator, size(quotient))
+    return at_least(rest, 0), at_least(quotient.denominator - 1, rest)
+
+
+def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
+    """Yield the definition of each quotient whose denominator is positive."""
+    known = [c for c in conditions if isinstance(c, Compare)]
+    for quotient in dict.fromkeys(a for c in conditions for a in atoms_of(c) if isinstance(a, Floor)):
+        if _adds_up(quotient.denominator - 1, known):
+            yield from rounding(quotient)
+
+
+def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
+    """Yield conditions multiplied by products of extents, which are positive."""
+    for condition in conditions:
+        scales = {
+            rest
+            for monomial, _ in condition.left.terms
+            for product in spoken
+            if (rest := _without(product, monomial)) and all(isinstance(a, Dim) for a in rest)
+        }
+        for scale in sorted(scales):
+            grown = _product(condition.left, Size(((scale, 1),)))
+            if isinstance(grown, Size) and all(m in spoken or all(isinstance(a, Dim) for a in m) for m in _products(grown)):
+                yield Compare(condition.relation, grown)
+
+
+def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
+    """Yield products of two conditions."""
+    for position, one in enumerate(conditions):
+        for other in conditions[position:]:
+            if _lead(one.left.terms[-1][0], other.left.terms[-1][0]) not in spoken:
+                continue
+            product = _product(one.left, other.left)
+            if isinstance(product, Size) and _products(product) <= spoken:
+                yield Compare("==" if "==" in (one.relation, other.relation) else ">=", product)
+
+
+@functools.lru_cache(maxsize=50_000)
+def _lead(a: Monomial, b: Monomial) -> Monomial:
+    product = _product(Size(((a, 1),)), Size(((b, 1),)))
+    return product.terms[0][0] if isinstance(product, Size) else ()
+
+
+def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
+    """From p * a + b >= 0 over the integers, yield a >= 1 if b < 0 < p, and a >= 0 if b < p; repeat with the results."""
+    about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and integral(c)]
+    left = [condition for condition, _ in about]
+    while left:
+        condition = left.pop(0)
+        for factor in sorted({a for m in _products(condition.left) for a in m}, key=str):
+            whole, rest = _quotient(condition.left, factor)
+            within = {factor, *atoms(rest)}
+            bounds = [c for c, named in about if named <= within and c != condition]
+            if not _adds_up(size(factor) - 1, bounds):
+                continue
+            if _adds_up(-1 - rest, bounds):
+                follows = at_least(whole, 1)
+            elif _adds_up(size(factor) - 1 - rest, bounds):
+                follows = at_least(whole, 0)
+            else:
+                continue
+            yield follows
+            if isinstance(follows, Compare):
+                left.append(follows)
+
+
+def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = MOST_ADDED) -> bool:
+    """Return whether the extent is a sum of non-negative bounds and a non-negative number."""
+    if not isinstance(extent, Size):
+        return extent >= 0
+    monomial, coefficient = extent.terms[-1]
+    if len(monomial) == 1 and isinstance(monomial[0], Dim) and coefficient > 0:
+        rest = extent - coefficient * (size(monomial[0]) - 1)
+        if _adds_up(rest, bounds, depth):
+            return True
+    if not monomial or depth == 0:
+        return False
+    useful = (
+        (bound.left, coefficient // slope)
+        for bound in bounds
+        for other, slope in bound.left.terms
+        if other == monomial and slope * coefficient > 0 and coefficient % slope == 0
+    )
+    return any(_adds_up(extent - times * left, bounds, depth - 1) for left, times in useful)
+
+
+def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
+    """Split the extent into factor * a + b; a term that is only the factor stays in b."""
+    whole: Extent = 0
+    rest: Extent = 0
+    for monomial, coefficient in extent.terms:
+        left = _without(monomial, (factor,))
+        if left:
+            whole = whole + Size(((left, coefficient),))
+        else:
+            rest = rest + (Size(((monomial, coefficient),)) if monomial else coefficient)
+    return whole, rest
+
+
+def _product(a: Extent, b: Extent) -> Extent:
+    return a * b
+
+
+def _products(extent: Size) -> set[Monomial]:
+    return {m for m, _ in extent.terms if len(m) > 1}
+
+
+def _without(product: Monomial, factor: Monomial) -> Monomial:
+    """Return the product divided by the factor, or () if the factor does not divide it."""
+    left = list(product)
+    for atom in factor:
+        if atom not in left:
+            return ()
+        left.remove(atom)
+    return tuple(left)

@@ -1,0 +1,287 @@
+"""Simplification of summands under facts.
+
+Contradictory summands are dropped, equalities in guards solved, quotients evaluated, bound indices without dependents replaced
+by their count, and positive factors moved out of maxima.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from superopt.algebra.terms import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
+from superopt.proof.definitions.align import linear_in, quotients, root, unnested
+from superopt.proof.definitions.alpha import collected
+from superopt.proof.definitions.arithmetic import Effort, contradictory, valid
+from superopt.proof.definitions.functions import applied, merged, raised
+from superopt.proof.definitions.maxima import largest
+from superopt.proof.definitions.normal import Normal
+from superopt.proof.definitions.sums import (
+    Call,
+    Factor,
+    Guard,
+    Largest,
+    Lookup,
+    Power,
+    Read,
+    Sum,
+    Summand,
+    extents_in,
+    extents_of,
+    mentions,
+    nested,
+    single,
+    substitute_summand,
+)
+from superopt.proof.definitions.tables import contracted
+
+ROUNDS = 8
+
+
+def one(atom: Atom, extent: Extent) -> Lookup:
+    """Return the lookup that replaces a single atom."""
+    return lambda a: extent if a == atom else None
+
+
+def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Summand]:
+    """Yield summands that together equal this one under the facts, or nothing if its guard is contradictory."""
+    notation.spend(1)
+    current = _equalities_solved(summand)
+    for _ in range(ROUNDS):
+        if current.guard and contradictory((*facts, *current.guard)):
+            return
+        smaller = contracted(facts, current) or _quotients_known(facts, current) or _bound_split(facts, current, notation)
+        if smaller is None:
+            break
+        current = _equalities_solved(smaller)
+    current = _counted(facts, current)
+    inside = (*facts, *current.guard)
+    plain = [f for f in current.factors if isinstance(f, Read)]
+    value: Sum = (replace(current, factors=tuple(plain)),)
+    for factor in current.factors:
+        if not isinstance(factor, Read):
+            value = notation.product(value, simplified_factor(inside, factor, notation))
+    for found in value:
+        for one_power_each in merged(inside, found, notation):
+            if one_power_each.coefficient != 0:
+                yield one_power_each
+
+
+def simplified_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
+    """Simplify every summand and add up alike summands."""
+    return collected(t for s in value for t in simplified(facts, s, notation))
+
+
+def _equalities_solved(summand: Summand) -> Summand:
+    """Replace each bound index that an equality in the guard determines."""
+    for condition in summand.guard:
+        if isinstance(condition, Compare) and condition.relation == "==":
+            for k in summand.bound:
+                answer = root(condition.left, k)
+                if answer is not None and _unit_slope(condition.left, k):
+                    rest = replace(summand, bound=tuple(b for b in summand.bound if b != k))
+                    return _equalities_solved(substitute_summand(rest, one(k, answer)))
+    return summand
+
+
+def _unit_slope(extent: Size, unknown: Sym) -> bool:
+    return any(m == (unknown,) and c in (1, -1) for m, c in extent.terms)
+
+
+def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
+    """Replace a quotient that must be -1, 0 or 1 by this value, or flatten a nested quotient."""
+    inside = (*facts, *summand.guard)
+    for quotient in dict.fromkeys(quotients(extents_in(summand))):
+        flat = unnested(inside, size(quotient))
+        if flat != size(quotient):
+            return substitute_summand(summand, one(quotient, flat))
+        number = quotient_value(inside, quotient)
+        if number is not None:
+            return substitute_summand(summand, one(quotient, number))
+    return None
+
+
+def quotient_value(facts: Guard, quotient: Floor) -> int | None:
+    """Return the quotient's value if the facts leave only one of -1, 0 and 1."""
+    for number in (0, 1, -1):
+        effort = Effort.LINEAR if number else Effort.PRODUCTS
+        rest = quotient.numerator - _product(quotient.denominator, number)
+        if valid(facts, at_least(rest, 0), effort) and valid(facts, at_least(quotient.denominator - 1, rest), effort):
+            return number
+    return None
+
+
+def _product(a: Extent, b: Extent) -> Extent:
+    return a * b
+
+
+def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | None:
+    """For a quotient k // b of a bound index k, replace k by q * b + r with 0 <= r < b, which is a bijection."""
+    inner = {j for f in summand.factors for j in nested(f)}
+    for quotient in quotients(extents_in(summand)):
+        if inner & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
+            continue
+        k = linear_in(quotient.numerator, lambda a: a in summand.bound)
+        if k is None or any(b in set(atoms(quotient.denominator)) for b in summand.bound):
+            continue
+        if not valid(facts, at_least(quotient.denominator, 1)):
+            continue
+        q, r = notation.fresh(), notation.fresh()
+        whole, conditions = split_index(k, quotient, q, r)
+        bound = tuple(b for b in summand.bound if b != k)
+        moved = substitute_summand(replace(summand, bound=bound), one(k, whole))
+        known = (*facts, *moved.guard, *conditions)
+        conditions += tuple(quotient_range(known, q))
+        return replace(moved, bound=(*bound, q, r), guard=(*moved.guard, *conditions))
+    return None
+
+
+def split_index(k: Sym, quotient: Floor, q: Sym, r: Sym) -> tuple[Extent, Guard]:
+    """Return k as an expression of the quotient q and the remainder r, and the bounds of r."""
+    whole = _product(quotient.denominator, size(q)) + size(r) - (quotient.numerator - size(k))
+    return whole, tuple(c for c in (at_least(size(r), 0), at_least(quotient.denominator - 1, size(r))) if c is not True)
+
+
+def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
+    """Yield bounds of a quotient: that it is not negative, and upper bounds from the known products."""
+    lowest = at_least(size(q), 0)
+    if valid(facts, lowest):
+        yield lowest
+    for fact, bound, under in _bounding_factors(facts, q):
+        claim = at_least(bound - 1, size(q))
+        if valid(facts, claim) or _is_below(facts, fact, (bound - size(q)) * under, under):
+            yield claim
+
+
+def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) -> bool:
+    """Return whether the fact implies that q is below the bound, given `difference` = (bound - q) * `under`.
+
+    The difference must exceed the fact's left side, which is not negative, and `under` must be positive.
+    """
+    left_over = at_least(difference - fact.left, 1)
+    return valid(facts, left_over, Effort.LINEAR) and valid(facts, at_least(under, 1), Effort.PRODUCTS)
+
+
+def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
+    """Return each fact with factors c and b such that a product q * b and a product c * b occur in it."""
+    found: dict[tuple[Compare, Extent, Extent], None] = {}
+    for fact in facts:
+        if not isinstance(fact, Compare):
+            continue
+        for monomial, _ in fact.left.terms:
+            if q not in monomial:
+                continue
+            others = [a for a in monomial if a != q]
+            for other, coefficient in fact.left.terms:
+                left = list(other)
+                if q in other or not isinstance(coefficient, int) or any(left.count(a) < others.count(a) for a in others):
+                    continue
+                for a in others:
+                    left.remove(a)
+                found[fact, _product_of(left, abs(coefficient)), _product_of(others)] = None
+    return list(found)
+
+
+def _product_of(factors: Iterable[Atom], coefficient: int = 1) -> Extent:
+    product: Extent = coefficient
+    for a in factors:
+        product = product * size(a)
+    return product
+
+
+def _counted(facts: Guard, summand: Summand) -> Summand:
+    """Replace a bound index that no factor depends on and that runs over a whole range by the range's extent."""
+    for k in summand.bound:
+        if any(k in set(atoms(e)) for f in summand.factors for e in extents_of(f)) or k in set(atoms(summand.coefficient)):
+            continue
+        extent = _range_of(facts, summand, k)
+        if extent is not None:
+            guard = tuple(c for c in summand.guard if not mentions(c, k))
+            bound = tuple(b for b in summand.bound if b != k)
+            return _counted(facts, replace(summand, coefficient=summand.coefficient * extent, bound=bound, guard=guard))
+    return summand
+
+
+def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
+    """Return the number of values of k, if its guard reduces to one lower and one upper bound."""
+    about = [c for c in summand.guard if mentions(c, k)]
+    known = (*facts, *(c for c in summand.guard if not mentions(c, k)))
+    lower = [c for c in about if _slope(c, k) == 1]
+    upper = [c for c in about if _slope(c, k) == -1]
+    for low, high in itertools.product(lower, upper):
+        others = [c for c in about if c not in (low, high)]
+        if all(valid((*known, low, high), c, Effort.PRODUCTS) for c in others):
+            first, last = _bound(low, k), _bound(high, k)
+            if first is not None and last is not None and valid(known, at_least(last - first + 1, 0), Effort.PRODUCTS):
+                return last - first + 1
+    return None
+
+
+def _bound(condition: Cond, k: Sym) -> Extent | None:
+    return root(condition.left, k) if isinstance(condition, Compare) else None
+
+
+def _slope(condition: Cond, k: Sym) -> int:
+    """Return 1 for a condition k >= a, -1 for a condition a >= k, and 0 for any other."""
+    if isinstance(condition, Compare) and condition.relation == ">=":
+        for monomial, coefficient in condition.left.terms:
+            if monomial == (k,) and coefficient in (1, -1):
+                return int(coefficient)
+    return 0
+
+
+# ---------------------------------------------------------------- factors
+
+
+def simplified_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
+    """Return the factor in simpler form."""
+    match factor:
+        case Call(function, arguments):
+            inner = [_guards_dropped(facts, simplified_sum(facts, a, notation)) for a in arguments]
+            value = applied(facts, function, inner, notation)
+            return simplified_sum(facts, value, notation) if function == "log" and len(value) > 1 else value
+        case Power(base, exponent):
+            return raised(facts, _guards_dropped(facts, simplified_sum(facts, base, notation)), exponent, notation)
+        case Largest(candidates):
+            inside = [(*facts, *c.guard) for c in candidates]
+            alive = [
+                replace(c, value=_guards_dropped(known, simplified_sum(known, c.value, notation)))
+                for c, known in zip(candidates, inside, strict=True)
+                if not (c.guard and contradictory(known))
+            ]
+            return largest(facts, alive, notation)
+        case _:
+            return single(factor)
+
+
+def _guards_dropped(facts: Guard, value: Sum) -> Sum:
+    return tuple(
+        replace(s, guard=()) if s.guard and not s.bound and all(valid(facts, c) for c in s.guard) else s for s in value
+    )
+
+
+def vanishes(facts: Guard, coefficient: Extent, effort: Effort = Effort.NONLINEAR) -> bool:
+    """Return whether the coefficient is zero, after clearing fractions."""
+    current = coefficient
+    while isinstance(current, Size):
+        under = next((a for m, _ in current.terms for a in m if isinstance(a, Inverse)), None)
+        if under is None:
+            return valid(facts, Compare("==", current), effort)
+        current = _cleared(current, under)
+    return current == 0
+
+
+def _cleared(extent: Size, under: Inverse) -> Extent:
+    """Multiply the extent by the denominator of `under`, as often as `under` occurs in one product."""
+    power = max(m.count(under) for m, _ in extent.terms)
+    total: Extent = 0
+    for monomial, coefficient in extent.terms:
+        rest: Extent = coefficient
+        for atom in monomial:
+            if atom != under:
+                rest = rest * size(atom)
+        for _ in range(power - monomial.count(under)):
+            rest = rest * under.of
+        total = total + rest
+    return total

@@ -1,0 +1,265 @@
+"""Sums of products, the leaves of a normal form, and operations on them.
+
+A sum has summands. A summand is a coefficient times factors, summed over its bound indices where its guard holds. A factor is a
+read of a variable, the largest of several values, a power of a sum, or another function of sums.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TypeAlias
+
+from superopt.algebra.extent import parts_of, sides
+from superopt.algebra.substitution import atoms_of
+from superopt.algebra.terms import (
+    Atom,
+    Cond,
+    Extent,
+    Inverse,
+    Size,
+    Sym,
+    atoms,
+    conjunction,
+    inverse,
+    size,
+    substitute,
+    substitute_cond,
+)
+
+Lookup: TypeAlias = "Callable[[Atom], Extent | None]"
+Guard: TypeAlias = "tuple[Cond, ...]"
+Sum: TypeAlias = "tuple[Summand, ...]"
+
+
+@dataclass(frozen=True)
+class Read:
+    """The element of variable `name` at `indices`."""
+
+    name: str
+    indices: tuple[Extent, ...]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The number at `indices` in a constant table, which has all its numbers in row-major order."""
+
+    shape: tuple[int, ...]
+    numbers: tuple[Fraction, ...]
+    indices: tuple[Extent, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A nonlinear function of sums."""
+
+    function: str
+    arguments: tuple[Sum, ...]
+
+
+@dataclass(frozen=True)
+class Power:
+    """A sum to an exponent, over the reals: a negative base needs an integer exponent, a zero base a non-negative one."""
+
+    base: Sum
+    exponent: Extent
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """`value` for every value of the bound indices at which the guard holds."""
+
+    bound: tuple[Sym, ...]
+    guard: Guard
+    value: Sum
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest of the candidates, or minus infinity if there are none."""
+
+    candidates: tuple[Candidate, ...]
+
+
+Factor: TypeAlias = "Read | Known | Call | Power | Largest"
+
+
+@dataclass(frozen=True)
+class Summand:
+    """coefficient * product of factors, summed over every value of the bound indices at which the guard holds."""
+
+    coefficient: Extent
+    bound: tuple[Sym, ...] = ()
+    guard: Guard = ()
+    factors: tuple[Factor, ...] = ()
+
+
+ZERO: Sum = ()
+ONE: Sum = (Summand(1),)
+
+
+def single(*factors: Factor) -> Sum:
+    """Return the product of the factors as a sum."""
+    return (Summand(1, factors=factors),)
+
+
+# ---------------------------------------------------------------- substitution
+
+
+def substitute_guard(guard: Guard, value: Lookup) -> Guard:
+    """Return the guard with atoms replaced, without the conditions that became true."""
+    return parts_of(conjunction(*(substitute_cond(c, value) for c in guard)))
+
+
+def substitute_summand(summand: Summand, value: Lookup) -> Summand:
+    """Return the summand with atoms replaced everywhere; only another index can replace a bound index."""
+    return Summand(
+        substitute(summand.coefficient, value),
+        _indices(summand.bound, value),
+        substitute_guard(summand.guard, value),
+        tuple(substitute_factor(f, value) for f in summand.factors),
+    )
+
+
+def substitute_sum(value: Sum, lookup: Lookup) -> Sum:
+    """Return the sum with atoms replaced in every summand."""
+    return tuple(substitute_summand(s, lookup) for s in value)
+
+
+def substitute_factor(factor: Factor, value: Lookup) -> Factor:
+    """Return the factor with atoms replaced."""
+    match factor:
+        case Read(name, indices):
+            return Read(name, tuple(substitute(i, value) for i in indices))
+        case Known(shape, numbers, indices):
+            return Known(shape, numbers, tuple(substitute(i, value) for i in indices))
+        case Call(function, arguments):
+            return Call(function, tuple(substitute_sum(a, value) for a in arguments))
+        case Power(base, exponent):
+            return Power(substitute_sum(base, value), substitute(exponent, value))
+        case Largest(candidates):
+            return Largest(
+                tuple(
+                    Candidate(_indices(c.bound, value), substitute_guard(c.guard, value), substitute_sum(c.value, value))
+                    for c in candidates
+                )
+            )
+
+
+def _indices(bound: tuple[Sym, ...], value: Lookup) -> tuple[Sym, ...]:
+    return tuple(new if isinstance(new := _symbol(value(k)), Sym) else k for k in bound)
+
+
+def _symbol(extent: Extent | None) -> Atom | None:
+    if isinstance(extent, Size) and len(extent.terms) == 1 and len(extent.terms[0][0]) == 1 and extent.terms[0][1] == 1:
+        return extent.terms[0][0][0]
+    return None
+
+
+def extents_of(factor: Factor) -> Iterator[Extent]:
+    """Yield every index and every side of a condition inside the factor."""
+    match factor:
+        case Read(_, indices) | Known(_, _, indices):
+            yield from indices
+        case Call(_, arguments):
+            yield from (e for a in arguments for s in a for e in extents_in(s))
+        case Power(base, exponent):
+            yield exponent
+            yield from (e for s in base for e in extents_in(s))
+        case Largest(candidates):
+            for candidate in candidates:
+                yield from (e for c in candidate.guard for e in sides(c))
+                yield from (e for s in candidate.value for e in extents_in(s))
+
+
+def extents_in(summand: Summand) -> Iterator[Extent]:
+    """Yield the summand's coefficient, and every index and every side of a condition in the summand."""
+    yield summand.coefficient
+    yield from (e for c in summand.guard for e in sides(c))
+    yield from (e for f in summand.factors for e in extents_of(f))
+
+
+def mentions(condition: Cond, symbol: Sym) -> bool:
+    """Return whether the symbol occurs in the condition."""
+    return symbol in set(atoms_of(condition))
+
+
+def nested(factor: Factor) -> Iterator[Sym]:
+    """Yield the indices bound inside the factor."""
+    match factor:
+        case Call(_, arguments):
+            for summand in itertools.chain(*arguments):
+                yield from bound_in(summand)
+        case Power(base):
+            for summand in base:
+                yield from bound_in(summand)
+        case Largest(candidates):
+            for candidate in candidates:
+                yield from candidate.bound
+                yield from (k for s in candidate.value for k in bound_in(s))
+        case _:
+            pass
+
+
+def bound_in(summand: Summand) -> Iterator[Sym]:
+    """Yield the indices that the summand binds, itself or inside its factors."""
+    yield from summand.bound
+    for factor in summand.factors:
+        yield from nested(factor)
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+def times(value: Sum, factor: Extent) -> Sum:
+    """Return the sum with every coefficient multiplied by the factor."""
+    return tuple(replace(s, coefficient=s.coefficient * factor) for s in value)
+
+
+def candidates_of(value: Sum) -> tuple[Candidate, ...]:
+    """Return candidates whose maximum is this value: the candidates of a plain maximum, or else the value alone."""
+    if len(value) == 1:
+        match value[0]:
+            case Summand(1, (), (), (Largest(candidates),)):
+                return candidates
+    return (Candidate((), (), value),)
+
+
+def called(function: str, *arguments: Sum) -> Sum:
+    """Return a function of sums: relu and the larger of two as a maximum, the reciprocal of a count evaluated."""
+    if function == "larger":
+        return single(Largest(tuple(c for a in arguments for c in candidates_of(a))))
+    if function == "relu":
+        return single(Largest((*candidates_of(arguments[0]), Candidate((), (), ZERO))))
+    if function == "reciprocal":
+        number = constant_of(arguments[0])
+        if number is not None and number != 0 and not any(isinstance(a, Sym) and a.real for a in atoms(number)):
+            return (Summand(split_inverses(inverse(number))),)
+    return single(Call(function, arguments))
+
+
+def constant_of(value: Sum) -> Extent | None:
+    """Return the number that the sum equals, or None if it reads a variable, has a guard or binds an index."""
+    total: Extent = 0
+    for summand in value:
+        if summand.factors or summand.guard or summand.bound:
+            return None
+        total = total + summand.coefficient
+    return total
+
+
+def split_inverses(extent: Extent) -> Extent:
+    """Return the extent with 1 / (a * b) written as 1 / a * 1 / b."""
+
+    def value(atom: Atom) -> Extent | None:
+        if not isinstance(atom, Inverse) or not isinstance(atom.of, Size) or len(atom.of.terms) != 1:
+            return None
+        monomial, coefficient = atom.of.terms[0]
+        product: Extent = inverse(coefficient)
+        for factor in monomial:
+            product = product * inverse(size(factor))
+        return product
+
+    return substitute(extent, value)

@@ -1,0 +1,108 @@
+"""Tables of constants in a product: multiplied out over an index that nothing else depends on, and turned into conditions.
+
+A bilinear algorithm is proved in this way. The three matrices of Toom-Cook's algorithm, multiplied out over its products, give
+a table that is 1 where the data's position is the result's position plus the weight's position, and 0 elsewhere. As a
+condition, this table turns the sum into the correlation. The table is computed in exact arithmetic, and all its numbers are
+checked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from superopt.algebra.terms import Cond, Extent, Sym, at_least, atoms, same, size
+from superopt.proof.definitions.arithmetic import valid
+from superopt.proof.definitions.sums import Guard, Known, Summand, extents_in, mentions
+
+
+def contracted(facts: Guard, summand: Summand) -> Summand | None:
+    """Return the summand with one table less to sum over or with a table as a guard condition, or None if neither applies."""
+    return _condition(facts, summand) or _multiplied_out(summand)
+
+
+def _multiplied_out(summand: Summand) -> Summand | None:
+    """Merge the tables that share an index, if the index runs over one whole axis of each and occurs nowhere else."""
+    for k in summand.bound:
+        tables = [f for f in summand.factors if isinstance(f, Known) and size(k) in f.indices]
+        if not tables:
+            continue
+        others = tuple(f for f in summand.factors if f not in tables)
+        extent = tables[0].shape[tables[0].indices.index(size(k))]
+        about = [c for c in summand.guard if mentions(c, k)]
+        elsewhere = [*extents_in(replace(summand, guard=(), factors=others))]
+        elsewhere += [i for t in tables for i in t.indices if i != size(k)]
+        if any(k in set(atoms(e)) for e in elsewhere) or set(about) != set(_range(k, extent)):
+            continue
+        if any(n != m for (i, n), (j, m) in itertools.product(*[[one for t in tables for one in _axes(t)]] * 2) if i == j):
+            continue
+        guard = tuple(c for c in summand.guard if c not in about)
+        bound = tuple(b for b in summand.bound if b != k)
+        return replace(summand, bound=bound, guard=guard, factors=(*others, _product(tables, size(k), extent)))
+    return None
+
+
+def _range(k: Sym, extent: int) -> tuple[Cond, ...]:
+    """Return the conditions that the index runs over a whole axis."""
+    return tuple(c for c in (at_least(size(k), 0), at_least(extent - 1, size(k))) if c is not True)
+
+
+def _product(tables: Sequence[Known], k: Extent, extent: int) -> Known:
+    """Return the table of the sums over `k` of the tables' products; `k` occurs in every table."""
+    axes = {i: n for table in tables for i, n in zip(table.indices, table.shape, strict=True) if i != k}
+    numbers: list[Fraction] = []
+    for position in _positions(tuple(axes.values())):
+        at: dict[Extent, int] = dict(zip(axes, position, strict=True))
+        terms = (
+            math.prod((_number(t, [{**at, k: n}[i] for i in t.indices]) for t in tables), start=Fraction(1))
+            for n in range(extent)
+        )
+        numbers.append(sum(terms, Fraction()))
+    return Known(tuple(axes.values()), tuple(numbers), tuple(axes))
+
+
+def _condition(facts: Guard, summand: Summand) -> Summand | None:
+    """Turn a table that is 1 where one index is the sum of the others, and 0 elsewhere, into that condition.
+
+    Every index must be within its axis.
+    """
+    for table in summand.factors:
+        if not isinstance(table, Known) or not all(_within(facts, summand, i, n) for i, n in _axes(table)):
+            continue
+        for axis in range(len(table.shape)):
+            if all(_number(table, p) == (2 * p[axis] == sum(p)) for p in _positions(table.shape)):
+                whole: Extent = 0
+                for i in table.indices:
+                    whole = whole + i
+                rest = whole - table.indices[axis]
+                equal = same(table.indices[axis], rest)
+                factors = tuple(f for f in summand.factors if f is not table)
+                if isinstance(equal, bool):
+                    return replace(summand, coefficient=summand.coefficient if equal else 0, factors=factors)
+                return replace(summand, guard=(*summand.guard, equal), factors=factors)
+    return None
+
+
+def _within(facts: Guard, summand: Summand, index: Extent, extent: int) -> bool:
+    """Return whether the index is within an axis of this extent."""
+    known = (*facts, *summand.guard)
+    return all(valid(known, c) for c in (at_least(index, 0), at_least(extent - 1, index)) if c is not True)
+
+
+def _axes(table: Known) -> Iterator[tuple[Extent, int]]:
+    return zip(table.indices, table.shape, strict=True)
+
+
+def _positions(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*map(range, shape))
+
+
+def _number(table: Known, position: Sequence[int]) -> Fraction:
+    """Return the number at the position."""
+    place = 0
+    for n, i in zip(table.shape, position, strict=True):
+        place = place * n + i
+    return table.numbers[place]

@@ -1,0 +1,59 @@
+"""Denominators in attributes: a term with attribute `1 / a` or `n // a` does not exist where `a` is zero.
+
+A rule may divide by an attribute variable on its right side only if the variable cannot be zero: by the rule's conditions,
+because the left side divides by it too, or because the left side is undefined where it is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from superopt.algebra.terms import (
+    Cond,
+    Dim,
+    Extent,
+    Floor,
+    Inverse,
+    Size,
+    Term,
+    at_least,
+    attribute_atoms,
+    negation,
+    same,
+    size,
+)
+from superopt.proof.definitions.arithmetic import valid
+from superopt.proof.definitions.sums import Guard
+
+
+def denominators(*roots: Term) -> tuple[Extent, ...]:
+    """The extents by which attributes of the terms divide, each factor of a product on its own, in a fixed order."""
+    found: dict[Extent, None] = {}
+    for atom in sorted(attribute_atoms(*roots), key=str):
+        if isinstance(atom, Floor | Inverse):
+            found.update(dict.fromkeys(factors(atom.denominator if isinstance(atom, Floor) else atom.of)))
+    return tuple(found)
+
+
+def factors(extent: Extent) -> Iterator[Extent]:
+    """Yield extents that are all nonzero exactly where `extent` is.
+
+    Sizes of tensors and reciprocals are left out, because they are never zero.
+    """
+    if not isinstance(extent, Size) or len(extent.terms) > 1:
+        yield extent
+        return
+    for atom in extent.terms[0][0]:
+        if not isinstance(atom, Dim | Inverse):
+            yield size(atom)
+
+
+def nonzero(extents: Iterable[Extent]) -> Guard:
+    """Return the conditions that none of the extents is zero."""
+    return tuple(c for c in (negation(same(e, 0)) for e in extents) if c is not True)
+
+
+def is_nonzero(facts: Iterable[Cond], extent: Extent) -> bool:
+    """Return whether the extent is shown to differ from zero under the facts."""
+    known = tuple(facts)
+    return valid(known, at_least(extent, 1)) or valid(known, negation(same(extent, 0)))

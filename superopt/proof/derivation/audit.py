@@ -1,0 +1,205 @@
+"""A second opinion on a minimal core: egglog, on concrete sizes, for every rule said not to follow from the others.
+
+If the sides stay apart after saturation, the rule does not follow. If egglog joins the sides at several instances with few
+coinciding numbers, it is asked again with fewer and fewer laws until none can be removed. The symbolic search is then repeated
+with these few laws and wide limits, and finally with all laws, because concrete sizes admit steps that symbolic sizes need
+another law for. Rules that are still not derived are contested, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from superopt.algebra.terms import subterms
+from superopt.errors import InstantiationError, ShapeError
+from superopt.notation.parsing import Equation
+from superopt.proof.axioms.ematch import Direction
+from superopt.proof.axioms.saturate import Limits
+from superopt.proof.definedness import is_partial
+from superopt.proof.derivation.chain import Chain
+from superopt.proof.derivation.core import Stated, laws_of
+from superopt.proof.derivation.derive import Laws, derivable, operators_of
+from superopt.proof.derivation.egglog_engine import Outcome, outcome
+from superopt.rules.instances import Instance, instantiations
+from superopt.rules.rule import Rule
+
+WIDE = tuple(
+    Limits(rounds=40, terms=3_000, steps=steps, growth=growth, grouped=True)
+    for steps in (100_000, 1_000_000)
+    for growth in (((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)), ((6, 8), (12, 16), (20, 30)), ((20, 30),))
+)
+"""Limits of the searches with few laws, tried in order: small steps of weight, large steps, and no regard to weight.
+
+Each search is repeated with the laws that describe a variable also read from the variable.
+"""
+Order: TypeAlias = "Callable[[list[str]], list[str]]"
+ORDERS: tuple[Order, ...] = (list, lambda labels: labels[::-1], lambda labels: labels[::2] + labels[1::2])
+DRAWS = 24
+SEEDS = range(4)
+BATCH = 12
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """Egglog's outcome for one rule given all others, and the derivation if the symbolic search found one after all."""
+
+    rule: Rule
+    outcome: Outcome
+    chains: tuple[Chain, ...] | None = None
+
+    @property
+    def contested(self) -> bool:
+        """Whether egglog joins the sides and no chain is known."""
+        return self.outcome is Outcome.JOINED and self.chains is None
+
+
+def opinions(rules: Sequence[Rule], executor: Executor | None = None) -> Iterator[Opinion]:
+    """Yield an opinion on each rule, in order."""
+    if executor is None:
+        laws = Laws(rules)
+        yield from (opinion(laws, position) for position in range(len(rules)))
+        return
+    stated = tuple((rule.name, rule.statement) for rule in rules)
+    batches = [range(first, min(first + BATCH, len(rules))) for first in range(0, len(rules), BATCH)]
+    for future in [executor.submit(_batch, stated, batch) for batch in batches]:
+        yield from future.result()
+
+
+def _batch(stated: Stated, positions: Sequence[int]) -> list[Opinion]:
+    laws = laws_of(stated)
+    return [opinion(laws, position) for position in positions]
+
+
+def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders: int = len(ORDERS)) -> Opinion:
+    """Return an opinion on the law at the position, given the other laws except those at `without`.
+
+    One choice of ranks at which the sides stay apart decides it. The few laws are looked for in `orders` different orders,
+    since a search may succeed in some orders and not in others. With all orders, all laws are tried as well.
+    """
+    rule, left_out = laws.rules[position], {position, *without}
+    for order in ORDERS[:orders]:
+        needed = _few(rule, laws, left_out, order)
+        if isinstance(needed, Outcome):
+            return Opinion(rule, needed)
+        ways = [laws.only(needed, introducing=introducing) for introducing in (False, True)]
+        chains = (derivable(rule, few, limits) for limits in WIDE for few in ways)
+        if (found := next((c for c in chains if c is not None), None)) is not None:
+            return Opinion(rule, Outcome.JOINED, found)
+    every = (derivable(rule, laws, limits, left_out) for limits in WIDE if orders == len(ORDERS))
+    return Opinion(rule, Outcome.JOINED, next((c for c in every if c is not None), None))
+
+
+def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Collection[str] | Outcome:
+    """Return the labels of a minimal set of laws that joins the rule's sides, searched for in this order.
+
+    Return the outcome instead if the sides are not joined.
+    """
+    needed: dict[str, None] = {}
+    for equation in rule.equations:
+        try:
+            at_numbers = Numbers.of(equation, laws, left_out)
+        except InstantiationError:
+            return Outcome.LIMIT
+        if needed and at_numbers.outcome(needed) is Outcome.JOINED:
+            continue
+        said = at_numbers.outcome()
+        if said is not Outcome.JOINED:
+            return said
+        needed |= dict.fromkeys(at_numbers.needed(order))
+    return needed
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """An equation at several instances, with the readings of laws that may join its sides there."""
+
+    equation: Equation
+    instances: tuple[Instance, ...]
+    readings: tuple[Direction, ...]
+
+    @classmethod
+    def of(cls, equation: Equation, laws: Laws, without: Collection[int]) -> Numbers:
+        """Collect the laws over the equation's operators and those that one more law introduces, except the laws at `without`.
+
+        Raises:
+            InstantiationError: there is no instance.
+        """
+        allowed = laws.grown(operators_of(subterms(*equation.left, *equation.right)))
+        every = (d for found in laws.among(allowed, without).values() for d in found)
+        readings = tuple(d for d in every if not (laws.directed(d.axiom) and _divides(d)))
+        return cls(equation, tuple(generic(equation, seed) for seed in SEEDS), readings)
+
+    def outcome(self, labels: Collection[str] | None = None) -> Outcome:
+        """Return JOINED if the sides are joined at every instance, or else the outcome at the first instance that fails.
+
+        Only the laws with these labels are used, or all laws if `labels` is None.
+        """
+        readings = [d for d in self.readings if labels is None or d.axiom in labels]
+        for instance in self.instances:
+            try:
+                found = outcome(self.equation, instance, readings)
+            except ShapeError:
+                found = Outcome.LIMIT
+            if found is not Outcome.JOINED:
+                return found
+        return Outcome.JOINED
+
+    def needed(self, order: Order = list) -> list[str]:
+        """Return the labels of a minimal set of laws that joins the sides, if all laws together join them.
+
+        The set depends on the order.
+        """
+        labels = order([*dict.fromkeys(d.axiom for d in self.readings)])
+        return least(labels, lambda some: self.outcome(frozenset(some)) is Outcome.JOINED)
+
+
+def least(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list[str]:
+    """Return a minimal selection of the items that is still enough, given that all items are.
+
+    Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (TSE 2002): ddmin.
+    """
+    kept, pieces = list(items), 2
+    while len(kept) > 1:
+        length = -(-len(kept) // pieces)
+        parts = [kept[first : first + length] for first in range(0, len(kept), length)]
+        rests = [[item for item in kept if item not in part] for part in parts]
+        some = next((part for part in parts if enough(part)), None)
+        rest = next((rest for rest in rests if enough(rest)), None) if some is None and pieces > 2 else None
+        if some is not None:
+            kept, pieces = some, 2
+        elif rest is not None:
+            kept, pieces = rest, max(pieces - 1, 2)
+        elif length == 1:
+            break
+        else:
+            pieces = min(2 * pieces, len(kept))
+    return kept
+
+
+def _divides(reading: Direction) -> bool:
+    """Return whether the reading introduces a left side that may be undefined, such as `x / x` for 1.
+
+    Such a reading would join all terms where `x` is 0.
+    """
+    return reading.source is reading.equation.right[0] and any(map(is_partial, subterms(reading.target)))
+
+
+def generic(equation: Equation, seed: int) -> Instance:
+    """Return the random instance whose numbers coincide least with each other and with -1, 0, 1 and 2.
+
+    Raises:
+        InstantiationError: there is no instance.
+    """
+    drawn = instantiations(equation, np.random.default_rng(seed))
+    return min((next(drawn) for _ in range(DRAWS)), key=_coincidences)
+
+
+def _coincidences(instance: Instance) -> int:
+    extents = [n for shape in instance.shapes.values() for n in shape]
+    values = [*dict.fromkeys(extents), *instance.attributes.values()]
+    return len(values) - len(set(values)) + sum(v in (0, 1, 2, -1) for v in values)

@@ -1,0 +1,144 @@
+"""Chains from a congruence closure: one rule instance after another, from one term to an equal one.
+
+Congruence steps disappear, because a step below the root is a step of the whole term. So do the associativity and commutativity
+of sums and products, which are built into terms.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term
+from superopt.errors import ShapeError
+from superopt.notation.printing import show
+from superopt.proof.axioms.closure import Closure, Congruence, Given, Reason, Regrouping
+
+LONGEST = 400
+
+
+@dataclass(frozen=True)
+class Step:
+    """One use of a rule: its instance, whether it was read from left to right, and the whole term after it."""
+
+    rule: str
+    instance: str
+    forwards: bool
+    term: str
+
+    def __str__(self) -> str:
+        return f"== {self.term}    by {self.instance}{'' if self.forwards else ', backwards'}"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A derivation of one equation: for each output, the start term and the steps that follow.
+
+    An output without steps is the same term on both sides.
+    """
+
+    ranks: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, tuple[Step, ...]], ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Every step of every output."""
+        return tuple(step for _, steps in self.outputs for step in steps)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The names of the rules used, each once, in alphabetical order."""
+        return tuple(sorted({step.rule for step in self.steps}))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the chain as text, one line for each term."""
+        for start, steps in self.outputs:
+            yield start
+            yield from map(str, steps)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A step between terms: the instance, and whether the step replaces the instance's left side by its right side."""
+
+    before: Term
+    given: Given
+    forwards: bool
+    after: Term
+
+
+def linear(closure: Closure, start: Term, goal: Term) -> tuple[Step, ...]:
+    """Return the steps from one term to another that the closure holds equal.
+
+    Raises:
+        ShapeError: there are more than `LONGEST`.
+    """
+    steps: list[Step] = []
+    for move in _Walk(closure).between(start, goal):
+        if move.before is not move.after:
+            text = move.given.text
+            steps.append(Step(text.partition("(")[0], text, move.forwards, show(move.after)))
+        if len(steps) > LONGEST:
+            raise ShapeError(f"the chain has more than {LONGEST} steps")
+    return tuple(steps)
+
+
+class _Walk:
+    """Paths through the proof forest of a closure."""
+
+    def __init__(self, closure: Closure) -> None:
+        self.closure = closure
+
+    def between(self, one: Term, other: Term) -> Iterator[Move]:
+        """Yield every move from one term to the other."""
+        for here, there, reason in self.closure.path(one, other):
+            yield from self._edge(here, there, reason)
+
+    def _edge(self, here: Term, there: Term, reason: Reason) -> Iterator[Move]:
+        match reason:
+            case Given():
+                yield Move(here, reason, here is reason.left, there)
+            case Congruence(pairs):
+                if Counter(p for p, _ in pairs) != Counter(here.args):
+                    pairs = tuple((q, p) for p, q in pairs)
+                yield from self._operands(here, pairs)
+            case Regrouping((node, _, new), pairs):
+                moves = self._regrouped(node, pairs)
+                yield from moves if here is node else _reversed(tuple(moves))
+                assert {here, there} == {node, new}
+
+    def _operands(self, term: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
+        """Replace the operands one after another, each by its partner."""
+        args = list(term.args)
+        for old, new in pairs:
+            place = args.index(old)
+
+            def around(operand: Term, place: int = place) -> Term:
+                return apply(term.op, *args[:place], operand, *args[place + 1 :], **dict(term.attributes))
+
+            yield from self._inside(old, new, around)
+            args[place] = new
+
+    def _regrouped(self, node: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
+        """Replace operands of a sum by their partners, or a group of operands by the term that it equals."""
+        rest = list(node.args)
+        for old, new in pairs:
+            for operand in old.args if old not in rest and old.op == node.op else (old,):
+                rest.remove(operand)
+
+            def around(operand: Term, others: tuple[Term, ...] = tuple(rest)) -> Term:
+                return apply(node.op, operand, *others) if others else operand
+
+            yield from self._inside(old, new, around)
+            rest += new.args if new.op == node.op else (new,)
+
+    def _inside(self, old: Term, new: Term, around: Callable[[Term], Term]) -> Iterator[Move]:
+        for move in self.between(old, new):
+            yield replace(move, before=around(move.before), after=around(move.after))
+
+
+def _reversed(moves: Sequence[Move]) -> Iterator[Move]:
+    for move in reversed(moves):
+        yield Move(move.after, move.given, not move.forwards, move.before)

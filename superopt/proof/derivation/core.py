@@ -1,0 +1,100 @@
+"""The minimal core of a set of rules: the rules that remain when rules derivable from the others are removed one after another.
+
+First every rule is tried against all others. A rule that does not follow then stays in the core, because fewer rules derive no
+more. The remaining rules are tried against the rules still left, starting with the least wanted. Limits count steps, never
+time, so that the same rules always have the same core, found by any number of workers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+
+from superopt.algebra.terms import operators, subterms, variables
+from superopt.notation.parsing import Statement
+from superopt.proof.axioms.saturate import Limits
+from superopt.proof.derivation.chain import Chain
+from superopt.proof.derivation.derive import LIMITS, Laws, derivable
+from superopt.rules.rule import Rule
+
+BATCH = 12
+
+Chains = tuple[Chain, ...]
+Stated = tuple[tuple[str, Statement], ...]
+
+
+def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: Limits = LIMITS) -> Mapping[int, Chains]:
+    """Return the chains of every rule outside the core, by the rule's position, one chain for each choice of its ranks.
+
+    The steps of a chain use rules of the core. If these do not suffice within the limits, the steps use rules that were still
+    left when the rule was removed. Steps name rules by `Laws.labels`.
+    """
+    laws = Laws(rules)
+    everyone = range(len(rules))
+    found = _tried(laws, [(p, frozenset({p})) for p in everyone], executor, limits)
+    position = {label: p for p, label in enumerate(laws.labels)}
+    removed: dict[int, Chains] = {}
+    for candidate in sorted(found, key=lambda p: _wanted(rules[p]), reverse=True):
+        chains: Chains | None = found[candidate]
+        if any(position[name] in removed for chain in chains or () for name in chain.rules):
+            chains = derivable(rules[candidate], laws, limits, {candidate, *removed})
+        if chains is not None:
+            removed[candidate] = chains
+    stale = [p for p, chains in removed.items() if any(position[name] in removed for c in chains for name in c.rules)]
+    again = _tried(laws, [(p, frozenset(removed)) for p in stale], executor, limits)
+    return {p: again.get(p, removed[p]) for p in sorted(removed)}
+
+
+def once(rules: Iterable[Rule]) -> list[Rule]:
+    """Return every equality once, in its more general form if it is stated in both directions."""
+    found: dict[frozenset[tuple[str, ...]], list[Rule]] = {}
+    for rule in rules:
+        same = found.setdefault(_sides(rule), [])
+        if not any(_says(one, rule) for one in same):
+            same[:] = [*(one for one in same if not _says(rule, one)), rule]
+    return [rule for same in found.values() for rule in same]
+
+
+def _sides(rule: Rule) -> frozenset[tuple[str, ...]]:
+    """Return the operators of each side, regardless of which side is the left one."""
+    equation = rule.equations[0]
+    return frozenset(tuple(sorted(t.op for t in subterms(*roots) if t.args)) for roots in (equation.left, equation.right))
+
+
+def _says(one: Rule, other: Rule) -> bool:
+    """Return whether the other rule is an instance of this one, read from either side."""
+    chains = derivable(other, Laws([one]))
+    return chains is not None and all(len(chain.steps) == len(chain.outputs) for chain in chains)
+
+
+def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
+    """Return a sort key: small rules come first, then general ones, then rules with few conditions."""
+    first = rule.equations[0]
+    roots = first.left + first.right
+    return operators(*roots), -len(rule.equations), len(rule.statement.where), -len(variables(*roots)), rule.text
+
+
+def _tried(
+    laws: Laws, tasks: Sequence[tuple[int, frozenset[int]]], executor: Executor | None, limits: Limits
+) -> dict[int, Chains]:
+    """Return the chains of the rules that follow from the laws not left out for them."""
+    if executor is None:
+        results = [(p, derivable(laws.rules[p], laws, limits, without)) for p, without in tasks]
+    else:
+        stated = tuple((rule.name, rule.statement) for rule in laws.rules)
+        batches = [tasks[i : i + BATCH] for i in range(0, len(tasks), BATCH)]
+        futures = [executor.submit(_batch, stated, tuple(batch), limits) for batch in batches]
+        results = [result for future in futures for result in future.result()]
+    return {p: chains for p, chains in results if chains is not None}
+
+
+def _batch(stated: Stated, tasks: Sequence[tuple[int, frozenset[int]]], limits: Limits) -> list[tuple[int, Chains | None]]:
+    laws = laws_of(stated)
+    return [(p, derivable(laws.rules[p], laws, limits, without)) for p, without in tasks]
+
+
+@functools.lru_cache(maxsize=1)
+def laws_of(stated: Stated) -> Laws:
+    """Return the rules, parsed once in each worker."""
+    return Laws([Rule(name, statement) for name, statement in stated])

@@ -1,0 +1,205 @@
+"""Decides whether an equality follows from given rules, by saturation over symbolic sizes, and returns the chain of steps.
+
+Rules are used as equalities, in both directions, wherever their conditions follow from the conditions of the equality. The
+result of saturation is not trusted: Z3 derives the sides again from the instances alone, as for proofs from axioms.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from superopt.algebra.operators import requirements
+from superopt.algebra.terms import Compare, Cond, Term, at_least, conjunction, same, subterms
+from superopt.errors import ShapeError
+from superopt.notation.parsing import Equation
+from superopt.notation.printing import show
+from superopt.proof.axioms.ematch import Direction, directions
+from superopt.proof.axioms.ground import Ground, write_regrouping
+from superopt.proof.axioms.replay import Derivation, goals_of, sound, well_typed
+from superopt.proof.axioms.saturate import Limits, Readings, Saturation
+from superopt.proof.definedness import founded
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.proof.derivation.chain import Chain, linear
+from superopt.rules.rule import Rule
+
+LIMITS = Limits(rounds=12, terms=300, steps=5_000, growth=((0, 2), (2, 4), (4, 8), (8, 14)))
+COMPLETIONS = 12
+
+Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
+"""Sets of operators that searches for derivations of a rule may use, each with the labels of the laws over them."""
+
+
+class Laws:
+    """Rules to derive from, parsed and prepared for matching on demand. `labels` distinguishes rules of the same name.
+
+    With `introducing`, a rule with a single variable on one side is also read from that side: `x` becomes `x - zeros`.
+    """
+
+    def __init__(self, rules: Sequence[Rule], *, introducing: bool = False) -> None:
+        self.rules = tuple(rules)
+        self._introducing = introducing
+        names = Counter(rule.name for rule in rules)
+        self.labels = tuple(r.name if r.name and names[r.name] == 1 else f"{r.name}#{i}" for i, r in enumerate(self.rules))
+        self._positions = {label: position for position, label in enumerate(self.labels)}
+        self._operators = [frozenset(rule.operators) for rule in rules]
+        self._read: dict[int, tuple[Direction, ...]] = {}
+        self._found: dict[frozenset[str], list[tuple[int, Direction]]] = {}
+        self._grown: dict[frozenset[str], frozenset[str]] = {}
+
+    def among(self, operators: frozenset[str], without: Collection[int] = ()) -> Readings:
+        """Return every usable reading of the rules that have only these operators, by operator and rank of the matched side.
+
+        Rules at the positions `without` are left out.
+        """
+        if operators not in self._found:
+            positions = [p for p, own in enumerate(self._operators) if own <= operators]
+            self._found[operators] = [(p, d) for p in positions for d in self._directions(p)]
+        found: dict[tuple[str, int], list[Direction]] = {}
+        for position, direction in self._found[operators]:
+            if position not in without:
+                found.setdefault((direction.source.op, direction.source.rank), []).append(direction)
+        return found
+
+    def grown(self, operators: frozenset[str]) -> frozenset[str]:
+        """Return the operators, and all operators that one rule introduces without needing others to match."""
+        if operators not in self._grown:
+            near = [p for p, own in enumerate(self._operators) if own & operators]
+            new = (d.target_operators for p in near for d in self._directions(p) if d.inner <= operators)
+            self._grown[operators] = operators.union(*new)
+        return self._grown[operators]
+
+    def scope(self, position: int) -> Scope:
+        """Return the scope of a search for a derivation of the rule at the position.
+
+        Rules outside the scope can be added or removed without changing it.
+        """
+        own = {operators_of(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
+        return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))
+
+    def _within(self, operators: frozenset[str]) -> frozenset[str]:
+        return frozenset(label for label, own in zip(self.labels, self._operators, strict=True) if own <= operators)
+
+    def directed(self, label: str) -> bool:
+        """Return whether the rule with this label makes no claim about inputs on which only its right side is defined."""
+        return self.rules[self._positions[label]].statement.arrow == "=>"
+
+    def only(self, labels: Collection[str], *, introducing: bool = False) -> Laws:
+        """Return the rules with these labels."""
+        own = [replace(r, name=name) for r, name in zip(self.rules, self.labels, strict=True) if name in labels]
+        return Laws(own, introducing=introducing)
+
+    def _directions(self, position: int) -> tuple[Direction, ...]:
+        if position not in self._read:
+            parts = (part for equation in self.rules[position].equations for part in outputs(equation))
+            label, introducing = self.labels[position], self._introducing
+            self._read[position] = tuple(d for part in parts for d in directions(label, part, introducing=introducing))
+        return self._read[position]
+
+
+def outputs(equation: Equation) -> tuple[Equation, ...]:
+    """Split the equation into one for each output; each holds wherever all outputs are well typed."""
+    if len(equation.left) == 1:
+        return (equation,)
+    where = conjunction(equation.where, *requirements(*equation.left))
+    pairs = zip(equation.left, equation.right, strict=True)
+    return tuple(replace(equation, left=(left,), right=(right,), where=where) for left, right in pairs)
+
+
+def derivable(
+    rule: Rule, from_rules: Laws | Sequence[Rule], limits: Limits = LIMITS, without: Collection[int] = ()
+) -> tuple[Chain, ...] | None:
+    """Return a chain for every choice of the rule's ranks, or None if one choice was not derived within the limits.
+
+    The rules at the positions `without` are not used.
+    """
+    laws = from_rules if isinstance(from_rules, Laws) else Laws(from_rules)
+    chains: list[Chain] = []
+    for chain in derivations(rule, laws, limits, without):
+        if chain is None:
+            return None
+        chains.append(chain)
+    return tuple(chains)
+
+
+def derivations(rule: Rule, laws: Laws, limits: Limits = LIMITS, without: Collection[int] = ()) -> Iterator[Chain | None]:
+    """Yield a chain, or None if none was found, for each choice of the rule's ranks in turn."""
+    enough: Laws | None = None
+    for equation in rule.equations:
+        chain = derived(equation, enough, limits) if enough is not None else None
+        chain = chain or derived(equation, laws, limits, without)
+        if enough is None and chain is not None:
+            enough = laws.only(chain.rules)
+        yield chain
+
+
+def derived(equation: Equation, laws: Laws, limits: Limits = LIMITS, without: Collection[int] = ()) -> Chain | None:
+    """Return the steps that turn each output of the left side into the output of the right side, or None if none were found.
+
+    Also return None if the right side is not well typed wherever the left side is; see `completed`.
+    """
+    if equation.left == equation.right:
+        return Chain(equation.ranks, tuple((show(term), ()) for term in equation.left))
+    try:
+        assumptions = Assumptions(equation)
+    except ShapeError:
+        return None
+    if well_typed(assumptions) is not None:
+        return None
+    own = operators_of(subterms(*assumptions.left, *assumptions.right))
+    for allowed in dict.fromkeys((own, laws.grown(own))):
+        search = Saturation(assumptions, allowed, limits, laws.among(allowed, without))
+        if search.run(goals_of(assumptions)):
+            chain = _chain(search, equation, laws)
+            if chain is not None:
+                return chain
+    return None
+
+
+def operators_of(terms: Iterable[Term]) -> frozenset[str]:
+    """Return the operators in the terms."""
+    return frozenset(t.op for t in terms if not t.is_variable)
+
+
+def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
+    """Return the derivation that the search found, or None if Z3 does not confirm it.
+
+    The terms of its instances must be defined where both sides of the equation are.
+    """
+    assumptions = search.assumptions
+    goals = goals_of(assumptions)
+    given, regrouped = search.closure.explain(goals)
+    sums = dict.fromkeys(s for step in regrouped for s in step.sums if len(s.args) > 2)
+    grounds = [Ground(g.text, (name := g.text.partition("(")[0]), g.left, g.right, laws.directed(name)) for g in given]
+    grounds = founded(assumptions, [*grounds, *(Ground(write_regrouping(s), s.op, s, s) for s in sums)])
+    if not all(sound(g, assumptions) for g in grounds) or not Derivation(goals, grounds).follows(grounds):
+        return None
+    try:
+        return Chain(equation.ranks, tuple((show(one), linear(search.closure, one, other)) for one, other in goals))
+    except ShapeError:
+        return None
+
+
+def completed(equation: Equation) -> tuple[Equation, tuple[Cond, ...]]:
+    """Add the conditions under which both sides are well typed and of one shape; return the new equation and the conditions.
+
+    Raises:
+        ShapeError: there are no such sizes.
+    """
+    added: list[Cond] = []
+    for _ in range(COMPLETIONS):
+        assumptions = Assumptions(equation)
+        asked = [c for t in subterms(*assumptions.right) for c in (*t.requires, *(at_least(e, 1) for e in t.shape))]
+        pairs = zip(assumptions.left, assumptions.right, strict=True)
+        asked += [same(a, b) for left, right in pairs for a, b in zip(left.shape, right.shape, strict=True)]
+        missing = [c for c in dict.fromkeys(asked) if not assumptions.holds(c)]
+        if False in missing:
+            raise ShapeError("its sides are nowhere both well typed and of one shape")
+        if not missing:
+            break
+        first = min(missing, key=lambda c: not (isinstance(c, Compare) and c.relation == "=="))
+        added.append(first)
+        equation = replace(equation, where=conjunction(equation.where, first))
+    return equation, tuple(added)

@@ -1,0 +1,369 @@
+"""Comparison of a file of rules with another set: which equalities of each follow from the other, and by which chains.
+
+Every line of the file gets a result. A rule with a counterexample on random instantiations is wrong, and nothing is derived
+from it. A derived rule is still tried on a few instantiations. A rule counts where both of its sides are well typed, and the
+conditions that this adds to its own are shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from superopt.algebra.terms import subterms, variables
+from superopt.errors import InstantiationError, NotationError, ShapeError, SuperoptError
+from superopt.notation.parsing import Equation, parse_statement, show_condition
+from superopt.proof.axioms.saturate import Limits
+from superopt.proof.derivation.chain import Chain
+from superopt.proof.derivation.derive import LIMITS, Laws, completed, derivations
+from superopt.proof.sample import mismatch
+from superopt.proof.verify import prove
+from superopt.rules.rule import NEUTRAL, Rule, axioms
+from superopt.rules.store import load
+from superopt.rules.verdict import Counterexample, Proved
+
+ASKED = Limits(rounds=16, terms=800, steps=20_000, growth=LIMITS.growth)
+"""Limits of a search for a chain on request; a rule leaves the core only with a chain within `LIMITS`."""
+SAMPLES = 120
+SPOT = 12
+SHORT = 160
+
+FOLLOWS = "follows"
+PARTLY = "follows in part"
+NOTATION = "same term"
+CONSTANT = "constant"
+OPEN = "not derived"
+WRONG = "wrong"
+UNREADABLE = "unreadable"
+
+NAMED = re.compile(r"\s*(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)\s*:(?=\s|$)(?P<rest>.*)$", re.DOTALL)
+MALFORMED = (SuperoptError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A rule of a file: its name (numbered if it has none), its text, and the rule or the reason why it cannot be read."""
+
+    name: str
+    text: str
+    rule: Rule | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result for one equality.
+
+    Attributes:
+        added: The conditions that had to be added so that both sides are well typed.
+        proof: For an equality that was not derived, whether the prover knows that it is true.
+    """
+
+    name: str
+    text: str
+    word: str
+    chains: tuple[Chain, ...] = ()
+    counterexample: Counterexample | None = None
+    added: tuple[str, ...] = ()
+    why: str = ""
+    proof: str = ""
+
+    @property
+    def chain(self) -> Chain | None:
+        """The derivation at the first choice of ranks."""
+        return self.chains[0] if self.chains else None
+
+    def lines(self, *, chains: bool = True) -> Iterator[str]:
+        """Yield the finding as text; the first line has its name and result."""
+        match self.word:
+            case "follows":
+                by = ", ".join(dict.fromkeys(r for c in self.chains for r in c.rules))
+                yield f"{self.name}: follows, by {by}"
+            case "follows in part":
+                by = ", ".join(dict.fromkeys(r for c in self.chains for r in c.rules))
+                yield f"{self.name}: follows in part, {self.why}, by {by or 'notation'}"
+            case "same term":
+                yield f"{self.name}: follows, both sides are the same term"
+            case "constant":
+                yield f"{self.name}: follows, both sides are constants and computed ({self.proof})"
+            case "wrong":
+                yield f"{self.name}: wrong: {self.counterexample}"
+            case "not derived":
+                yield f"{self.name}: not derived{f' ({self.proof})' if self.proof else ''}"
+            case _:
+                yield f"{self.name}: unreadable: {self.why}"
+        if self.added:
+            yield f"    where {', '.join(self.added)}"
+        if chains and self.chain is not None and self.word in (FOLLOWS, PARTLY):
+            yield from (f"    {line}" for line in self.chain.lines())
+
+    def record(self) -> dict[str, Any]:
+        """Return the finding as a JSON object."""
+        shown = [{"ranks": dict(c.ranks), "outputs": [_output(*output) for output in c.outputs]} for c in self.chains]
+        return {
+            "name": self.name,
+            "rule": self.text,
+            "result": self.word,
+            "conditions": list(self.added),
+            "counterexample": None if self.counterexample is None else str(self.counterexample),
+            "reason": self.why,
+            "proof": self.proof,
+            "chains": shown,
+        }
+
+
+def _output(start: str, steps: Sequence[Any]) -> dict[str, Any]:
+    return {"start": start, "steps": [{"rule": s.instance, "forwards": s.forwards, "term": s.term} for s in steps]}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Findings about the file's equalities, given the set, and about the set's equalities, given the file."""
+
+    theirs: tuple[Finding, ...]
+    ours: tuple[Finding, ...] = field(default=())
+
+    @property
+    def unreadable(self) -> tuple[Finding, ...]:
+        """The lines that could not be read."""
+        return tuple(f for f in self.theirs if f.word == UNREADABLE)
+
+    def totals(self) -> Mapping[str, int]:
+        """Return the number of the file's equalities with each result."""
+        counts = Counter(f.word for f in self.theirs)
+        return {word: counts[word] for word in (FOLLOWS, NOTATION, CONSTANT, PARTLY, OPEN, WRONG, UNREADABLE)}
+
+    def ours_following(self, *, partly: bool = False) -> int:
+        """Return the number of the set's equalities that follow from the file, or with `partly` only at some of their ranks."""
+        return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
+
+    def record(self) -> dict[str, Any]:
+        """Return the comparison as a JSON object."""
+        return {
+            "totals": {**self.totals(), "rules": len(self.theirs)},
+            "ours": {"rules": len(self.ours), "follow": self.ours_following(), "in part": self.ours_following(partly=True)},
+            "from_ours": [f.record() for f in self.theirs],
+            "from_theirs": [f.record() for f in self.ours],
+        }
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_lines(path: Path) -> list[Line]:
+    """Return every rule of a file, readable or not; a rule starts at a name or at a line without indentation.
+
+    Raises:
+        NotationError: the file cannot be read as text.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotationError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    taken: Counter[str] = Counter()
+    found: list[Line] = []
+    for position, stated in enumerate(statements(text)):
+        named = NAMED.match(stated)
+        name = re.sub(r"[^a-z0-9]+", "-", named["name"].lower()).strip("-") if named else f"rule-{position + 1}"
+        taken[name] += 1
+        name = name if taken[name] == 1 else f"{name}-{taken[name]}"
+        found.append(_line(name, (named["rest"] if named else stated).strip()))
+    return found
+
+
+def statements(text: str) -> list[str]:
+    """Split the text into statements; comments and empty lines end a statement."""
+    found: list[str] = []
+    fresh = True
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            fresh = True
+        elif fresh or NAMED.match(line) or not line[0].isspace():
+            found.append(line.strip())
+            fresh = False
+        else:
+            found[-1] += " " + line.strip()
+    return found
+
+
+def _line(name: str, text: str) -> Line:
+    try:
+        statement = parse_statement(f"{name}: {text}")
+        if statement.arrow not in ("=>", "=="):
+            raise NotationError(f"{statement.arrow} states no equality")
+        rule = Rule(name, statement)
+        return Line(name, text, replace(rule, given=rule.equations))
+    except MALFORMED as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        return Line(name, text, None, why.removeprefix(f"{name}: "))
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def compared(
+    lines: Sequence[Line],
+    rules: Sequence[Rule],
+    *,
+    backwards: Sequence[Rule] = (),
+    notation: Sequence[Rule] = (),
+    seed: int = 0,
+    progress: Callable[[Finding], None] = lambda _: None,
+) -> Comparison:
+    """Derive the file's lines from `rules`, and the rules of `backwards` from the file's rules that are not wrong.
+
+    The rules of `notation` are available in both directions.
+    """
+    laws = Laws([*rules, *notation])
+    theirs: list[Finding] = []
+    sound: list[Rule] = []
+    for line in lines:
+        finding, rule = examined(line, laws, seed)
+        theirs.append(finding)
+        progress(finding)
+        if rule is not None and finding.word != WRONG:
+            sound.append(rule)
+    given = Laws([*sound, *notation])
+    ours: list[Finding] = []
+    for rule in backwards:
+        ours.append(_derived(rule.name, str(rule.statement), rule, given, ()))
+        progress(ours[-1])
+    return Comparison(tuple(theirs), tuple(ours))
+
+
+def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
+    """Return the finding for one line, and the rule that it states where both sides are well typed."""
+    if line.rule is None:
+        return Finding(line.name, line.text, UNREADABLE, why=line.why), None
+    try:
+        rule, added = typed(line.rule)
+        finding = _derived(line.name, line.text, rule, laws, added)
+        settled = finding.word in (FOLLOWS, NOTATION)
+        counterexample = refuted(line.rule, seed, SPOT if settled else SAMPLES)
+    except MALFORMED as error:
+        return Finding(line.name, line.text, UNREADABLE, why=" ".join(str(error).split())), None
+    if counterexample is not None:
+        return Finding(line.name, line.text, WRONG, counterexample=counterexample), None
+    return finding if settled else _proved(finding, rule, seed), rule
+
+
+def refuted(rule: Rule, seed: int, samples: int) -> Counterexample | None:
+    """Return a counterexample from about `samples` random instantiations, spread over all choices of ranks, if there is one."""
+    for equation in rule.equations:
+        try:
+            found = mismatch(equation, instances=-(-samples // len(rule.equations)), seed=seed)
+        except InstantiationError:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
+    """Return the rule where both sides are well typed, at the ranks where that is possible, and the added conditions.
+
+    Raises:
+        ShapeError: the sides are never both well typed.
+    """
+    equations: list[Equation] = []
+    added: dict[str, None] = {}
+    why: ShapeError | None = None
+    for equation in rule.equations:
+        try:
+            whole, conditions = completed(equation)
+        except ShapeError as error:
+            why = error
+            continue
+        equations.append(whole)
+        added.update(dict.fromkeys(map(show_condition, conditions)))
+    if why is not None and not equations:
+        raise why
+    return replace(rule, given=tuple(equations)), tuple(added)
+
+
+def _derived(name: str, text: str, rule: Rule, laws: Laws, added: tuple[str, ...]) -> Finding:
+    each = list(derivations(rule, laws, ASKED))
+    chains = tuple(chain for chain in each if chain is not None)
+    if not chains:
+        return Finding(name, text, OPEN, added=added)
+    if len(chains) < len(each):
+        return Finding(name, text, PARTLY, chains, added=added, why=f"at {len(chains)} of {len(each)} choices of ranks")
+    word = FOLLOWS if any(chain.steps for chain in chains) else NOTATION
+    return Finding(name, text, word, chains, added=added)
+
+
+def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
+    """Return the finding with the prover's result: true by axioms or definitions, or not known.
+
+    An equality without inputs counts as following if it is true, because the optimizer folds constants without a rule.
+    """
+    verdict = prove(rule, seed=seed)
+    if isinstance(verdict, Proved):
+        by = ", ".join(verdict.axioms) if verdict.axioms else "the definitions"
+        word = finding.word if variables(*rule.terms) else CONSTANT
+        return replace(finding, word=word, proof=f"true, proved from {by}"[:SHORT])
+    return replace(finding, proof="agrees on random instantiations, not proved")
+
+
+def chosen(*, given: Path | None = None, core_alone: bool = False, axioms_alone: bool = False) -> list[Rule]:
+    """Return the rules to derive from: those of a file, the axioms, or the stored rules (only the core with `core_alone`).
+
+    Raises:
+        NotationError: the file, or a rule in it, cannot be read.
+        StoreError: the store cannot be used.
+    """
+    if axioms_alone:
+        return list(axioms().values())
+    if given is None:
+        return [stored.rule for stored in load() if stored.core or not core_alone]
+    rules: list[Rule] = []
+    for line in read_lines(given):
+        if line.rule is None:
+            raise NotationError(f"{given.name}: {line.name}: {line.why}")
+        rules.append(line.rule)
+    return rules
+
+
+def definitions() -> list[Rule]:
+    """Return the definitions of composite operators, which every derivation may use as notation."""
+    return [rule for name, rule in axioms().items() if name.endswith(".definition")]
+
+
+def rearrangements() -> list[Rule]:
+    """Return the axioms that only rearrange at least `NEUTRAL` operators, which the store omits because no search gains."""
+    return [rule for rule in axioms().values() if _rearranges(rule.equations[0])]
+
+
+def _rearranges(equation: Equation) -> bool:
+    one, other = (sorted(t.op for t in subterms(*s) if not t.is_variable) for s in (equation.left, equation.right))
+    return one == other and len(one) >= NEUTRAL
+
+
+def comparison_text(comparison: Comparison, *, chains: bool = True) -> Iterator[str]:
+    """Yield the comparison as lines: the file's equalities, the set's equalities, and the totals of both."""
+    for finding in comparison.theirs:
+        yield from finding.lines(chains=chains)
+    if comparison.ours:
+        yield ""
+        yield "From the file:"
+        for finding in comparison.ours:
+            if chains or finding.word != OPEN:
+                yield from finding.lines(chains=chains)
+    counts = comparison.totals()
+    followed = sum(counts[word] for word in (FOLLOWS, NOTATION, CONSTANT))
+    parts = [f"{followed} follow ({counts[NOTATION]} of them are one term by notation)"]
+    parts += [f"{counts[PARTLY]} follow in part"] if counts[PARTLY] else []
+    parts += [f"{counts[word]} {word}" for word in (OPEN, WRONG, UNREADABLE)]
+    open_ = [f for f in comparison.theirs if f.word in (OPEN, PARTLY)]
+    proved = sum(f.proof.startswith("true") for f in open_)
+    yield ""
+    yield f"{len(comparison.theirs)} equalities of the file: {', '.join(parts)}"
+    if open_:
+        yield f"of the {len(open_)} not derived as a whole, {proved} are proved"
+    if comparison.ours:
+        whole, partly = comparison.ours_following(), comparison.ours_following(partly=True)
+        yield f"{len(comparison.ours)} equalities to derive from: {whole} follow from the file, {partly} more in part"

@@ -1,0 +1,209 @@
+"""Domains of values: the arguments of divisions, roots, powers and logarithms in a side of an equation.
+
+An equation between values is proved where both values are defined. A rule needs more: its right side must be defined wherever
+its left side is. Each demand of the right side (that a value is not zero, not negative or positive) must therefore follow from
+the structure of the value, or be demanded by the left side, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TypeAlias
+
+from superopt.algebra.terms import Extent, Inverse, Size, Sym, at_least, atoms
+from superopt.proof.definitions.alpha import collected, factor_key, ordered, shape, sum_key
+from superopt.proof.definitions.arithmetic import Effort, valid
+from superopt.proof.definitions.cancel import Cancellation
+from superopt.proof.definitions.functions import EXPONENTS, raised
+from superopt.proof.definitions.normal import PARTIAL, Normal, partial
+from superopt.proof.definitions.signs import Sign, Signs
+from superopt.proof.definitions.simplify import simplified_sum
+from superopt.proof.definitions.sums import Call, Candidate, Factor, Guard, Largest, Power, Sum, Summand, constant_of, times
+from superopt.proof.denominators import factors, is_nonzero
+
+Chosen: TypeAlias = "tuple[tuple[object, bool], ...]"
+NOT_ZERO, NOT_NEGATIVE, POSITIVE, EXISTS = "not zero", "not negative", "positive", "exists"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A demand on the candidate's value, for all values of its bound indices, where the conditions of `where` are as `chosen`.
+
+    The value must be `kind` or, for EXISTS, its power to the symbolic exponent must exist.
+    """
+
+    kind: str
+    chosen: Chosen
+    candidate: Candidate
+    exponent: Extent = 0
+
+    @property
+    def key(self) -> object:
+        """A key that alike demands share."""
+        return self.kind, str(self.exponent), self.chosen, factor_key(Largest((self.candidate,)))
+
+    @property
+    def value(self) -> Sum:
+        """The value that the demand is about."""
+        return self.candidate.value
+
+
+def told(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
+    """Return the signs of values that hold wherever the given value is defined."""
+    if not partial(value):
+        return ()
+    plain = (d for d in demands(facts, value, notation) if not d.chosen and not d.candidate.bound and not d.candidate.guard)
+    signs = {POSITIVE: Sign.POSITIVE, NOT_NEGATIVE: Sign.NOT_NEGATIVE}
+    return tuple((d.value, signs[d.kind]) for d in plain if d.kind in signs)
+
+
+def undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: Iterable[Extent] = ()) -> bool:
+    """Return whether the right value is not shown to be defined wherever the left one is.
+
+    `divisors` has the extents by which attributes of the right side divide. `facts` includes that the left side's are not zero.
+    """
+    open_ = [_divisor(d) for d in divisors if not is_nonzero(facts, d)]
+    if not partial(right) and not open_:
+        return False
+    given = demands(facts, left, notation)
+    given += [_divisor(d, g) for g in given if g.kind in (NOT_ZERO, POSITIVE) for d in _common_factors(g.value)]
+    keys = {d.key for d in given}
+    wanted = [d for d in (*demands(facts, right, notation), *open_) if d.key not in keys]
+    if not wanted:
+        return False
+    known = notation.telling(notation.signs.telling(told(facts, left, notation)))
+    return not all(_met(facts, d, known.signs) or _demanded(facts, d, given, known) for d in wanted)
+
+
+def _divisor(extent: Extent, where: Demand | None = None) -> Demand:
+    """Return the demand that an extent is not zero, everywhere or where another demand applies."""
+    value: Sum = (Summand(extent),)
+    if where is None:
+        return Demand(NOT_ZERO, (), Candidate((), (), value))
+    return Demand(NOT_ZERO, where.chosen, replace(where.candidate, value=value))
+
+
+def _common_factors(value: Sum) -> Iterator[Extent]:
+    """Yield the extents that divide every number in the sum, so that the sum is zero where one of them is."""
+    shared = [set(factors(s.coefficient)) if isinstance(s.coefficient, Size) else set() for s in value]
+    yield from sorted(set.intersection(*shared), key=str) if shared else ()
+
+
+def demands(facts: Guard, value: Sum, notation: Normal) -> list[Demand]:
+    """Return the demands of a value that do not hold by its structure, with products and powers split."""
+    found: dict[object, Demand] = {}
+    for function, arguments, bound, guard, chosen in _partial_calls(value, (), (), ()):
+        inside = (*facts, *guard)
+        base = simplified_sum(inside, arguments[0], notation)
+        exponent = constant_of(arguments[1]) if function == "power" else EXPONENTS.get(function, Fraction(-1, 2))
+        if exponent is None or (isinstance(exponent, int) and exponent >= 0):
+            continue
+        power = raised(inside, base, exponent, notation)
+        for divisor in dict.fromkeys(
+            d for s in power for a in atoms(s.coefficient) if isinstance(a, Inverse) for d in factors(a.of)
+        ):
+            if not is_nonzero(inside, divisor):
+                demand = Demand(NOT_ZERO, chosen, Candidate(bound, guard, (Summand(divisor),)))
+                found.setdefault(demand.key, demand)
+        for factor in (f for s in power for f in s.factors):
+            if isinstance(factor, Power):
+                open_ = factor.exponent if isinstance(factor.exponent, Size) else 0
+                demand = _of_magnitude(Demand(_kind(factor.exponent), chosen, Candidate(bound, guard, factor.base), open_))
+                if not _met(facts, demand, notation.signs):
+                    found.setdefault(demand.key, demand)
+    return [_strict(d, found) for d in found.values()]
+
+
+def _strict(demand: Demand, others: Mapping[object, Demand]) -> Demand:
+    """Strengthen a demand: a value that is neither negative nor zero is positive.
+
+    For a value that is not zero, the power to a exists where the power to -a does.
+    """
+    inside = replace(demand.candidate, value=_turned(ordered(demand.value)))
+    if replace(demand, kind=NOT_ZERO, candidate=inside, exponent=0).key not in others:
+        return demand
+    if demand.kind == EXISTS:
+        return replace(demand, exponent=max(demand.exponent, -1 * demand.exponent, key=str))
+    return replace(demand, kind=POSITIVE) if demand.kind == NOT_NEGATIVE else demand
+
+
+def _of_magnitude(demand: Demand) -> Demand:
+    """Turn the demand that |x| is not zero into a demand on x."""
+    match demand.value:
+        case (Summand(1, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if demand.kind != NOT_NEGATIVE:
+            if not collected(a + b) and demand.kind != EXISTS:
+                return Demand(NOT_ZERO, demand.chosen, replace(demand.candidate, value=_turned(ordered(a))))
+            return demand
+        case _:
+            return demand
+
+
+def _turned(value: Sum) -> Sum:
+    """Return the sum or its negative, whichever starts with a positive number."""
+    first = shape(value[0])[1] if value else 1
+    return times(value, -1) if not isinstance(first, Size) and first < 0 else value
+
+
+def _kind(exponent: Extent) -> str:
+    if isinstance(exponent, int):
+        return NOT_ZERO
+    if isinstance(exponent, Fraction):
+        return POSITIVE if exponent < 0 else NOT_NEGATIVE
+    return EXISTS
+
+
+def _partial_calls(
+    value: Sum, bound: tuple[Sym, ...], guard: Guard, chosen: Chosen
+) -> Iterator[tuple[str, tuple[Sum, ...], tuple[Sym, ...], Guard, Chosen]]:
+    for summand in value:
+        for factor in summand.factors:
+            yield from _partial_in(factor, (*bound, *summand.bound), (*guard, *summand.guard), chosen)
+
+
+def _partial_in(
+    factor: Factor, bound: tuple[Sym, ...], guard: Guard, chosen: Chosen
+) -> Iterator[tuple[str, tuple[Sum, ...], tuple[Sym, ...], Guard, Chosen]]:
+    match factor:
+        case Call("choose", (condition, then, other)):
+            asked = sum_key(condition)
+            yield from _partial_calls(condition, bound, guard, chosen)
+            yield from _partial_calls(then, bound, guard, (*chosen, (asked, True)))
+            yield from _partial_calls(other, bound, guard, (*chosen, (asked, False)))
+        case Call(function, arguments):
+            for argument in arguments:
+                yield from _partial_calls(argument, bound, guard, chosen)
+            if function in PARTIAL:
+                yield function, arguments, bound, guard, chosen
+        case Largest(candidates):
+            for candidate in candidates:
+                inside = (*bound, *candidate.bound), (*guard, *candidate.guard)
+                yield from _partial_calls(candidate.value, *inside, chosen)
+        case _:
+            pass
+
+
+def _met(facts: Guard, demand: Demand, signs: Signs) -> bool:
+    """Return whether the demand holds by the structure of the value."""
+    inside = (*facts, *demand.candidate.guard)
+    sign = signs.of(inside, demand.value)
+    match demand.kind:
+        case "not negative":
+            return bool(sign)
+        case "not zero":
+            if sign is Sign.POSITIVE or signs.of(inside, times(demand.value, -1)) is Sign.POSITIVE:
+                return True
+            number = constant_of(demand.value)
+            return isinstance(number, Size) and is_nonzero(inside, number)
+        case "exists" if sign and valid(inside, at_least(demand.exponent, 0), Effort.LINEAR):
+            return True
+        case _:
+            return sign is Sign.POSITIVE
+
+
+def _demanded(facts: Guard, demand: Demand, given: list[Demand], notation: Normal) -> bool:
+    """Return whether the given demands imply this demand wherever it applies."""
+    alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
+    stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]
+    return Cancellation(notation).covered(facts, demand.candidate, [g.candidate for g in stronger])

@@ -1,0 +1,206 @@
+"""The work of `superopt prove`: proves every axiom, replays or reproves every stored rule, and yields a row for each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from superopt.errors import UnprovedError
+from superopt.proof.definitions.arithmetic import version
+from superopt.proof.definitions.index import prove_axiom
+from superopt.proof.recheck import are_converse, established, rechecked, rechecked_together, recorded
+from superopt.proof.sample import instantiations, mismatch_at
+from superopt.proof.verify import prove
+from superopt.rules.rule import Rule, digest, laws
+from superopt.rules.store import Entry, entry_of, families, objection, read_family, spec_digests, write_ledger
+from superopt.rules.verdict import Counterexample, Proved, Refuted, Unknown, Verdict
+from superopt.worker_pool import in_order
+
+Stored: TypeAlias = "tuple[Rule, Entry | None]"
+Checked: TypeAlias = "tuple[Verdict, tuple[str, ...]]"
+
+ALIKE = 32
+"""The number of rules that one process replays in sequence; neighbors in a file share many questions."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The result for one axiom or rule, and the choices of ranks it covers.
+
+    Attributes:
+        how: "definitions", "axioms", "index" or "replayed".
+        entry: The ledger entry of a stored rule, if there is one.
+    """
+
+    name: str
+    family: str
+    rule: Rule
+    verdict: Verdict
+    how: str
+    ranks: tuple[str, ...] = ()
+    entry: Entry | None = None
+
+    @property
+    def milliseconds(self) -> float:
+        return self.verdict.milliseconds
+
+    @property
+    def proved(self) -> bool:
+        return isinstance(self.verdict, Proved)
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """The unknowns that were not left symbolic; empty for a proof for all sizes."""
+        return self.verdict.bounded if isinstance(self.verdict, Proved) else ()
+
+    @property
+    def word(self) -> str:
+        """The verdict in one word."""
+        match self.verdict:
+            case Proved():
+                return "proved"
+            case Refuted():
+                return "refuted"
+            case Unknown():
+                return "unknown"
+
+
+def prove_axioms(*, seed: int = 0, workers: int = 1) -> Iterator[Row]:
+    """Prove every axiom and regrouping law from the definitions and yield a row for each, in alphabetical order."""
+    known = sorted(laws().items())
+    verdicts = in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
+    for (name, law), (verdict, choices) in zip(known, verdicts, strict=True):
+        yield Row(name, name.partition(".")[0], law, verdict, "definitions", choices)
+
+
+def _axiom(name: str, seed: int) -> tuple[Verdict, tuple[str, ...]]:
+    law = laws()[name]
+    return prove_axiom(law, seed=seed), law.choices
+
+
+def axiom_entry(row: Row) -> Entry:
+    """Return the ledger entry for an axiom's row."""
+    if isinstance(row.verdict, Proved):
+        return replace(entry_of(row.rule, row.verdict, solver=version(), origin="specs"), name=row.name)
+    specs = spec_digests(row.rule, ())
+    return Entry(digest(row.rule), row.name, row.word, "index", row.word, (), row.ranks, (), (), version(), specs, "specs")
+
+
+def prove_store(
+    *, fresh: bool, record: bool = False, seed: int = 0, workers: int = 1, folder: Path | None = None
+) -> Iterator[Row]:
+    """Check every stored rule and yield a row for each: prove it anew if `fresh`, otherwise replay its stored proof.
+
+    Without `fresh`, a rule with a stale proof gets the verdict `Unknown`. So does a rule whose proof has an instance that the
+    replay does not use, unless `record` is set. With `record`, the verdict omits such instances and lists the questions that a
+    later check can skip.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    known: list[tuple[str, Rule, Entry | None]] = []
+
+    def stored() -> Iterator[Stored]:
+        for family in families(folder):
+            for rule, entry in read_family(family, folder):
+                known.append((family, rule, entry))
+                yield rule, entry
+
+    if fresh:
+        checked = in_order(_proved, ((rule, record, seed) for rule, _ in stored()), workers=workers, chunk=ALIKE)
+    else:
+        groups = in_order(_replayed, ((group, record) for group in _together(stored())), workers=workers, chunk=ALIKE)
+        checked = itertools.chain.from_iterable(groups)
+    for place, (verdict, choices) in enumerate(checked):
+        family, rule, entry = known[place]
+        how = "replayed" if not fresh else verdict.kind if isinstance(verdict, Proved) else ""
+        yield Row(rule.name, family, rule, verdict, how, choices, entry)
+
+
+def _proved(rule: Rule, record: bool, seed: int) -> Checked:
+    return established(rule, seed=seed) if record else prove(rule, seed=seed), rule.choices
+
+
+def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
+    """Yield the rules in order, with two neighboring converse rules as one group."""
+    waiting: Stored | None = None
+    for pair in stored:
+        if waiting is not None and are_converse(waiting[0], pair[0]):
+            yield waiting, pair
+            waiting = None
+            continue
+        if waiting is not None:
+            yield (waiting,)
+        waiting = pair
+    if waiting is not None:
+        yield (waiting,)
+
+
+def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
+    """Check the stored proofs of one rule, or of two converse rules, without a search."""
+    known = [(rule, entry.proof) for rule, entry in stored if entry is not None and objection(rule, entry) is None]
+    if record:
+        verdicts = [recorded(rule, proof) for rule, proof in known]
+    else:
+        verdicts = rechecked_together(*known) if len(known) == 2 else [rechecked(rule, proof) for rule, proof in known]
+    found = dict(zip([rule.name for rule, _ in known], verdicts, strict=True))
+    return [(found.get(rule.name) or Unknown(objection(rule, entry) or ""), rule.choices) for rule, entry in stored]
+
+
+def write_proofs(rows: Sequence[Row], folder: Path | None = None) -> None:
+    """Write the proofs of the rows to the ledgers of their families; the rules and their origins stay unchanged.
+
+    Raises:
+        StoreError: a ledger cannot be written.
+        UnprovedError: a row is not proved; nothing is written.
+    """
+    lines: dict[str, list[Entry]] = {}
+    for row in rows:
+        if not isinstance(row.verdict, Proved):
+            raise UnprovedError(f"nothing is written: {row.name} is not proved ({row.verdict})")
+        found = entry_of(row.rule, row.verdict, solver=version())
+        if row.entry is not None:
+            known = row.entry
+            found = replace(found, origin=known.origin, samples=known.samples, part=known.part)
+            found = replace(found, flags=known.flags, flags_basis=known.flags_basis)
+        lines.setdefault(row.family, []).append(found)
+    for family, entries in lines.items():
+        write_ledger(family, entries, folder)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The result of random instantiations of a stored rule, with a counterexample if the sides differ."""
+
+    name: str
+    family: str
+    instances: int
+    mismatch: Counterexample | None
+
+
+def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Sampled]:
+    """Try every stored rule on at least `instances` random instantiations, spread evenly over its choices of ranks.
+
+    Raises:
+        StoreError: the store cannot be read.
+        InstantiationError: a rule's conditions leave no small sizes to try.
+    """
+    known = [(family, rule) for family in families(folder) for rule, _ in read_family(family, folder)]
+    arguments = [(family, rule, -(-instances // len(rule.equations)), seed) for family, rule in known]
+    yield from in_order(_sampled, arguments, workers=workers)
+
+
+def _sampled(family: str, rule: Rule, each: int, seed: int) -> Sampled:
+    tried = 0
+    for equation in rule.equations:
+        for instance in itertools.islice(instantiations(equation, np.random.default_rng(seed), stubborn=True), each):
+            tried += 1
+            found = mismatch_at(equation, instance, seed + tried)
+            if found is not None:
+                return Sampled(rule.name, family, tried, found)
+    return Sampled(rule.name, family, tried, None)

@@ -1,0 +1,50 @@
+"""Completes a rule's `where` with the conditions that its right side needs and its left side does not imply."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from superopt.algebra.terms import Compare, Cond, at_least, same, subterms
+from superopt.errors import NotationError, ShapeError
+from superopt.notation.parsing import show_condition
+from superopt.notation.rank_instances import equations
+from superopt.proof.definitions.arithmetic import afresh
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.rules.rule import Rule
+
+MOST = 12
+KEPT = 64
+
+
+@functools.lru_cache(maxsize=KEPT)
+@afresh()
+def completed(rule: Rule) -> Rule | None:
+    """Add conditions until the right side is well typed and of the left side's shape wherever the rule applies.
+
+    Return the rule itself if nothing is missing. Return None if the conditions contradict each other, or exclude one of the
+    rule's rank choices.
+    """
+    for _ in range(MOST):
+        try:
+            missing = next((c for e in rule.equations for c in _missing(Assumptions(e))), None)
+            if missing is None:
+                return rule
+            statement = replace(rule.statement, where=(*rule.statement.where, show_condition(missing)))
+            read = equations(statement)
+        except (ShapeError, NotationError):
+            return None
+        if [e.ranks for e in read] != [e.ranks for e in rule.equations]:
+            return None
+        rule = Rule(rule.name, statement, tuple(read))
+    return None
+
+
+def _missing(assumptions: Assumptions) -> Iterator[Cond]:
+    """Yield the conditions that do not follow: equalities first, then bounds, then equality of the shapes."""
+    needed = [c for t in subterms(*assumptions.right) for c in (*t.requires, *(at_least(e, 1) for e in t.shape))]
+    needed.sort(key=lambda c: not (isinstance(c, Compare) and c.relation == "=="))
+    pairs = zip(assumptions.left, assumptions.right, strict=True)
+    needed += [same(a, b) for left, right in pairs for a, b in zip(left.shape, right.shape, strict=True)]
+    yield from (c for c in needed if not assumptions.holds(c))

@@ -1,0 +1,108 @@
+"""Checks a stored proof again without a search: data from the ledger either holds or does not support the proof.
+
+The ledger has the ground instances of axioms, the bounds of a proof from the definitions, and the questions of arithmetic that
+the proof does not need. Each instance is shown to hold, and skipping a question proves nothing.
+
+A proof of a rule is also a proof of its converse, as far as equality goes: where the converse's right side is well typed, the
+rule applies. If two converse rules share one proof, the second is therefore only checked for a right side that is well typed
+and defined wherever its left side is.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from superopt.algebra.terms import at_least, subterms
+from superopt.notation.parsing import Equation
+from superopt.proof.axioms.replay import replay, shortened
+from superopt.proof.axioms.standing import resting_on_axioms
+from superopt.proof.definedness import undefined_somewhere
+from superopt.proof.definitions.arithmetic import passing_over
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.proof.definitions.batching import representatives
+from superopt.proof.definitions.index import prove_again
+from superopt.proof.verify import objection_to, prove
+from superopt.rules.rule import Rule
+from superopt.rules.verdict import Proved, Unknown, Verdict
+
+
+def established(rule: Rule, *, seed: int = 0) -> Verdict:
+    """Return the verdict on a rule without a known proof; a proof for all sizes is checked again and recorded."""
+    verdict = prove(rule, seed=seed)
+    if isinstance(verdict, Proved) and verdict.bounded:
+        return Unknown(f"it is proved only for {'; '.join(verdict.bounded)}", verdict.milliseconds)
+    return recorded(rule, verdict) if isinstance(verdict, Proved) else verdict
+
+
+def rechecked(rule: Rule, proof: Proved) -> Verdict:
+    """Check that the proof is valid for the rule: its instances hold and prove the rule at all its ranks."""
+    return _rechecked(rule, proof, both_ways=False)
+
+
+def are_converse(rule: Rule, other: Rule) -> bool:
+    """Return whether each rule is the other read from right to left, under the same conditions."""
+    one, two = rule.statement, other.statement
+    turned_round = one.left == two.right and one.right == two.left and one.arrow == two.arrow
+    return turned_round and one.where == two.where
+
+
+def rechecked_together(known: tuple[Rule, Proved], converse: tuple[Rule, Proved]) -> list[Verdict]:
+    """Check two converse rules as `rechecked` does; a proof shared at the same ranks is checked once if that suffices."""
+    (rule, proof), (other, its_proof) = known, converse
+    if rule.choices == other.choices and _are_alike(proof, its_proof):
+        verdict = _rechecked(rule, proof, both_ways=True)
+        turned = _turned(other, its_proof) if isinstance(verdict, Proved) else verdict
+        if isinstance(turned, Proved):
+            return [verdict, turned]
+    return [rechecked(rule, proof), rechecked(other, its_proof)]
+
+
+def _are_alike(proof: Proved, other: Proved) -> bool:
+    same_limits = proof.kind == other.kind and proof.bounded == other.bounded
+    return same_limits and set(proof.instances) == set(other.instances)
+
+
+def _rechecked(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
+    started = time.perf_counter()
+    with passing_over(frozenset(proof.unasked)):
+        found = _from_definitions(rule, proof, both_ways=both_ways) if proof.kind == "index" else replay(rule, proof.instances)
+    return _resting(found, started)
+
+
+def _turned(rule: Rule, proof: Proved) -> Verdict:
+    """Return `Proved` if the proved converse applies to the right side wherever the left side is well typed."""
+    started = time.perf_counter()
+    with passing_over(frozenset(proof.unasked)):
+        turned = all(_gives_its_converse(equation, from_axioms=proof.kind != "index") for equation in rule.equations)
+    return _resting(replace(proof, unasked=()) if turned else Unknown("it does not follow from its converse"), started)
+
+
+def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
+    """Return whether the right side is well typed, non-empty and defined wherever the left side is."""
+    if objection_to(equation) is not None:
+        return False
+    assumptions = Assumptions(equation)
+    extents = dict.fromkeys(e for t in subterms(*assumptions.right) for e in t.shape)
+    positive = all(assumptions.holds(at_least(e, 1)) for e in extents)
+    return positive and not (from_axioms and undefined_somewhere(assumptions))
+
+
+def recorded(rule: Rule, proof: Proved) -> Verdict:
+    """Return `Proved` with the needed instances only, and with the questions that a later check need not ask."""
+    started = time.perf_counter()
+    with passing_over() as unsettled:
+        verdict = _from_definitions(rule, proof, both_ways=False) if proof.kind == "index" else shortened(rule, proof.instances)
+    return _resting(replace(verdict, unasked=tuple(unsettled)) if isinstance(verdict, Proved) else verdict, started)
+
+
+def _from_definitions(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
+    equations = representatives(rule.equations)
+    why = next((why for equation in equations if (why := objection_to(equation)) is not None), None)
+    both_ways = both_ways or rule.statement.arrow == "=="
+    return prove_again(equations, proof.bounded, both_ways=both_ways) if why is None else Unknown(why)
+
+
+def _resting(verdict: Verdict, started: float) -> Verdict:
+    settled = resting_on_axioms(verdict) if isinstance(verdict, Proved) else verdict
+    return replace(settled, milliseconds=(time.perf_counter() - started) * 1e3)

@@ -1,0 +1,144 @@
+"""Exact sampling: compares both sides of an equation on random well-shaped instances, without rounding error.
+
+Values are real numbers with their images in prime fields (`superopt.algebra.exact`), and are compared by a residue. A false
+polynomial identity is missed with probability at most its degree over the modulus. If a side has no residue (the root of a sum
+that is not a square, the exponential of an exponential), the real parts are compared instead, to `TOLERANCE`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from superopt.algebra.evaluate import Array, evaluate
+from superopt.algebra.exact import CHAIN, Fields, drawn, fields_for, means
+from superopt.algebra.operators import POSITIVE, operator, requirements
+from superopt.algebra.terms import Extent, Sym, Term, atoms, substitute_cond, subterms
+from superopt.notation.parsing import Equation
+from superopt.proof.denominators import denominators
+from superopt.rules.instances import Instance, instantiations
+from superopt.rules.verdict import Counterexample
+
+__all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "replay"]
+
+TOLERANCE = 1e-7
+
+
+def domain_of(*roots: Term) -> Fields:
+    """Return the arithmetic in which these terms are compared."""
+    names = {t.op for t in subterms(*roots) if not t.is_variable}
+    return fields_for(frozenset().union(*map(means, sorted(names))), strict=True)
+
+
+def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
+    """Draw values for every variable, of both signs, with some recurring small numbers.
+
+    For even seeds, all values are positive if an operator is defined only on positive numbers.
+    """
+    roots = equation.left + equation.right
+    rng = np.random.default_rng(seed)
+    positive = any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*roots)) and seed % 2 == 0
+    recurring = 0.75 if seed % 2 else 0.25
+    domain = domain_of(*roots)
+    return {
+        name: drawn(domain, shape, rng, recurring=recurring, positive=positive)[..., None]
+        for name, shape in sorted(instance.shapes.items())
+    }
+
+
+def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
+    """Return a counterexample among `instances` random instances, or None if all of them agree.
+
+    Raises:
+        InstantiationError: the conditions leave no small sizes to try.
+    """
+    found = itertools.islice(instantiations(equation, np.random.default_rng(seed)), instances)
+    for number, instance in enumerate(found):
+        for variant in (instance, *_with_zeros(equation, instance)):
+            counterexample = mismatch_at(equation, variant, seed + number)
+            if counterexample is not None:
+                return counterexample
+    return None
+
+
+def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
+    """Yield the instance with one attribute variable set to zero, for each variable that is divided by and may be zero."""
+    divided = denominators(*equation.left, *equation.right)
+    for name in dict.fromkeys(a.name for d in divided for a in atoms(d) if isinstance(a, Sym)):
+        zeroed = replace(instance, attributes={**instance.attributes, name: 0})
+        try:
+            if all(substitute_cond(c, zeroed.value()) is True for c in (equation.where, *requirements(*equation.left))):
+                yield zeroed
+        except ZeroDivisionError:
+            continue
+
+
+def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexample | None:
+    """Return a counterexample at this instance, on inputs drawn from `seed`, or None if the sides agree."""
+    arrays: Mapping[str, Array] = inputs(equation, instance, seed)
+    domain = domain_of(*equation.left, *equation.right)
+    ours, theirs = (_values(side, arrays, instance, domain) for side in (equation.left, equation.right))
+    if ours is None:
+        return None
+    if theirs is None:
+        return _undefined(ours, instance, seed)
+    for output, (left, right) in enumerate(zip(ours, theirs, strict=True)):
+        if left.shape != right.shape:
+            return _counterexample(instance, seed, output, (), str(left.shape[:-1]), str(right.shape[:-1]))
+        wrong = _differ(left, right, domain.identity)
+        if wrong.any():
+            position = tuple(int(i) for i in np.argwhere(wrong)[0])
+            return _counterexample(instance, seed, output, position, *_shown(left[position], right[position], domain))
+    return None
+
+
+def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Instance, domain: Fields) -> list[Array] | None:
+    """Return the values of the terms, or None if an attribute divides by zero."""
+    with np.errstate(all="ignore"):
+        try:
+            return [v[..., 0] for v in evaluate(roots, arrays, instance.value(), domain)]
+        except ZeroDivisionError:
+            return None
+
+
+def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counterexample | None:
+    """Return a counterexample at the left side's first finite element, where the right side's attributes divide by zero."""
+    for output, left in enumerate(values):
+        found = np.argwhere(np.isfinite(left[..., 0]))
+        if len(found):
+            position = tuple(int(i) for i in found[0])
+            return _counterexample(instance, seed, output, position, f"{left[position][0]:.9g}", "a division by zero")
+    return None
+
+
+def replay(equation: Equation, counterexample: Counterexample) -> Counterexample | None:
+    """Return the counterexample reproduced at its sizes, attributes and seed, or None if the sides agree there."""
+    numbers = {name: Fraction(text.replace(" ", "")) for name, text in counterexample.attributes}
+    attributes: dict[str, Extent] = {name: int(n) if n.denominator == 1 else n for name, n in numbers.items()}
+    return mismatch_at(equation, Instance(dict(counterexample.shapes), attributes), counterexample.seed)
+
+
+def _differ(left: Array, right: Array, identity: int) -> Array:
+    """Return where the values differ; positions at which the left side is not finite are outside its domain."""
+    one, other = left[..., 1 + identity], right[..., 1 + identity]
+    close = np.isclose(left[..., 0], right[..., 0], rtol=TOLERANCE, atol=TOLERANCE)
+    known = ~np.isnan(one) & ~np.isnan(other)
+    return np.asarray(np.where(known, one != other, np.isfinite(left[..., 0]) & ~close))
+
+
+def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
+    """Return both values as numbers if these differ in print, or else as residues."""
+    if f"{left[0]:.9g}" != f"{right[0]:.9g}":
+        return f"{left[0]:.9g}", f"{right[0]:.9g}"
+    modulus = CHAIN[domain.identity]
+    return tuple(f"{side[1 + domain.identity]:.0f} modulo {modulus}" for side in (left, right))  # type: ignore[return-value]
+
+
+def _counterexample(
+    instance: Instance, seed: int, output: int, position: tuple[int, ...], left: str, right: str
+) -> Counterexample:
+    return Counterexample(tuple(sorted(instance.shapes.items())), instance.shown(), seed, output, position, left, right)

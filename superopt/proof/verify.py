@@ -1,0 +1,68 @@
+"""The entry point of the provers: the verdict on a rule from the axioms, else from the definitions, else from sampling."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from superopt.errors import InstantiationError, ShapeError
+from superopt.notation.parsing import Equation
+from superopt.proof.axioms.axiomatic import prove_rule
+from superopt.proof.axioms.replay import well_typed
+from superopt.proof.axioms.standing import resting_on_axioms
+from superopt.proof.definitions.arithmetic import afresh
+from superopt.proof.definitions.assumptions import Assumptions
+from superopt.proof.definitions.index import prove_axiom
+from superopt.proof.sample import mismatch
+from superopt.rules.rule import Rule
+from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
+
+INSTANCES = 60
+
+
+@afresh()
+def prove(rule: Rule, *, seed: int = 0) -> Verdict:
+    """Return the verdict that the right side is well typed and equal wherever the left side is well typed and `where` holds.
+
+    A proof from the axioms has the bounds of their proofs. A rule that no prover settles is sampled, and is `Unknown` if
+    sampling finds no counterexample.
+    """
+    started = time.perf_counter()
+    verdict = _prove(rule, seed)
+    return replace(verdict, milliseconds=(time.perf_counter() - started) * 1e3)
+
+
+def _prove(rule: Rule, seed: int) -> Verdict:
+    from_axioms = prove_rule(rule)
+    if isinstance(from_axioms, Proved):
+        from_axioms = resting_on_axioms(from_axioms)
+        if isinstance(from_axioms, Proved):
+            return from_axioms
+    for equation in rule.equations:
+        why = objection_to(equation)
+        if why is not None:
+            return _sampled(rule, why, seed)
+    from_definitions = prove_axiom(rule, seed=seed)
+    if isinstance(from_definitions, Unknown) and isinstance(from_axioms, Unknown):
+        return Unknown(f"{from_axioms.reason}; {from_definitions.reason}")
+    return from_definitions
+
+
+def objection_to(equation: Equation) -> str | None:
+    """Return why the right side is not well typed wherever the left side is, or None if it is."""
+    try:
+        return well_typed(Assumptions(equation))
+    except ShapeError as error:
+        return str(error)
+
+
+def _sampled(rule: Rule, why: str, seed: int) -> Verdict:
+    """Return `Refuted` if random instances show a difference, otherwise `Unknown` with the given reason."""
+    for equation in rule.equations:
+        try:
+            counterexample = mismatch(equation, instances=INSTANCES, seed=seed)
+        except InstantiationError:
+            continue
+        if counterexample is not None:
+            return Refuted(counterexample)
+    return Unknown(why)

@@ -1,0 +1,75 @@
+"""Map types, for which onnx_ir has no place, such as class probabilities (ZipMap of the domain ai.onnx.ml).
+
+While a model is an `onnx_ir.Model`, a value with a map type has no type, and its type is text in the value's metadata. In a
+ModelProto and in files, the type is in its usual place.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from itertools import chain
+
+import onnx_ir as ir
+from onnx import ModelProto, TypeProto, ValueInfoProto
+
+from superopt.protobuf.graphs import graphs
+
+KEY = "superopt.type"
+"""The metadata key of a value's type."""
+UNTYPED = "superopt.untyped"
+"""The domain of operators that make maps, in a copy for analysis, so that no type is inferred for their results."""
+
+
+def without_maps(model: ModelProto) -> ModelProto:
+    """Return the model with the types of its maps as metadata, or the model itself if there are none."""
+    if not any(_is_map(value.type) for value in _values(model)):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for value in _values(copy):
+        if _is_map(value.type):
+            value.metadata_props.add(key=KEY, value=base64.b64encode(value.type.SerializeToString()).decode())
+            value.ClearField("type")
+    return copy
+
+
+def with_maps(model: ModelProto) -> ModelProto:
+    """Put the types of the model's maps into their usual places, in-place, and return the model."""
+    for value in _values(model):
+        for place, entry in enumerate(value.metadata_props):
+            if entry.key == KEY:
+                value.type.ParseFromString(base64.b64decode(entry.value))
+                del value.metadata_props[place]
+                break
+    return model
+
+
+def has_maps(model: ir.Model) -> bool:
+    """Return whether values of the model have types among their metadata."""
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    made = (value for node in nodes for value in node.outputs)
+    return any(KEY in value.metadata_props for value in chain(model.graph.inputs, model.graph.outputs, made))
+
+
+def make_untyped(model: ir.Model) -> None:
+    """Change the model in-place so that no types are inferred for the maps that its nodes make."""
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        if node.domain == "ai.onnx.ml" and node.op_type == "ZipMap":
+            node.domain = UNTYPED
+            model.opset_imports.setdefault(UNTYPED, 1)
+
+
+def _values(model: ModelProto) -> Iterator[ValueInfoProto]:
+    """Yield the model's value infos, with bodies and functions included."""
+    for graph in graphs(model):
+        yield from chain(graph.input, graph.output, graph.value_info)
+    for function in model.functions:
+        yield from function.value_info
+
+
+def _is_map(kind: TypeProto) -> bool:
+    """Return whether the type is a map, or a sequence or an optional of maps."""
+    if kind.HasField("sequence_type"):
+        return _is_map(kind.sequence_type.elem_type)
+    return _is_map(kind.optional_type.elem_type) if kind.HasField("optional_type") else bool(kind.HasField("map_type"))

@@ -1,0 +1,211 @@
+"""Lowered terms: ONNX nodes as plain values, and the model made from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx.defs
+import onnx.helper
+import onnx.numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
+from onnx.defs import OpSchema
+
+from superopt.algebra.terms import Shape, Term
+from superopt.errors import ShapeError
+
+INTEGERS = {32: TensorProto.INT32, 64: TensorProto.INT64}
+IR_VERSION = 4  # the first in which an initializer need not be an input
+CONTRIB_VERSION = 1  # the version of every non-standard domain
+Array: TypeAlias = "npt.NDArray[Any]"
+AttributeValue: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
+
+
+WEIGHTS = "weights"
+"""The file, beside the model, that hollow tensors refer to."""
+
+
+class Hollow(np.ndarray[Any, np.dtype[Any]]):
+    """An array of which only type and shape matter. In a model, it is a tensor in a file that only a session needs."""
+
+    @staticmethod
+    def of(dtype: npt.DTypeLike, shape: Sequence[int]) -> Hollow:
+        """Return a hollow array, which takes no memory."""
+        return np.broadcast_to(np.zeros((), dtype), shape).view(Hollow)
+
+
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """An array that is computed at each use, so that it is in memory only while it is needed."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    computed: Callable[[], Array]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def astype(self, dtype: npt.DTypeLike) -> Deferred:
+        """Return the array with its elements converted to another type."""
+        return Deferred(np.dtype(dtype), self.shape, lambda: self.computed().astype(dtype))
+
+
+@dataclass(frozen=True)
+class NodeText:
+    """One ONNX node as plain values, with the contents of a NodeProto. An absent optional input is the empty string.
+
+    The name of a non-standard operator has its domain before it, as in `com.microsoft.Attention`.
+    """
+
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """Nodes in topological order, and the initializers that they need besides the variables of the terms.
+
+    Attributes:
+        nodes: the nodes.
+        initializers: the arrays of the initializers, by name.
+        booleans: names of the outputs that are booleans. All others are floating-point numbers.
+        shapes: the shapes of the values that terms stand for, by name.
+    """
+
+    nodes: tuple[NodeText, ...]
+    initializers: Mapping[str, Array | Deferred]
+    booleans: frozenset[str] = frozenset()
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+
+
+def renamed(node: NodeText, titles: Mapping[str, str]) -> NodeText:
+    inputs, outputs = (tuple(titles.get(name, name) for name in names) for names in (node.inputs, node.outputs))
+    return replace(node, inputs=inputs, outputs=outputs)
+
+
+def direct(nodes: Iterable[NodeText]) -> list[NodeText]:
+    """Make each Reshape read the input of the first in a row of Reshapes, because only the last one decides the shape."""
+    source: dict[str, str] = {}
+    found: list[NodeText] = []
+    for node in nodes:
+        if node.op_type == "Reshape":
+            start = source.get(node.inputs[0], node.inputs[0])
+            source[node.outputs[0]] = start
+            found.append(replace(node, inputs=(start, *node.inputs[1:])))
+        else:
+            found.append(node)
+    return found
+
+
+def needed(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[NodeText]:
+    """Return the nodes that the outputs depend on."""
+    wanted = set(outputs)
+    kept: list[NodeText] = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.outputs):
+            wanted.update(node.inputs)
+            kept.append(node)
+    return kept[::-1]
+
+
+def model_of(
+    lowered: Lowered, inputs: Iterable[Term], outputs: Mapping[str, Term], opset: int, dtype: npt.DTypeLike = np.float32
+) -> ModelProto:
+    """Return a model that takes the variables `inputs` and returns the terms of `lowered` under the names in `outputs`."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node_proto(n) for n in lowered.nodes],
+        "terms",
+        [info(x.name, INTEGERS.get(x.position) or (TensorProto.BOOL if x.condition else kind), x.sizes) for x in inputs],
+        [info(name, TensorProto.BOOL if name in lowered.booleans else kind, term.sizes) for name, term in outputs.items()],
+        [_tensor(array, name) for name, array in lowered.initializers.items()],
+    )
+    imports = [onnx.helper.make_opsetid("", opset)]
+    version = max(IR_VERSION, onnx.helper.find_min_ir_version_for(imports))
+    imports += [onnx.helper.make_opsetid(domain, CONTRIB_VERSION) for domain in domains(lowered)]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=version)
+
+
+def domains(lowered: Lowered) -> list[str]:
+    """Return the non-standard domains of the nodes' operators, in alphabetical order."""
+    return sorted({node.op_type.rpartition(".")[0] for node in lowered.nodes} - {""})
+
+
+def _tensor(array: Array | Deferred, name: str) -> TensorProto:
+    if isinstance(array, Hollow):
+        return hollow_tensor(array, name)
+    return onnx.numpy_helper.from_array(np.asarray(now(array), order="C"), name)
+
+
+def now(array: Array | Deferred) -> Array:
+    """Return the array, computed if it is deferred."""
+    return array.computed() if isinstance(array, Deferred) else array
+
+
+def hollow_tensor(array: Hollow, name: str) -> TensorProto:
+    """Return the tensor with this name and shape, whose values are the first in the file of weights."""
+    tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
+    tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor.external_data.add(key="location", value=WEIGHTS)
+    tensor.external_data.add(key="length", value=str(array.nbytes))
+    return tensor
+
+
+def with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
+    """Return the model, or, for a model with hollow tensors, its file in the folder beside a large enough file of weights."""
+    lengths = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "length"]
+    if not lengths:
+        return model
+    with (folder / WEIGHTS).open("wb") as file:
+        file.truncate(max(lengths))
+    path = folder / "segment.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def node_proto(text: NodeText) -> NodeProto:
+    """Return the node as an ONNX NodeProto."""
+    domain, _, name = text.op_type.rpartition(".")
+    node = onnx.helper.make_node(name, text.inputs, text.outputs, domain=domain)
+    for name, value in text.attributes:
+        whole = isinstance(value, tuple) and all(isinstance(v, int) for v in value)
+        kind = AttributeProto.INTS if whole else None
+        node.attribute.append(onnx.helper.make_attribute(name, value, attr_type=kind))
+    return node
+
+
+def schema_of(op_type: str, opset: int) -> OpSchema:
+    """Return the standard's schema of an operator.
+
+    Raises:
+        ShapeError: the opset does not have the operator, or has deprecated it.
+    """
+    try:
+        schema = onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:
+        raise ShapeError(f"opset {opset} has no {op_type}") from None
+    if schema.deprecated:
+        raise ShapeError(f"{op_type} is deprecated at opset {opset}")
+    return schema
+
+
+def input_position(schema: OpSchema, name: str, opset: int) -> int:
+    """Return the position of the input with this name.
+
+    Raises:
+        ShapeError: the operator has no such input at this opset.
+    """
+    for position, formal in enumerate(schema.inputs):
+        if formal.name == name:
+            return position
+    raise ShapeError(f"{schema.name} has no {name} at opset {opset}")

@@ -1,0 +1,146 @@
+"""Stored models: a ModelProto, or a ModelProto and files of external data."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+from onnx import ModelProto
+from onnx.external_data_helper import load_external_data_for_model
+
+from superopt.errors import InvalidModelError, ModelNotFoundError, SuperoptError, first_line
+from superopt.protobuf.graphs import graphs
+
+INLINE_LIMIT = 2**31 - 2**26
+"""The most bytes of tensors of a model in one protobuf message, which is limited to 2 GiB."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A serialized model whose external data is in a folder."""
+
+    content: bytes
+    folder: Path
+
+
+Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Placed"
+"""A model that ONNX Runtime can load: a path, its bytes, a ModelProto, or a serialized model and a folder."""
+
+
+def stored_bytes(model: Loadable) -> int:
+    """Return the size of the model in bytes, with its files. In a file shared with other models, only its tensors count."""
+    if isinstance(model, ModelProto):
+        return int(model.ByteSize())
+    if isinstance(model, bytes):
+        return len(model)
+    if isinstance(model, Placed):
+        return len(model.content) + _mapped(parsed(model, external=False), model.folder)
+    return sum(file.stat().st_size for file in _files(model))
+
+
+def _mapped(model: ModelProto, folder: Path) -> int:
+    """Return the bytes of the model's external data, each counted once."""
+    parts = {(e["location"], e.get("offset", "0")): e.get("length") for e in _entries(model)}
+    return sum(int(length or (folder / location).stat().st_size) for (location, _), length in parts.items())
+
+
+def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
+    """Yield the location of each tensor in another file, control flow bodies included."""
+    for tensor in stored_apart(model):
+        yield {entry.key: entry.value for entry in tensor.external_data}
+
+
+def stored_apart(model: ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the initializers that are in other files."""
+    for graph in graphs(model):
+        yield from (tensor for tensor in graph.initializer if tensor.external_data)
+
+
+def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
+    """Return the files of the model: its own file, and the files of its external data."""
+    if isinstance(model, Placed):
+        return _external(parsed(model, external=False), model.folder)
+    path = Path(model)
+    return [path, *_beside(path, *_stamp(path))]
+
+
+@functools.lru_cache(maxsize=64)
+def _beside(path: Path, *_stamped: int) -> list[Path]:
+    """Return the files of a stored model's external data. A file too large for a protobuf message has its weights inside."""
+    return [] if path.stat().st_size >= INLINE_LIMIT else _external(parsed(path, external=False), path.parent)
+
+
+def _external(model: ModelProto, folder: Path) -> list[Path]:
+    """Return the files of the model's external data."""
+    return [folder / location for location in sorted({entry["location"] for entry in _entries(model)})]
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """Return values that change when the bytes of a file change: its size and its modification time."""
+    stored = file.stat()
+    return stored.st_size, stored.st_mtime_ns
+
+
+def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
+    """Return the model with all its tensors. With `external` false, tensors in other files stay there.
+
+    Raises:
+        ModelNotFoundError, InvalidModelError: a file is missing, or holds no model.
+    """
+    if isinstance(model, ModelProto):
+        return model
+    try:
+        if isinstance(model, bytes):
+            return onnx.load_model_from_string(model)
+        if not isinstance(model, Placed):
+            return onnx.load(model, load_external_data=external)
+        proto = onnx.load_model_from_string(model.content)
+        if external:
+            load_external_data_for_model(proto, str(model.folder))
+        return proto
+    except FileNotFoundError as error:
+        raise ModelNotFoundError(f"{error.filename or model!r}: no such file") from error
+    except Exception as error:
+        raise InvalidModelError(f"not an ONNX model ({first_line(error)})") from error
+
+
+def folder_of(model: Loadable) -> Path:
+    """Return the folder of the model's external data."""
+    if isinstance(model, bytes | ModelProto):
+        return Path()
+    return model.folder if isinstance(model, Placed) else Path(model).parent
+
+
+def identity(model: Loadable) -> str:
+    """Return a digest of the whole model, its external data included."""
+    digest = hashlib.blake2b(digest_size=16)
+    if isinstance(model, ModelProto):
+        digest.update(model.SerializeToString(deterministic=True))
+    elif isinstance(model, bytes):
+        digest.update(model)
+    else:
+        digest.update(model.content if isinstance(model, Placed) else b"")
+        for file in _files(model):
+            digest.update(_digest(file, *_stamp(file)))
+    return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(file: Path, *_stamped: int) -> bytes:
+    """Return a digest of the bytes of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").digest()
+
+
+def data_files(path: Path) -> list[Path]:
+    """Return the files in which the model at `path` keeps tensors, or none if there is no readable model."""
+    try:
+        return _external(parsed(path, external=False), path.parent) if path.is_file() else []
+    except (SuperoptError, OSError, ValueError):
+        return []

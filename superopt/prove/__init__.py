@@ -1,1 +1,0 @@
-"""Provers: exact sampling, the index prover (definitions to axioms) and the axiomatic prover (axioms to rules)."""

@@ -1,0 +1,176 @@
+"""Rules and axioms: statements of the notation, read at every choice of ranks at which they hold, with their digests."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from superopt.algebra.operators import Operator, apply, registry
+from superopt.algebra.terms import Term, intern_term, subterms, variable
+from superopt.errors import NotationError
+from superopt.notation.parsing import Equation, Statement, parse_statement
+from superopt.notation.rank_instances import equations
+from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
+from superopt.rules.signature import operators_of
+
+REGROUP = "regroup"
+RANKS = (1, 2, 3, 4)
+NEUTRAL = 3
+"""Equalities that only rearrange this many operators or more are not rules: no search gains by them."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rewrite `left => right` (or an axiom `left == right`): one statement, typed at each of its rank choices.
+
+    The statement is read when its equations are first requested, unless they are `given`. `flags` are the floating-point flags
+    that the rule needs; all flags if the ledger does not say.
+    """
+
+    name: str
+    statement: Statement
+    given: tuple[Equation, ...] | None = field(default=None, compare=False, repr=False)
+    flags: frozenset[FpFlag] = field(default=ALL_FLAGS, compare=False, repr=False)
+
+    @functools.cached_property
+    def equations(self) -> tuple[Equation, ...]:
+        """The rule at every choice of ranks at which it is well typed.
+
+        Raises:
+            NotationError: The rule cannot be read, or is well typed at no choice.
+        """
+        return tuple(equations(self.statement)) if self.given is None else self.given
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The canonical text without the name, from which the ledger's hash is computed."""
+        return str(self.statement)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The choices of ranks, axes and lengths at which the rule is well typed, as text: "x[2] k[-1]"."""
+        return tuple(" ".join(f"{name}[{rank}]" for name, rank in e.ranks) for e in self.equations)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of both sides at the first choice of ranks."""
+        first = self.equations[0]
+        return first.left + first.right
+
+    @functools.cached_property
+    def operators(self) -> tuple[str, ...]:
+        """The names of the operators in the rule, sorted.
+
+        Raises:
+            NotationError: The rule cannot be read.
+        """
+        if self.given is None:
+            return operators_of(self.statement)
+        return tuple(sorted({t.op for t in subterms(*self.terms) if not t.is_variable}))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.statement}"
+
+
+def parse_rule(line: str) -> Rule:
+    """Return the rule that a line states.
+
+    Raises:
+        NotationError: The line cannot be read, has no name, or is well typed at no choice of ranks.
+    """
+    rule = _stated(line)
+    return replace(rule, given=rule.equations)
+
+
+def parse_rules(text: str) -> list[Rule]:
+    """Return the rules of a file: one rule per line, wrapped if it is long; `#` starts a comment line.
+
+    Raises:
+        NotationError: A line cannot be read, or two rules share a name.
+    """
+    return [replace(rule, given=rule.equations) for rule in stated_rules(text)]
+
+
+def stated_rules(text: str) -> list[Rule]:
+    """Return the rules of a file as `parse_rules` does, but read each rule only when its equations are first requested.
+
+    Raises:
+        NotationError: A line is not of the form of a rule, or two rules share a name.
+    """
+    rules = [_stated(line) for line in _joined(text.splitlines())]
+    for name, count in Counter(rule.name for rule in rules).items():
+        if count > 1:
+            raise NotationError(f"two rules are called {name}")
+    return rules
+
+
+def _stated(line: str) -> Rule:
+    statement = parse_statement(line)
+    if not statement.name:
+        raise NotationError(f"a rule needs a name: {line.strip()}")
+    return Rule(statement.name, statement)
+
+
+def _joined(lines: Iterable[str]) -> list[str]:
+    joined: list[str] = []
+    for line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if re.match(r"\s*[a-z0-9][a-z0-9-]*\s*:(\s|$)", line) or not joined:
+            joined.append(line.strip())
+        else:
+            joined[-1] += " " + line.strip()
+    return joined
+
+
+@functools.cache
+def axioms() -> Mapping[str, Rule]:
+    """Return every axiom of specs/ by its full name `operator.name`."""
+    return {
+        f"{spec.name}.{rule.name}": replace(rule, name=f"{spec.name}.{rule.name}")
+        for spec in registry().values()
+        for rule in stated_rules(spec.axioms)
+    }
+
+
+@functools.cache
+def laws() -> Mapping[str, Rule]:
+    """Return everything a proof may rest on: the axioms, and for each commutative operator the regrouping of operands."""
+    return {**axioms(), **{f"{name}.{REGROUP}": _regrouping(spec) for name, spec in registry().items() if spec.commutative}}
+
+
+@functools.cache
+def law_names() -> frozenset[str]:
+    """Return the names of all `laws`, without reading them."""
+    specs = registry().values()
+    stated = {f"{spec.name}.{line.partition(':')[0].strip()}" for spec in specs for line in _joined(spec.axioms.splitlines())}
+    return frozenset(stated | {f"{spec.name}.{REGROUP}" for spec in specs if spec.commutative})
+
+
+def _regrouping(spec: Operator) -> Rule:
+    """State commutativity and associativity of the operator's binary definition, on terms that are not flattened or sorted."""
+    stated = Statement(f"{spec.name}.{REGROUP}", "(x, y, z) grouped one way", "==", "the other way", (("x", RANKS),), ())
+    found: list[Equation] = []
+    for rank in RANKS:
+        x, y, z = (variable(name, rank) for name in "xyz")
+        three = apply(spec.name, x, y, z)
+
+        def nested(one: Term, other: Term, like: Term = three) -> Term:
+            if one.is_variable and other.is_variable:
+                like = apply(spec.name, one, other)
+            return intern_term(spec.name, (one, other), (), like.shape, like.requires)
+
+        ranks = tuple((v.name, rank) for v in (x, y, z))
+        sides = [(nested(x, y), nested(y, x)), (nested(nested(x, y), z), nested(x, nested(y, z)))]
+        found += [Equation((left,), (right,), where=True, ranks=ranks) for left, right in sides]
+    return Rule(stated.name, stated, tuple(found))
+
+
+def digest(rule: Rule) -> str:
+    """Return the hash under which a proof of the rule is filed: of its canonical text and its operators' meaning."""
+    parts = [rule.text, *(f"{name}={registry()[name].digest}" for name in rule.operators)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

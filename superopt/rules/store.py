@@ -1,0 +1,495 @@
+"""The rule store: substitutions/<family>.rules for people and substitutions/<family>.proofs.jsonl for machines.
+
+A rule is loaded only if the ledger has a proof of exactly this rule for all sizes, made with exactly these definitions. The
+proof is filed under the hash of the rule's text and of its operators' meaning (`superopt.algebra.digests`), and names the
+digest of every operator that its axioms mention. Every line of a ledger ends with a seal, the hash of the rest of the line, so
+a line that was edited by hand or damaged is refused. Times are never stored, so the same rules always make the same files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from textwrap import TextWrapper
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from superopt.algebra.operators import registry, substitutions_folder
+from superopt.errors import NotationError, ShapeError, StoreError, TargetError
+from superopt.files import cause, save_text
+from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
+from superopt.rules.rule import Rule, digest, law_names, laws, parse_rules, stated_rules
+from superopt.rules.verdict import Counterexample, Proved
+
+AXIOMS, REFUTED = "axioms", "refuted.jsonl"
+WIDTH, SHOWN = 128, 5
+ALL_SIZES, BOUNDED = "all sizes", "bounded"
+CORE, SEARCH = "core", "search"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a ledger: a rule (or an axiom) with its proof, and the definitions that the proof rests on.
+
+    Attributes:
+        key: The hash of the statement and its operators' meaning.
+        kind: What the proof reasons from, "axioms" or "index".
+        status: "all sizes" or "bounded". A rule with a bounded proof is not loaded.
+        bounded: The values for which a bounded proof holds.
+        axioms: The axioms that the proof uses.
+        instances: The ground instances of `axioms` that a replay needs.
+        unasked: The digests of arithmetic questions that a replay need not ask.
+        specs: The digest of each operator that the statement or an axiom of its proof mentions.
+        origin: How the rule was found.
+        samples: The number of random instantiations without a difference.
+        part: "core" for the minimal core, or "search" for a rule derived from it.
+        flags: The floating-point flags that the rule needs; None if they were not determined.
+        flags_basis: The evidence that the rule needs no other flags.
+    """
+
+    key: str
+    name: str
+    verdict: str
+    kind: str
+    status: str
+    bounded: tuple[str, ...]
+    ranks: tuple[str, ...]
+    axioms: tuple[str, ...]
+    instances: tuple[str, ...]
+    solver: str
+    specs: Mapping[str, str]
+    origin: str = ""
+    samples: int = 0
+    part: str = CORE
+    unasked: tuple[str, ...] = ()
+    flags: tuple[str, ...] | None = None
+    flags_basis: str = ""
+
+    @property
+    def fp_flags(self) -> frozenset[FpFlag]:
+        """The floating-point flags that the rule needs; all flags if they were not determined."""
+        return ALL_FLAGS if self.flags is None else frozenset(map(FpFlag, self.flags))
+
+    @property
+    def proof(self) -> Proved:
+        """The proof as it was stored, without its time."""
+        return Proved(0.0, self.bounded, self.axioms, self.instances, self.kind, self.unasked)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A rule of the store with its ledger line."""
+
+    rule: Rule
+    family: str
+    entry: Entry
+
+    @property
+    def core(self) -> bool:
+        """Whether no other rules imply this rule; the rest of the store serves the search."""
+        return self.entry.part == CORE
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A refuted candidate, which is never tried again and serves as a regression test."""
+
+    key: str
+    rule: str
+    counterexample: Counterexample
+
+
+# ---------------------------------------------------------------- entries
+
+
+def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", samples: int = 0, part: str = CORE) -> Entry:
+    """Return the ledger line of a proved rule."""
+    return Entry(
+        key=digest(rule),
+        name=rule.name,
+        verdict="proved",
+        kind=proof.kind,
+        status=BOUNDED if proof.bounded else ALL_SIZES,
+        bounded=proof.bounded,
+        ranks=rule.choices,
+        axioms=proof.axioms,
+        instances=proof.instances,
+        solver=solver,
+        specs=spec_digests(rule, proof.axioms),
+        origin=origin,
+        samples=samples,
+        part=part,
+        unasked=proof.unasked,
+    )
+
+
+def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
+    """Return the digest, by name, of every operator that the rule or one of the axioms mentions."""
+    names = set(rule.operators)
+    for axiom in used:
+        names.add(axiom.partition(".")[0])
+        stated = laws().get(axiom)
+        names.update(stated.operators if stated else ())
+    return {name: registry()[name].digest for name in sorted(names)}
+
+
+def objection(rule: Rule, entry: Entry | None) -> str | None:
+    """Return why the entry does not prove this rule as it stands, or None if it does."""
+    if entry is None or entry.key != digest(rule):
+        return "no proof of it as it is written, with the operators as they are defined, is in the ledger"
+    if entry.verdict != "proved":
+        return f"the ledger says {entry.verdict}"
+    if entry.name != rule.name:
+        return f"its proof is filed as one of {entry.name}"
+    if entry.bounded or entry.status != ALL_SIZES:
+        return f"it is not proved for all sizes, but for {'; '.join(entry.bounded) or 'sizes that the ledger does not say'}"
+    missing = [name for name in entry.axioms if name not in law_names()]
+    if missing:
+        return f"it rests on {missing[0]}, which is gone"
+    if {text.partition("(")[0] for text in entry.instances} != {*entry.axioms} or (entry.kind == "axioms") != bool(
+        entry.axioms
+    ):
+        return "its axioms and their instances in the ledger do not belong together"
+    return _stale(spec_digests(rule, entry.axioms), entry.specs)
+
+
+def _stale(now: Mapping[str, str], then: Mapping[str, str]) -> str | None:
+    """Return why a proof is stale (an operator is missing or its meaning has changed since), or None if nothing has changed."""
+    names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
+    if not names:
+        return None
+    what = "has changed since it was proved" if names[0] in then else "is not among the definitions that its proof names"
+    return f"specs/{names[0]}.py, or code that it uses, {what}"
+
+
+# ---------------------------------------------------------------- reading
+
+
+def families(folder: Path | None = None) -> tuple[str, ...]:
+    """Return the stored families of rules, in alphabetical order.
+
+    Raises:
+        StoreError: There is no rule store.
+    """
+    where = substitutions_folder() if folder is None else folder
+    if not where.is_dir():
+        raise StoreError(f"no rule store at {where}")
+    return tuple(sorted(path.stem for path in where.glob("*.rules")))
+
+
+def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, Entry | None]]:
+    """Return the rules of a family with their ledger lines, which may be stale.
+
+    A rule that the ledger knows was read when it was proved, and is read again only when its equations are requested.
+
+    Raises:
+        StoreError: A file cannot be read.
+    """
+    return _with_ledger(family, folder)[0]
+
+
+def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Entry | None]], Mapping[str, Entry]]:
+    """Return the result of `read_family`, and the family's ledger by key."""
+    where = substitutions_folder() if folder is None else folder
+    path = where / f"{family}.rules"
+    ledger = {entry.key: entry for entry in read_ledger(family, where)}
+    try:
+        rules = stated_rules(path.read_text(encoding="utf-8"))
+        found = [(rule, ledger.get(digest(rule))) for rule in rules]
+        for rule, entry in found:
+            if entry is None:
+                _ = rule.equations
+    except (NotationError, ShapeError, UnicodeDecodeError, OSError) as error:
+        raise StoreError(f"{path.name}: {error}") from None
+    return found, ledger
+
+
+def read_ledger(family: str, folder: Path | None = None) -> list[Entry]:
+    """Return the lines of a family's ledger (or of the axioms' ledger); an empty list if there is no such file.
+
+    Raises:
+        StoreError: A line cannot be read.
+    """
+    where = substitutions_folder() if folder is None else folder
+    return [_entry(row) for row in sealed_lines(where / f"{family}.proofs.jsonl")]
+
+
+def load(folder: Path | None = None) -> list[Stored]:
+    """Return every rule of the store, each with a proof that holds for the rule as it stands.
+
+    Raises:
+        StoreError: A file cannot be read, or rules are stale or unproved; the message names them.
+    """
+    found: list[Stored] = []
+    refused: list[str] = []
+    for family in families(folder):
+        rules, ledger = _with_ledger(family, folder)
+        names = {rule.name for rule, _ in rules}
+        gone = [entry.name for entry in ledger.values() if entry.name not in names]
+        refused += [f"{family}.rules: {name}: the ledger has a proof of it, and the rule is gone" for name in gone]
+        for rule, entry in rules:
+            why = objection(rule, entry)
+            if why is not None:
+                refused.append(f"{family}.rules: {rule.name}: {why}")
+            elif entry is not None:
+                found.append(Stored(replace(rule, flags=entry.fp_flags), family, entry))
+    if refused:
+        more = f"; and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+        raise StoreError(f"{'; '.join(refused[:SHOWN])}{more} (superopt generate writes them anew)")
+    return found
+
+
+def named(rules: Sequence[Stored], name: str) -> Stored:
+    """Return the rule of this name.
+
+    Raises:
+        StoreError: No rule has this name; the message suggests similar names.
+    """
+    found = next((stored for stored in rules if stored.rule.name == name), None)
+    if found is None:
+        near = difflib.get_close_matches(name, [stored.rule.name for stored in rules], n=3, cutoff=0.4)
+        raise StoreError(f"no rule is called {name!r}" + (f"; near it are {', '.join(near)}" if near else ""))
+    return found
+
+
+def selected(
+    rules: Sequence[Stored], *, family: str | None = None, part: str | None = None, operators: Sequence[str] = ()
+) -> list[Stored]:
+    """Return the rules of the family and part that mention all of these operators."""
+    return [
+        stored
+        for stored in rules
+        if family in (None, stored.family) and part in (None, stored.entry.part) and {*operators} <= {*stored.rule.operators}
+    ]
+
+
+def load_rules(folder: Path | None = None) -> list[Rule]:
+    """Return the rules that optimization uses, as `load` does but without the ledger.
+
+    Raises:
+        StoreError: See `load`.
+    """
+    return [stored.rule for stored in load(folder)]
+
+
+def load_axioms(folder: Path | None = None) -> dict[str, Entry]:
+    """Return the ledger lines, by full name, of the axioms that have not changed since the ledger was written.
+
+    Raises:
+        StoreError: A line cannot be read.
+    """
+    known = laws()
+    lines = read_ledger(AXIOMS, folder)
+    return {e.name: e for e in lines if e.name in known and e.key == digest(known[e.name])}
+
+
+def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
+    """Return the refuted candidates by key. If an operator is redefined, the key changes and the candidate may be tried again.
+
+    Raises:
+        StoreError: A line cannot be read.
+    """
+    where = substitutions_folder() if folder is None else folder
+    return {rejected.key: rejected for rejected in (_rejected(row) for row in sealed_lines(where / REFUTED))}
+
+
+def sealed_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, one per line, without their seals; an empty list if there is no file.
+
+    Raises:
+        StoreError: A line is not an object, or its seal does not match its content.
+    """
+    if not path.exists():
+        return []
+    rows: list[dict[str, Any]] = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path.name} cannot be read ({error})") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{path.name}, line {number}: {error}") from None
+        if not isinstance(row, dict):
+            raise StoreError(f"{path.name}, line {number}: not an entry")
+        if row.pop("seal", None) != seal(row):
+            raise StoreError(f"{path.name}, line {number}: the entry of {row.get('name', row.get('rule'))} was edited")
+        rows.append(row)
+    return rows
+
+
+def sealed(row: Mapping[str, Any]) -> str:
+    """Return the line for an object, which ends with its seal."""
+    return json.dumps({**row, "seal": seal(row)}, ensure_ascii=False) + "\n"
+
+
+def seal(row: Mapping[str, Any]) -> str:
+    """Return the hash of an object's content."""
+    return hashlib.sha256(json.dumps(row, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    entry = record(Entry, row, f"the ledger line of {row.get('name')}")
+    known = {flag.value for flag in FpFlag}
+    if unknown := [flag for flag in entry.flags or () if flag not in known]:
+        raise StoreError(f"the ledger line of {entry.name} has {unknown[0]!r}, which is no floating-point flag")
+    if entry.verdict == "proved" and entry.status != (BOUNDED if entry.bounded else ALL_SIZES):
+        raise StoreError(f"the ledger line of {entry.name} is {entry.status!r}, but names {len(entry.bounded)} bounds")
+    return entry
+
+
+def _rejected(row: Mapping[str, Any]) -> Rejected:
+    inner = row.get("counterexample")
+    where = f"the refutation of {row.get('rule')}"
+    if not isinstance(inner, dict):
+        raise StoreError(f"{where} has no counterexample")
+    return record(Rejected, {**row, "counterexample": record(Counterexample, inner, where)}, where)
+
+
+Record = TypeVar("Record")
+
+
+def record(kind: Callable[..., Record], row: Mapping[str, Any], where: str) -> Record:
+    """Return a JSON object as a dataclass.
+
+    Raises:
+        StoreError: A field is missing, unknown or of another type.
+    """
+    known = _fields(kind)
+    values = {name: _tuples(value) for name, value in row.items()}
+    wrong = [name for name, value in values.items() if name not in known or not known[name](value)]
+    if wrong:
+        raise StoreError(f"{where}: {wrong[0]!r} is not a field, or of the wrong type")
+    try:
+        return kind(**values)
+    except TypeError:
+        raise StoreError(f"{where} lacks {', '.join(sorted(known.keys() - values.keys()))}") from None
+
+
+@functools.cache
+def _fields(kind: Callable[..., object]) -> Mapping[str, Callable[[object], bool]]:
+    """Return, for each field, a predicate that tests whether a JSON value has the field's type."""
+    return {name: _fits(hint) for name, hint in get_type_hints(kind).items()}
+
+
+def _fits(hint: Any) -> Callable[[object], bool]:
+    kind, inner = get_origin(hint), get_args(hint)
+    parts = [_fits(one) for one in inner if one is not Ellipsis]
+    if kind is UnionType:
+        return lambda value: any(fits(value) for fits in parts)
+    if kind is tuple and inner[-1] is Ellipsis:
+        return lambda value: isinstance(value, tuple) and all(map(parts[0], value))
+    if kind is tuple:
+        return lambda value: (
+            isinstance(value, tuple) and len(value) == len(parts) and all(f(v) for f, v in zip(parts, value, strict=True))
+        )
+    if kind is Mapping:
+        return lambda value: isinstance(value, dict) and all(map(parts[0], value)) and all(map(parts[1], value.values()))
+    return lambda value: type(value) is (NoneType if hint is None else hint)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], folder: Path | None = None) -> None:
+    """Write exactly these rules to the family's two files, the core first. Each file changes as a whole or not at all.
+
+    Raises:
+        StoreError: An entry does not prove its rule, or a file cannot be written.
+    """
+    where = substitutions_folder() if folder is None else folder
+    for rule, entry in rules:
+        why = objection(rule, entry)
+        if why is not None:
+            raise StoreError(f"{rule.name} is not stored: {why}")
+    ordered = sorted(rules, key=lambda item: item[1].part != CORE)
+    text = rules_text(about, ordered)
+    for (rule, entry), read in zip(ordered, parse_rules(text), strict=True):
+        if digest(read) != entry.key:
+            raise StoreError(f"{rule.name} is not stored: it does not read back as it was written")
+    write_ledger(family, [entry for _, entry in ordered], where)
+    replace_file(where / f"{family}.rules", text)
+
+
+def rules_text(about: str, rules: Sequence[tuple[Rule, Entry]]) -> str:
+    """Return the text of a .rules file: a comment, the core rules, then the rules derived for the search."""
+    titles = {
+        CORE: "Core: none was found to follow from the others.",
+        SEARCH: "For the search: derived, and proved all the same.",
+    }
+    text = "".join(f"# {line}".rstrip() + "\n" for line in about.splitlines())
+    for part, title in titles.items():
+        block = [rule for rule, entry in rules if entry.part == part]
+        if block:
+            width = min(28, max(len(rule.name) for rule in block) + 2)
+            text += f"\n# {title}\n\n" + "".join(rule_lines(rule, width) for rule in block)
+    return text
+
+
+def rule_lines(rule: Rule, width: int) -> str:
+    """Return the rule on one line, its name padded to `width`, or broken before its arrow, its ranks and its conditions."""
+    stated = rule.statement
+    head = f"{rule.name}:".ljust(width)
+    clauses = str(stated)[len(stated.left) :].strip().removeprefix(stated.arrow).strip()[len(stated.right) :].strip()
+    line = f"{head} {stated.left}  {stated.arrow}  {stated.right}  {clauses}".rstrip()
+    if len(line) <= WIDTH:
+        return line + "\n"
+    pieces = stated.left, f"{stated.arrow} {stated.right}", clauses
+    return f"{rule.name}:\n" + "".join(map(_wrapped, filter(None, pieces)))
+
+
+def _wrapped(text: str) -> str:
+    """Return the text wrapped at spaces; reading joins the lines again."""
+    wrap = TextWrapper(WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+    return wrap.fill(text) + "\n"
+
+
+def write_ledger(family: str, entries: Iterable[Entry], folder: Path | None = None) -> None:
+    """Write exactly these lines to the family's ledger (or the axioms' ledger).
+
+    Raises:
+        StoreError: The file cannot be written.
+    """
+    where = substitutions_folder() if folder is None else folder
+    replace_file(where / f"{family}.proofs.jsonl", "".join(map(_line, entries)))
+
+
+def write_axioms(entries: Sequence[Entry], folder: Path | None = None) -> None:
+    """Write exactly these lines to the axioms' ledger, in alphabetical order. Raises as `write_ledger` does."""
+    write_ledger(AXIOMS, sorted(entries, key=lambda e: e.name), folder)
+
+
+def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> None:
+    """Write exactly these candidates to the file of refuted candidates, each once.
+
+    Raises:
+        StoreError: The file cannot be written.
+    """
+    where = substitutions_folder() if folder is None else folder
+    unique = {one.key: one for one in rejected}
+    replace_file(where / REFUTED, "".join(map(_line, sorted(unique.values(), key=lambda one: (one.rule, one.key)))))
+
+
+def _line(line: Entry | Rejected) -> str:
+    optional = {"unasked": (), "flags": None, "flags_basis": ""}
+    kept = {name: value for name, value in asdict(line).items() if name not in optional or value != optional[name]}
+    return sealed(kept)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write the text to the file, or leave the file as it was. Raises StoreError if the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_text(text, path)
+    except (OSError, TargetError) as error:
+        raise StoreError(f"{path} cannot be written ({cause(error)})") from None

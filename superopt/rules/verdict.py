@@ -1,0 +1,95 @@
+"""The verdicts of a prover: proved, refuted by a counterexample, or unknown for a stated reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Sizes, attributes and inputs at which two sides differ, and the position of the difference.
+
+    `shapes` holds every variable's shape, `attributes` the value of every attribute variable. The inputs are the arrays
+    that `superopt.proof.sample.inputs` draws for these shapes from `seed`. At `position` of output `output` the left side
+    is `left` and the right side is `right`; for outputs of different shapes, `position` is empty and both are the shapes.
+    """
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    attributes: tuple[tuple[str, str], ...]
+    seed: int
+    output: int
+    position: tuple[int, ...]
+    left: str
+    right: str
+
+    def __str__(self) -> str:
+        at = [f"{name}{list(shape)}" for name, shape in self.shapes]
+        at += [f"{name}={value}" for name, value in self.attributes]
+        where = f"output {self.output} at {list(self.position)}" if self.position else f"the shape of output {self.output}"
+        return f"{', '.join(at)}, seed {self.seed}: {where} is {self.left} on the left and {self.right} on the right"
+
+
+@dataclass(frozen=True)
+class Proved:
+    """A proof that both sides are equal for all sizes and attributes that the conditions allow.
+
+    Attributes:
+        bounded: The values that were not left symbolic, one entry each, such as "g in 1, 2, 3, 4"; empty for a proof for all
+            sizes.
+        axioms: The full names of the axioms that the proof rests on; empty if it rests on the definitions.
+        instances: The ground instances of the axioms that prove the statement, as `superopt.proof.axioms.ground` writes them.
+        kind: What the proof reasons from, "axioms" or "index" (the definitions).
+        unasked: Questions of arithmetic that a check of the proof need not ask.
+    """
+
+    milliseconds: float
+    bounded: tuple[str, ...] = ()
+    axioms: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+    kind: str = "index"
+    unasked: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"proved ({', '.join(self.bounded)})" if self.bounded else "proved"
+
+
+@dataclass(frozen=True)
+class Refuted:
+    """The sides differ at `counterexample`."""
+
+    counterexample: Counterexample
+    milliseconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"refuted: {self.counterexample}"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Neither proved nor refuted."""
+
+    reason: str
+    milliseconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"unknown: {self.reason}"
+
+
+Verdict: TypeAlias = Proved | Refuted | Unknown
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return one verdict for all parts of a claim: refuted before unknown before proved; milliseconds are added up."""
+    parts = list(verdicts)
+    spent = sum(v.milliseconds for v in parts)
+    for part in parts:
+        if isinstance(part, Refuted):
+            return Refuted(part.counterexample, spent)
+    for part in parts:
+        if isinstance(part, Unknown):
+            return Unknown(part.reason, spent)
+    proofs = [p for p in parts if isinstance(p, Proved)]
+    bounded = tuple(dict.fromkeys(b for p in proofs for b in p.bounded))
+    return Proved(spent, bounded, tuple(sorted({a for p in proofs for a in p.axioms})))

@@ -1,0 +1,161 @@
+"""Arithmetic and memory traffic of a term, read off its definition by an interpretation in which values are costs.
+
+A multiplication and an addition count 1 each, so a matrix product of (m, k) and (k, n) takes 2 * m * k * n. Arithmetic on
+numbers alone is free, and a choice costs as much as the more expensive of its two values.
+"""
+
+# ruff: noqa: ARG002 (the methods are those of every interpretation)
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from superopt.algebra import index
+from superopt.algebra.operators import apply, interpret, operator
+from superopt.algebra.terms import Cond, Extent, Term, subterms, variable
+from superopt.speclib.composite import unfolded
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations, and bytes read and written if no cache keeps data between operators."""
+
+    flops: int
+    bytes: int
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """The cost of one element: operations, and elements read of each operand. A number reads nothing.
+
+    `accumulated` marks a sum over an index: a sum over another index continues in the same accumulator. `picked` marks a
+    product with a test for the wanted index: its sum over the index reads only one element.
+    """
+
+    flops: int
+    reads: tuple[int, ...]
+    accumulated: bool = False
+    picked: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        return not any(self.reads)
+
+    def _with(self, other: _Cost) -> _Cost:
+        free = self.is_number and other.is_number
+        reads = tuple(a + b for a, b in zip(self.reads, other.reads, strict=True))
+        return _Cost(0 if free else self.flops + other.flops + 1, reads)
+
+    __add__ = __sub__ = _with
+
+    def __mul__(self, other: _Cost) -> _Cost:
+        cost = self._with(other)
+        if self.picked == other.picked:
+            return cost
+        return replace(cost, flops=other.flops if self.picked else self.flops, picked=True)
+
+
+class _Costs:
+    """The interpretation of index notation in which indices are 0, conditions are ignored, and values are costs."""
+
+    def __init__(self, operands: int) -> None:
+        self.free = _Cost(0, (0,) * operands)
+        self.flops = 0
+
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+        """Return a tensor whose elements are computed once: the first access counts the work, each access counts a read."""
+
+        @functools.cache
+        def element() -> _Cost:
+            cost: _Cost = at(*(0,) * len(shape))
+            self.flops += math.prod(n for n in shape if isinstance(n, int)) * cost.flops
+            return _Cost(0, cost.reads)
+
+        return index.Tensor(shape, lambda *_: element())
+
+    def require(self, condition: Cond, message: str) -> None:
+        """Terms are well typed already."""
+
+    def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        assert isinstance(extent, int)
+        one: _Cost = body(0)
+        if one.is_number or one.picked:
+            return one
+        return _Cost(extent * (one.flops + (not one.accumulated)), tuple(extent * r for r in one.reads), accumulated=True)
+
+    maximum = total
+
+    def select(self, condition: Any, then: Any, other: Any) -> Any:
+        reads = tuple(max(a, b) for a, b in zip(then.reads, other.reads, strict=True))
+        return _Cost(max(then.flops, other.flops), reads)
+
+    def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
+        one: _Cost = body(0)
+        return replace(one, reads=tuple(a + b for a, b in zip(one.reads, value.reads, strict=True)))
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        one = functools.reduce(lambda a, b: a + b, arguments)
+        picked = function == "zero"
+        return one if one.is_number else _Cost(one.flops + (len(arguments) == 1), one.reads, picked=picked)
+
+    def number(self, value: Extent) -> Any:
+        return self.free
+
+    def entry(self, matrix: object, row: Any, column: Any) -> Any:
+        return self.free
+
+    def lowest(self) -> Any:
+        return self.free
+
+
+def work(term: Term, itemsize: int = 4) -> Work:
+    """Return the work of one operator application with constant sizes, given its operands.
+
+    An operand is read once, or in part if the result needs less of it.
+    """
+    if term.is_variable:
+        return Work(0, 0)
+    operands = [variable(f"operand{position}", arg.shape) for position, arg in enumerate(term.args)]
+    return _of_operands(apply(term.op, *operands, **dict(term.attributes)), itemsize)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _of_operands(term: Term, itemsize: int) -> Work:
+    """Return the work of an operator applied to variables."""
+    if operator(term.op).unrolled is not None:
+        x, *others = term.args
+        step = unfolded(apply(term.op, variable("step", (1, *x.shape[1:])), *others))
+        assert step is not None, "a recurrence has steps"
+        return Work(x.sizes[0] * sum(work(t, itemsize).flops for t in subterms(step)), _moved(term) * itemsize)
+    body = unfolded(term)
+    if body is not None:
+        return Work(sum(work(t, itemsize).flops for t in subterms(body)), _moved(term) * itemsize)
+    operands = [index.Tensor(arg.shape, _read(position, len(term.args))) for position, arg in enumerate(term.args)]
+    costs = _Costs(len(term.args))
+    with index.interpreted(costs):
+        result = interpret(term, operands)
+        cost: _Cost = result.at(*(0,) * result.rank)
+    elements = math.prod(term.sizes)
+    read = sum(min(math.prod(arg.sizes), elements * r) for arg, r in zip(term.args, cost.reads, strict=True))
+    return Work(costs.flops, (read + elements) * itemsize)
+
+
+def _moved(term: Term) -> int:
+    return sum(math.prod(t.sizes) for t in (term, *term.args))
+
+
+def _read(position: int, operands: int) -> Callable[..., _Cost]:
+    cost = _Cost(0, tuple(int(other == position) for other in range(operands)))
+    return lambda *_: cost
+
+
+def total_work(roots: Iterable[Term], itemsize: int = 4) -> Work:
+    """Return the work of all distinct subterms that a run computes, which are the subterms that are not constant."""
+    return sum((work(term, itemsize) for term in subterms(*roots) if not term.constant), Work(0, 0))

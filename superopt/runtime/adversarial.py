@@ -1,0 +1,222 @@
+"""Adversarial inputs: masks, infinities, NaN, extreme numbers and constant rows, on which rewrites over the reals may fail."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import ml_dtypes
+import numpy as np
+from onnx import ModelProto
+
+from superopt.protobuf.graphs import graphs
+from superopt.runtime.rounding import largest_of
+from superopt.runtime.session import Array, Port, is_floating, random_inputs
+
+_MASKED = 0.25
+"""The share of elements that are masked."""
+_SEVERAL = 4
+"""The most floating-point inputs that are changed one at a time, by a mask, an infinity or NaN."""
+_WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
+
+
+@dataclass(frozen=True)
+class _Magnitudes:
+    """Magnitudes of a floating-point type.
+
+    Attributes:
+        huge: a number whose square overflows.
+        tiny: a number whose square underflows.
+        denormal: a number below the normal numbers.
+        mixed: a factor for which numbers from `1 / mixed` to `mixed` have finite sums.
+        mask: the value of a mask.
+        lowest: the lowest finite number.
+    """
+
+    huge: float
+    tiny: float
+    denormal: float
+    mixed: float
+    mask: float
+    lowest: float
+
+
+_HALF = _Magnitudes(1e3, 1e-5, 3e-7, 1e2, -1e4, float(np.finfo(np.float16).min))
+_SINGLE = _Magnitudes(1e25, 1e-25, 1e-40, 1e6, -1e9, float(np.finfo(np.float32).min))
+_BRAIN = replace(_SINGLE, lowest=-largest_of(np.dtype(ml_dtypes.bfloat16)))
+_DOUBLE = _Magnitudes(1e200, 1e-200, 1e-310, 1e6, -1e9, float(np.finfo(np.float64).min))
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """The parameters of a change to a value.
+
+    Attributes:
+        rng: the random generator.
+        of: the magnitudes of the value's type.
+        apart: the shape of random numbers: one number for each element, or for each plane of an image.
+    """
+
+    rng: np.random.Generator
+    of: _Magnitudes
+    apart: tuple[int, ...]
+
+
+_Change = Callable[[Array, _Draw], Array]
+"""A function that makes adversarial values from ordinary values, in float64."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Named values for all inputs of a model. `make` computes the values."""
+
+    name: str
+    make: Callable[[], dict[str, Array]]
+
+
+def images(model: ModelProto) -> frozenset[str]:
+    """Return the inputs that reach a convolution or a pooling over windows.
+
+    Algorithms for these operators compute whole tiles at once, so all pixels of a plane get the same magnitude.
+    """
+    found: set[str] = set()
+    for graph in graphs(model):
+        reached: set[str] = set()
+        for node in reversed(graph.node):
+            if node.op_type in _WINDOWED:
+                reached.update(node.input[:1])
+            elif reached.intersection(node.output):
+                reached.update(node.input)
+        found |= reached
+    return frozenset(port.name for port in model.graph.input if port.name in found)
+
+
+def adversarial_values(
+    ports: Sequence[Port],
+    seed: int,
+    sizes: Mapping[str, int] | None,
+    high: Mapping[str, int],
+    windowed: frozenset[str] = frozenset(),
+) -> list[Values]:
+    """Return adversarial values for the inputs, the most significant first.
+
+    Masks and indices vary with the values: all elements are off, one row is off, all elements are on, or elements are random.
+
+    Args:
+        ports: the inputs.
+        seed: the seed of the values.
+        sizes: the sizes of dynamic dimensions.
+        high: for inputs that pick rows of a table, the number of rows.
+        windowed: the inputs that are `images`.
+    """
+    floats = [port.name for port in ports if is_floating(port.dtype)]
+    kinds: list[tuple[str, dict[str, _Change], str]]
+    if not floats:
+        some = any(port.dtype.kind in "iub" for port in ports)
+        kinds = [(switch, {}, switch) for switch in ("all off", "one row off", "all on") if some]
+    else:
+        kinds = [(name, change, switch) for (name, change), switch in zip(_changes(floats), itertools.cycle(_SWITCHES))]
+
+    def make(number: int, change: Mapping[str, _Change], switch: str) -> dict[str, Array]:
+        rng = np.random.default_rng([seed, number])
+        feeds = random_inputs(ports, seed + number, sizes=sizes, high=high)
+        for name, value in feeds.items():
+            if is_floating(value.dtype) and name in change:
+                apart = tuple(1 if name in windowed and axis > 1 else extent for axis, extent in enumerate(value.shape))
+                of = {"float16": _HALF, "bfloat16": _BRAIN, "float64": _DOUBLE}.get(value.dtype.name, _SINGLE)
+                with np.errstate(all="ignore"):
+                    feeds[name] = change[name](value.astype(np.float64), _Draw(rng, of, apart)).astype(value.dtype)
+            elif value.dtype.kind in "iub" and value.size:
+                feeds[name] = _SWITCHES[switch](value, max(1, high.get(name, 2) - 1))
+        return feeds
+
+    return [
+        Values(name, functools.partial(make, number, change, switch)) for number, (name, change, switch) in enumerate(kinds)
+    ]
+
+
+def _one_row_off(value: Array, last: int) -> Array:  # noqa: ARG001
+    """Return the value with one row along each axis off."""
+    off = value.copy()
+    for axis in range(value.ndim):
+        off[(slice(None),) * axis + (value.shape[axis] // 2,)] = 0
+    return off
+
+
+_SWITCHES: dict[str, Callable[[Array, int], Array]] = {
+    "all off": lambda value, last: np.zeros_like(value),  # noqa: ARG005
+    "one row off": _one_row_off,
+    "all on": np.full_like,
+    "random": lambda value, last: value,  # noqa: ARG005
+}
+"""Changes to masks and indices, by name. An element that is off is 0, and an index that is on is the last index."""
+
+
+def _changes(floats: Sequence[str]) -> Iterator[tuple[str, dict[str, _Change]]]:
+    """Yield changes to the floating-point inputs, with names, alternating between changes to all inputs and to one input."""
+    together = [(name, dict.fromkeys(floats, change)) for name, change in _TOGETHER.items()]
+    alone = [
+        (f"{name} in {port}", {port: change})
+        for name, change in _ALONE.items()
+        for port in floats[:_SEVERAL]
+        if len(floats) > 1 or name not in _TOGETHER
+    ]
+    for pair in itertools.zip_longest(together, alone):
+        yield from (change for change in pair if change is not None)
+
+
+def _masked(choose: Callable[[_Magnitudes], float]) -> _Change:
+    return lambda value, draw: np.where(draw.rng.random(draw.apart) < _MASKED, choose(draw.of), value)
+
+
+def _scaled(choose: Callable[[_Magnitudes], float]) -> _Change:
+    return lambda value, draw: np.asarray(value * choose(draw.of))
+
+
+def _one(odd: float) -> _Change:
+    def change(value: Array, draw: _Draw) -> Array:
+        if value.size:
+            value.flat[draw.rng.integers(value.size)] = odd
+        return value
+
+    return change
+
+
+def _mixed(value: Array, draw: _Draw) -> Array:
+    return np.asarray(value * draw.of.mixed ** draw.rng.uniform(-1, 1, draw.apart))
+
+
+def _mixed_rows(value: Array, draw: _Draw) -> Array:
+    return np.asarray(value * draw.of.mixed ** draw.rng.uniform(-1, 1, value.shape[:1] + (1,) * (value.ndim - 1)))
+
+
+def _half_zero(value: Array, draw: _Draw) -> Array:
+    return np.where(draw.rng.random(value.shape) < 1 / 2, np.copysign(0.0, value), value)
+
+
+def _constant_rows(value: Array, draw: _Draw) -> Array:  # noqa: ARG001
+    return np.broadcast_to(value[..., :1], value.shape) if value.ndim else value
+
+
+_TOGETHER: dict[str, _Change] = {
+    "masked": _masked(lambda of: of.mask),
+    "huge": _scaled(lambda of: of.huge),
+    "mixed": _mixed,
+    "tiny magnitudes": _scaled(lambda of: of.tiny),
+    "mixed rows": _mixed_rows,
+    "half zero": _half_zero,
+    "constant rows": _constant_rows,
+    "lowest": _masked(lambda of: of.lowest),
+    "denormal": _scaled(lambda of: of.denormal),
+}
+"""Changes to all inputs at once, the most significant first."""
+_ALONE: dict[str, _Change] = {
+    "one infinity": _one(np.inf),
+    "one -inf": _one(-np.inf),
+    "-inf": _masked(lambda of: -np.inf),  # noqa: ARG005
+    "masked": _masked(lambda of: of.mask),
+    "one NaN": _one(np.nan),
+}
+"""Changes to one input, while the other inputs are ordinary."""

@@ -1,0 +1,155 @@
+"""The time cache: measured times between runs, in one SQLite file that any number of processes may use at once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from superopt.budget import stopping
+from superopt.files import cache_folder
+
+Json: TypeAlias = "Any"
+WAITING, PATIENCE = 10.0, 120.0
+"""Seconds to wait for a file that another process has locked, and seconds before the next attempt after a wait in vain."""
+_locked: dict[Path, float] = {}
+"""The monotonic time at which the last wait for each file ended in vain."""
+
+
+def default_path() -> Path:
+    """Return the default path of the time cache, in the user's cache folder according to the XDG base directories."""
+    return cache_folder() / "times.sqlite"
+
+
+class Cache:
+    """A table from keys (any JSON values) to JSON values, in memory and, if `path` can be written, on disk.
+
+    A key is stored as its digest. Entries on disk never change: the value that a process stored first stays. If the file is not
+    a database, or the folder cannot be written, the cache is in memory alone, and `error` says why. Values that are put after
+    the search was asked to stop are also in memory alone, because their computation may have been cut short.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._known: dict[str, Json] = {}
+        self._unsaved: dict[str, Json] = {}
+        self._file: sqlite3.Connection | None = None
+        self.error = ""
+        if path is not None:
+            try:
+                self._file = _connected(path)
+            except (OSError, sqlite3.Error) as error:
+                self.error = f"{path}: {error}"
+
+    def get(self, key: Sequence[Json]) -> Json | None:
+        """Return the value stored for the key, or None."""
+        digest = digest_of(key)
+        if digest not in self._known and self._file is not None:
+            with contextlib.suppress(sqlite3.Error, ValueError, TypeError):
+                row = self._file.execute("SELECT value FROM measured WHERE key = ?", (digest,)).fetchone()
+                if row is not None:
+                    self._known[digest] = json.loads(row[0])
+        return self._known.get(digest)
+
+    def put(self, key: Sequence[Json], value: Json) -> None:
+        """Store the value for the key, on disk before returning, or in memory alone if the file cannot be written."""
+        digest = digest_of(key)
+        self._known[digest] = value
+        if self._file is None or stopping():
+            self._unsaved.setdefault(text_of(key), value)
+            return
+        try:
+            self._file.execute("INSERT OR IGNORE INTO measured VALUES (?, ?, ?)", (digest, text_of(key), text_of(value)))
+        except sqlite3.Error as error:
+            self._unsaved.setdefault(text_of(key), value)
+            self.error = str(error)
+
+    def kept(self, key: Sequence[Json], find: Callable[[], Json]) -> Json:
+        """Return the value stored for the key. If there is none, store and return the result of `find`."""
+        known = self.get(key)
+        if known is None:
+            known = find()
+            self.put(key, known)
+        return known
+
+    def entries(self, kind: str) -> Iterator[tuple[Json, Json]]:
+        """Yield the keys that begin with the word `kind`, in the order of their texts, and their values."""
+        begins = text_of([kind])[:-1] + ","
+        found = {key: value for key, value in self._unsaved.items() if key.startswith(begins)}
+        if self._file is not None:
+            rows = "SELECT description, value FROM measured WHERE substr(description, 1, ?) = ?"
+            with contextlib.suppress(sqlite3.Error):
+                stored = self._file.execute(rows, (len(begins), begins)).fetchall()
+                found |= {key: json.loads(value) for key, value in stored}
+        for key in sorted(found):
+            yield json.loads(key), found[key]
+
+    def close(self) -> None:
+        """Close the file. Known values stay in memory."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The part of a cache that belongs to some settings, which are appended to every key."""
+
+    cache: Cache
+    settings: Sequence[Json]
+
+    def get(self, key: Sequence[Json]) -> Json | None:
+        """Return the value stored for the key in this part, as `Cache.get`."""
+        return self.cache.get([*key, *self.settings])
+
+    def put(self, key: Sequence[Json], value: Json) -> None:
+        """Store the value for the key in this part, as `Cache.put`."""
+        self.cache.put([*key, *self.settings], value)
+
+
+def text_of(value: Json) -> str:
+    """Return JSON without spaces: the same text for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def digest_of(key: Json) -> str:
+    """Return a digest of a JSON value."""
+    return hashlib.blake2b(text_of(key).encode(), digest_size=16).hexdigest()
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """Open the file, unless a recent wait for it was in vain.
+
+    Raises:
+        sqlite3.Error, OSError: the file cannot be opened, or another process has locked it.
+    """
+    if time.monotonic() < _locked.get(path, -math.inf) + PATIENCE:
+        raise sqlite3.OperationalError("database is locked")
+    try:
+        return _opened(path)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            _locked[path] = time.monotonic()
+        raise
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=WAITING, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("CREATE TABLE IF NOT EXISTS measured (key TEXT PRIMARY KEY, description TEXT, value TEXT)")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection

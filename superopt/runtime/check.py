@@ -1,0 +1,689 @@
+"""The numerical check: compare two models on inputs of many sizes and values, with a float64 run of the original."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, helper
+
+from superopt.budget import active_time
+from superopt.errors import CheckFailedError, InvalidModelError
+from superopt.protobuf.stored import Loadable, Placed, folder_of, parsed
+from superopt.runtime.adversarial import adversarial_values, images
+from superopt.runtime.bounds import index_bounds
+from superopt.runtime.device import begins_with
+from superopt.runtime.feasible import feasible_bounds
+from superopt.runtime.reference import NoReferenceError, Reference
+from superopt.runtime.rounding import Errors, Output, largest_of, ulp_of
+from superopt.runtime.session import Array, Device, Port, Session, is_floating, random_inputs
+from superopt.runtime.sizes import dynamic_dimensions, sizes_to_check
+
+FACTOR = 4.0
+LEAST_INPUTS = 2
+"""The least number of ordinary inputs, and of adversarial inputs, that are run, however long they take."""
+NEIGHBOURS = (2, 4, 6, 12)
+"""The number of samples of the original's noise on an input where the candidate seems to stray.
+
+The first number is for the first look. Each further number is for one more look, if the candidate still seems to stray. A
+sample is a float64 run that rounds at random or, without a float64 run, a run on a slightly different input.
+"""
+LOOKING, LONGEST_LOOK = 5.0, 20.0
+"""Seconds after which no further adversarial input, and no further ordinary input, gets a closer look."""
+SIZING_SECONDS = 2.5
+"""Seconds of the thread's own time after which no further size starts. On a busy machine, four times as many may pass."""
+_MOST_BYTES = 1 << 28
+_MOST_INPUT_BYTES = 1 << 26
+_LONGEST, _SHORTEST = 0.5, 0.02
+"""The longest expected seconds of a run at another size, and the seconds below which adversarial values are run there too."""
+_TRIED = 200
+"""The most sizes that are tried. If dimensions depend on each other, the original runs at few of these sizes."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of a numerical check that passed.
+
+    Errors are the largest that were found, relative to the largest finite magnitude of their output.
+
+    Attributes:
+        original_error: the original's error, or 0 without a float64 run.
+        candidate_error: the candidate's error.
+        reference: `float64`, or the reason why no float64 run was possible. The candidate was then compared with the original
+            directly.
+        inputs: the names of the inputs that were run.
+        left_out: the names of the inputs on which the original fails or for which there was no time, and the number of sizes at
+            which the original does not run.
+    """
+
+    original_error: float
+    candidate_error: float
+    reference: str
+    inputs: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Sizes of dynamic dimensions at which two models are checked.
+
+    Attributes:
+        name: the text that the names of inputs show for these sizes, or an empty text.
+        sizes: the sizes, by name.
+        seconds: seconds after which no further input starts.
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    seconds: float
+
+
+def check(
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    *,
+    factor: float = FACTOR,
+    seed: int = 0,
+    seconds: float = 5.0,
+    sizes: Mapping[str, int] | None = None,
+    adversarial: bool = True,
+) -> Check:
+    """Check the candidate against the original at one choice of sizes; see `check_all`.
+
+    Raises:
+        CheckFailedError, InvalidModelError: as `check_all`.
+    """
+    trials = [Trial("", sizes or {}, seconds)]
+    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
+
+
+def check_all(
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    trials: Sequence[Trial],
+    *,
+    factor: float = FACTOR,
+    seed: int = 0,
+    adversarial: bool = True,
+) -> Check:
+    """Run both models on the same inputs, at the sizes of the trials and at other sizes, and compare them element by element.
+
+    Inputs are random numbers, edge cases and, if `adversarial`, masks, infinities, NaN, and huge, tiny and mixed magnitudes.
+    For dynamic dimensions, small, odd, even and large sizes are drawn, and sizes on both sides of the model's constants.
+
+    An element must be finite where the original's element is finite. Its distance from the original or from a float64 run must
+    be explained by rounding; see `Output`. On all ordinary inputs together, the candidate's largest error must be at most
+    `factor` times the original's. An error of the original below 4 units in the last place of the output's largest magnitude
+    counts as 4 units. Where the original is far from its float64 run, the candidate must be far from it too, because the
+    original may round on purpose.
+
+    If a candidate seems to stray, float64 runs that round every value at random show how far rounding moves the original's
+    results. Without a float64 run, inputs that differ in their last places show how far the results move.
+
+    A trial starts no further input after its seconds, or once inputs and outputs take 256 MiB, but two ordinary and two
+    adversarial inputs are always run. The candidate is loaded after the original is unloaded. If exact values come from another
+    provider (see `begins_with`), both models also run on the device's own provider, with its rounding, at the sizes of the
+    first trial.
+
+    Raises:
+        CheckFailedError: the interfaces differ, an error is too large, the candidate has NaN or infinity where the original has
+            none, or ONNX Runtime cannot load the candidate or run it on inputs on which the original runs.
+        InvalidModelError: ONNX Runtime cannot load the original, or cannot run it on random inputs.
+    """
+    found = _checked(original, candidate, device, trials, factor, seed, adversarial=adversarial)
+    if begins_with(device, exact=True) != device.provider:
+        _checked(original, candidate, device, trials[:1], factor, seed, exact=False, adversarial=False)
+    return found
+
+
+def _checked(
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    trials: Sequence[Trial],
+    factor: float,
+    seed: int,
+    *,
+    exact: bool = True,
+    adversarial: bool = True,
+) -> Check:
+    """Run the check of `check_all` in sessions that are exact, or in sessions that are not.
+
+    Raises:
+        CheckFailedError, InvalidModelError: as `check_all`.
+    """
+    bench = _Bench(original, device, seed, exact=exact)
+    for trial in trials:
+        bench.run(trial, adversarial=adversarial)
+    if exact:
+        bench.run_sizes(trials[0].sizes, adversarial=adversarial)
+    runs, left_out, why, interface = bench.runs, bench.left_out, bench.why, (bench.session.inputs, bench.session.outputs)
+    del bench
+    errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact)
+    undecided: set[str] = set()
+    if doubtful:
+        more, undecided = _looked_closer(_Bench(original, device, seed, exact=exact), doubtful, factor)
+        errors += more
+    before, after = _together(errors, factor)
+    names = tuple(run.name for run in runs if run.name not in undecided)
+    return Check(before, after, f"original ({why})" if why else "float64", names, (*left_out, *sorted(undecided)))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The original's results on one input.
+
+    Attributes:
+        name: the name of the input.
+        feeds: the values of the model's inputs.
+        values: the results.
+        nudged: samples of noise, such as the results on inputs that differ from these in their last places.
+        exact: the results in float64, if they are known.
+        ordinary: the input is not adversarial.
+        peak: the largest magnitude of an intermediate value in float64, or 0 if it is not known.
+        spread: for each output, the elements that a tile of a convolution makes infinite or NaN, if they are known.
+        pointless: intermediate values leave the range of their type, so other arithmetic has no requirement to meet.
+    """
+
+    name: str
+    feeds: Mapping[str, Array]
+    values: Sequence[Any]
+    nudged: Sequence[Sequence[Any]]
+    exact: Sequence[Any] | None
+    ordinary: bool
+    peak: float = 0.0
+    spread: Sequence[Any] | None = None
+    pointless: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the inputs and outputs, without lists."""
+        held = itertools.chain(self.feeds.values(), self.values, *self.nudged, self.exact or ())
+        return sum(value.nbytes for value in held if isinstance(value, np.ndarray))
+
+    @property
+    def input_bytes(self) -> int:
+        """The bytes of the inputs."""
+        return sum(value.nbytes for value in self.feeds.values())
+
+    def beside(self, noise: float) -> _Run:
+        """Return the run with a substitute for measured noise: results off by the share `noise` of their largest magnitude."""
+        moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
+        return replace(self, nudged=[*self.nudged, moved])
+
+    def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, Output]]:
+        """Yield the name of each output, and the output of the original and of the candidate.
+
+        Raises:
+            CheckFailedError: as `_tensors`.
+        """
+        others = (self.exact or self.values, self.spread or self.values, *self.nudged)
+        for name, mine, found, exact, spread, *nudged in _tensors(names, self.values, candidate, *others):
+            yield (
+                name,
+                Output(
+                    mine,
+                    found,
+                    nudged,
+                    None if self.exact is None else exact,
+                    self.ordinary,
+                    direct and self.exact is None,
+                    None if self.spread is None else spread,
+                ),
+            )
+
+
+class _Bench:
+    """The original, loaded once, with its float64 evaluation if there is one, its runs so far, and the inputs left out.
+
+    `why` is the reason why there is no float64 run.
+    """
+
+    def __init__(self, original: Loadable, device: Device, seed: int, *, exact: bool) -> None:
+        self._hollow, self._folder = parsed(original, external=False), folder_of(original)
+        self.reference, self.why = _reference(self._hollow, self._folder)
+        self.high: Mapping[str, int] = index_bounds(self._hollow)
+        self.windowed = images(self._hollow)
+        self.session = Session(original, device, exact=exact)
+        self.seed = seed
+        self._now = time.thread_time if device.provider == "cpu" else time.perf_counter
+        self.runs: list[_Run] = []
+        self.left_out: list[str] = []
+
+    @property
+    def _full(self) -> bool:
+        return sum(run.bytes for run in self.runs) > _MOST_BYTES
+
+    def run(self, trial: Trial, *, adversarial: bool) -> None:
+        """Run the inputs for which there is time and memory: two ordinary inputs, then adversarial inputs, then the others."""
+        self.high = feasible_bounds(self.session, trial.sizes, self.high)
+        ordinary = cases(self.session.inputs, self.seed, trial.sizes, self.high)
+        hard = adversarial_values(self.session.inputs, self.seed, trial.sizes, self.high, self.windowed) if adversarial else []
+        inputs = [(name, make, True) for name, make in ordinary]
+        inputs[LEAST_INPUTS:LEAST_INPUTS] = [(values.name, values.make, False) for values in hard]
+        deadline, done = active_time() + trial.seconds, dict.fromkeys((True, False), 0)
+        for name, make, usual in inputs:
+            called = f"{name} ({trial.name})" if trial.name else name
+            if done[usual] >= LEAST_INPUTS and (active_time() > deadline or self._full):
+                self.left_out.append(called)
+                continue
+            try:
+                self.runs.append(self._ran(called, make(), ordinary=usual))
+                done[usual] += 1
+            except InvalidModelError:
+                if not done[True]:
+                    raise
+                self.left_out.append(called)
+
+    def run_sizes(self, start: Mapping[str, int], *, adversarial: bool) -> None:
+        """Run the original at other sizes.
+
+        Dimensions without a drawn size keep the smallest sizes at which the original has run so far. Sizes at which a run may
+        be long are put off until runs at smaller sizes show how long it takes.
+        """
+        names = dynamic_dimensions(self._hollow)
+        start = {name: _known(start, name) for name in names}
+        anchor, past, failed = dict(start), list[tuple[float, float]](), 0
+        own, passed = self._now() + SIZING_SECONDS, active_time() + 4 * SIZING_SECONDS
+        waiting: list[tuple[float, int, dict[str, int]]] = []
+        drawn = sizes_to_check(self._hollow, start)
+
+        def run(sizes: dict[str, int], amount: float, turn: int) -> None:
+            nonlocal anchor, failed
+            try:
+                past.append((amount, self._run_at(sizes, turn, adversarial=adversarial)))
+            except InvalidModelError:
+                failed += 1
+            else:
+                anchor = sizes if 0 < amount == min(some for some, _ in past if some) else anchor
+
+        def is_over() -> bool:
+            return self._now() > own or active_time() > passed or self._full
+
+        for turn, changed in enumerate(itertools.islice(drawn, _TRIED)):
+            sizes = {**anchor, **changed}
+            amount = float(sum(np.prod(port.concrete(sizes), dtype=float) for port in self.session.inputs))
+            if is_over():
+                break
+            if _expected(past, amount) > _LONGEST:
+                waiting.append((amount, turn, sizes))
+            else:
+                run(sizes, amount, turn)
+        for amount, turn, sizes in sorted(waiting, key=lambda entry: entry[:2]):
+            if not is_over() and 8 * amount <= _MOST_INPUT_BYTES and _expected(past, amount) <= _LONGEST:
+                run(sizes, amount, turn)
+        if failed:
+            self.left_out.append(f"{failed} sizes at which the original does not run")
+
+    def _run_at(self, sizes: Mapping[str, int], turn: int, *, adversarial: bool) -> float:
+        """Run the original on random inputs at these sizes, and return the seconds of a run.
+
+        If the run is short, one adversarial input is run too, another one at each `turn`.
+
+        Raises:
+            InvalidModelError: the original does not run at these sizes.
+        """
+        called = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        feeds = random_inputs(self.session.inputs, self.seed + turn, sizes=sizes, high=self.high)
+        began = self._now()
+        run = self._ran(f"random ({called})", feeds, ordinary=True, exactly=False)
+        seconds = (self._now() - began) / 2
+        self.runs.append(run)
+        if adversarial and seconds < _SHORTEST:
+            hard = adversarial_values(self.session.inputs, self.seed, sizes, self.high, self.windowed)
+            if hard:
+                values = hard[turn % len(hard)]
+                self.runs.append(self._ran(f"{values.name} ({called})", values.make(), ordinary=False))
+        return seconds
+
+    def _ran(self, name: str, feeds: Mapping[str, Array], *, ordinary: bool, exactly: bool = True) -> _Run:
+        """Run the original on these inputs. If the inputs are ordinary and `exactly` is set, run it in float64 too.
+
+        Raises:
+            InvalidModelError: the original does not run.
+        """
+        values = self.session.run(feeds)
+        exact, peak = self._exact(feeds, values, ordinary=ordinary) if ordinary and exactly else (None, 0.0)
+        nudged = [_beside(self.session, values, _nudged(feeds, self.seed))]
+        return _Run(name, feeds, values, nudged, exact, ordinary, peak=peak)
+
+    def _exact(
+        self, feeds: Mapping[str, Array], values: Sequence[Any], *, ordinary: bool
+    ) -> tuple[Sequence[Any] | None, float]:
+        """Return the results in float64, or None if there are none, and the largest magnitude of an intermediate value.
+        On inputs that are not ordinary, partial sums count as intermediate values.
+        """
+        if self.reference is None:
+            return None, 0.0
+        try:
+            exact = self.reference.run(feeds, partial=not ordinary)
+        except NoReferenceError as error:
+            self.reference, self.why = None, str(error)
+            return None, 0.0
+        if not _alike(values, exact):
+            self.reference, self.why = None, "the evaluator gives results of other shapes"
+            return None, 0.0
+        return exact, self.reference.peak
+
+    def look_closer(self, run: _Run) -> _Run:
+        """Return the run with everything that can be learned about it: more samples of noise, and its results in float64."""
+        if run.exact is None:
+            exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)
+            run = replace(run, exact=exact, peak=peak)
+        run = replace(run, nudged=[*run.nudged, *self.samples(run)])
+        if all(np.isfinite(v.astype(np.float64)).all() for v in run.feeds.values() if is_floating(v.dtype)):
+            return replace(run, pointless=self._overflows(run))
+        return replace(run, spread=self._spread(run)) if self.windowed else run
+
+    def samples(self, run: _Run, look: int = 0) -> list[Sequence[Any]]:
+        """Return samples of the original's noise, different ones at each look."""
+        first = sum(NEIGHBOURS[:look])
+        numbers = range(first, first + NEIGHBOURS[look])
+        return self._rounded(run, numbers) or self._beside(run, numbers)
+
+    def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
+        """Return the results on inputs that differ in their last places."""
+        nudged = (_nudged(run.feeds, self.seed + 1 + number) for number in numbers)
+        return [_beside(self.session, run.values, feeds) for feeds in nudged]
+
+    def _rounded(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
+        """Return results in float64 with every intermediate value rounded at random.
+
+        There are none without a float64 run. Results whose sizes change, for example by the scales of a Resize, are dropped.
+        """
+        if self.reference is None or run.exact is None:
+            return []
+        try:
+            found = [self.reference.run_rounded(run.feeds, self.seed + number) for number in numbers]
+        except NoReferenceError:
+            return []
+        return [one for one in found if _alike(run.values, one)]
+
+    def _overflows(self, run: _Run) -> bool:
+        """Return whether intermediate values leave the range of their type.
+
+        The float64 run decides. Without a float64 run, or if its range is no larger, a run in ONNX Runtime decides.
+        """
+        kinds = {np.asarray(value).dtype for value in (*run.feeds.values(), *run.values)}
+        if run.exact is not None:
+            if run.peak > min(map(largest_of, filter(is_floating, kinds)), default=math.inf):
+                return True
+            if np.dtype(np.float64) not in kinds:
+                return False
+        if run.ordinary:
+            return False
+        sizes = {f"{name}[{axis}]": size for name, value in run.feeds.items() for axis, size in enumerate(value.shape)}
+        usual = random_inputs(self.session.inputs, self.seed, sizes=sizes, high=self.high)
+        return bool(self._infinite(run.feeds) - self._infinite(usual))
+
+    def _infinite(self, feeds: Mapping[str, Array]) -> set[str]:
+        """Return the names of the values of the graph with an element that is infinite or NaN."""
+        try:
+            values = self._revealed.run(feeds)
+        except InvalidModelError:
+            return set()
+        floats = ((n, v) for n, v in zip(self._revealed.outputs, map(np.asarray, values), strict=True) if is_floating(v.dtype))
+        return {name for name, value in floats if not np.isfinite(value.astype(np.float64)).all()}
+
+    @functools.cached_property
+    def _revealed(self) -> Session:
+        """A session of the original with all values of its graph as outputs."""
+        model = ModelProto()
+        model.CopyFrom(self._hollow)
+        own = {port.name for port in model.graph.output}
+        names = (name for node in model.graph.node for name in node.output if name and name not in own)
+        model.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
+        return Session(Placed(model.SerializeToString(), self._folder.resolve()), self.session.device, optimize=False)
+
+    def _spread(self, run: _Run) -> Sequence[Any] | None:
+        try:
+            tiles = Reference(self._hollow, self._folder, tiles=True).run(run.feeds)
+        except NoReferenceError:
+            return None
+        return [~np.isfinite(value) if isinstance(value, np.ndarray) else value for value in tiles]
+
+
+def _known(sizes: Mapping[str, int], key: str) -> int:
+    """Return the size of a dimension, given by its key or by another name of the dimension, or 1 if none is given."""
+    name, _, axis = key.removesuffix("]").partition("[")
+    return sizes.get(key, sizes.get(f"{name}.{axis}", sizes.get("?", 1)))
+
+
+def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
+    """Return the expected seconds of a run on inputs with `amount` elements, assuming that time grows with their square."""
+    below = max((known for known in past if 0 < known[0] <= amount), default=None)
+    if below is None:
+        return math.inf if 8 * amount > _MOST_INPUT_BYTES else 0.0
+    return below[1] * (amount / below[0]) ** 2
+
+
+def _compared(
+    runs: Sequence[_Run],
+    interface: tuple[Sequence[Port], Sequence[str]],
+    candidate: Loadable,
+    device: Device,
+    factor: float,
+    *,
+    direct: bool,
+    exact: bool,
+) -> tuple[list[tuple[str, Errors]], list[tuple[_Run, Sequence[Any]]]]:
+    """Return the errors of a candidate on ordinary inputs, by output, and its results for the runs where it seems to stray.
+
+    Raises:
+        CheckFailedError: the candidate has another interface, or cannot be loaded or run.
+    """
+    errors: list[tuple[str, Errors]] = []
+    doubtful: list[tuple[_Run, Sequence[Any]]] = []
+    try:
+        session = Session(candidate, device, exact=exact)
+        _same_interface(*interface, session)
+        for run in runs:
+            others = session.run(run.feeds)
+            outputs = list(run.outputs(session.outputs, others, direct=direct))
+            if any(output.fault(factor) for _, output in outputs):
+                doubtful.append((run, others))
+            elif run.exact is not None or (direct and run.ordinary):
+                errors += [(name, output.errors(factor)) for name, output in outputs]
+    except InvalidModelError as error:
+        raise CheckFailedError(str(error)) from error
+    return errors, doubtful
+
+
+def _looked_closer(
+    bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float
+) -> tuple[list[tuple[str, Errors]], set[str]]:
+    """Look closer at the runs where the candidate seems to stray.
+
+    Runs with small inputs come first. An ordinary run for which there is no time is judged by the largest noise of the runs
+    before it, relative to the output's magnitude.
+
+    Returns:
+        The errors by output, and the names of the adversarial runs for which there was no time.
+
+    Raises:
+        CheckFailedError: the candidate strays.
+    """
+    errors: list[tuple[str, Errors]] = []
+    undecided: set[str] = set()
+    noise, start = 0.0, active_time()
+    for number, (doubted, others) in enumerate(sorted(doubtful, key=lambda entry: entry[0].input_bytes)):
+        late = number >= LEAST_INPUTS and active_time() > start + (LONGEST_LOOK if doubted.ordinary else LOOKING)
+        if late and not doubted.ordinary:
+            undecided.add(doubted.name)
+            continue
+        run = doubted.beside(noise) if late else bench.look_closer(doubted)
+        outputs = [] if run.pointless else [*run.outputs(bench.session.outputs, others, direct=bool(bench.why))]
+        until = active_time() + LOOKING
+        for more in () if late else range(1, len(NEIGHBOURS)):
+            if active_time() > until or not any(output.fault(factor) for _, output in outputs):
+                break
+            run = replace(run, nudged=[*run.nudged, *bench.samples(run, more)])
+            outputs = [*run.outputs(bench.session.outputs, others, direct=bool(bench.why))]
+        for name, output in outputs:
+            if fault := output.fault(factor):
+                raise CheckFailedError(f"output {name!r} on {run.name} inputs: {fault}")
+            found = output.errors(factor)
+            noise = max(noise, found.least) if run.ordinary and found.floating else noise
+            if doubted.exact is not None or (bench.why and run.ordinary):
+                errors.append((name, found))
+    return errors, undecided
+
+
+def _together(errors: Sequence[tuple[str, Errors]], factor: float) -> tuple[float, float]:
+    """Return the largest error of the original and of the candidate.
+
+    Floating-point outputs are judged apart from other outputs, whose errors are shares of wrong elements with a coarser least.
+
+    Raises:
+        CheckFailedError: the candidate's error is too large.
+    """
+    by_output: dict[str, Errors] = {}
+    for name, found in errors:
+        by_output[name] = by_output.get(name, found).joined(found)
+    for name, found in by_output.items():
+        if how := found.does_not_round():
+            raise CheckFailedError(f"output {name!r}: {how}")
+    for floating in (True, False):
+        kind = (found for found in by_output.values() if found.floating is floating)
+        if how := functools.reduce(Errors.joined, kind, Errors(floating=floating)).strayed(factor):
+            raise CheckFailedError(f"on all inputs together: {how}")
+    whole = functools.reduce(Errors.joined, by_output.values(), Errors())
+    return whole.original, whole.candidate
+
+
+def _beside(session: Session, values: Sequence[Any], nudged: Mapping[str, Array]) -> Sequence[Any]:
+    """Return the results on slightly different inputs, or `values` if there are no results of the same shapes."""
+    try:
+        moved = session.run(nudged)
+    except InvalidModelError:
+        return values
+    return moved if _alike(values, moved) else values
+
+
+def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """Return the inputs with each float moved up or down by one or two units in the last place."""
+    rng = np.random.default_rng(seed)
+    nudged = dict(feeds)
+    for name, value in feeds.items():
+        if is_floating(value.dtype):
+            wide = value.astype(np.float64)
+            with np.errstate(all="ignore"):
+                spacing = np.spacing(np.abs(value)) if value.dtype.kind == "f" else np.abs(wide) * ulp_of(value.dtype)
+                moved = wide + spacing.astype(np.float64) * rng.choice((-2.0, -1.0, 1.0, 2.0), value.shape)
+                moved = np.where(np.isfinite(moved.astype(value.dtype).astype(np.float64)), moved, wide)
+            nudged[name] = moved.astype(value.dtype)
+    return nudged
+
+
+def _moved(value: Array, share: float) -> Array:
+    """Return the value with each finite float increased by `share` of the largest magnitude."""
+    if not is_floating(value.dtype):
+        return value
+    wide = value.astype(np.float64)
+    moved: Array = wide + share * np.max(np.abs(wide), where=np.isfinite(wide), initial=0.0)
+    return moved
+
+
+def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
+    """Return whether the results have the same number of elements and the same shapes."""
+    for value, other in zip(values, exact, strict=True):
+        if isinstance(value, list) and isinstance(other, list):
+            same = len(value) == len(other) and _alike(value, other)
+        else:
+            same = type(value) is type(other) and np.shape(value) == np.shape(other)
+        if not same:
+            return False
+    return True
+
+
+def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, *tuple[Any, ...]]]:
+    """Yield the name of each output and its values in the runs.
+
+    A sequence yields each of its elements, a map its keys and its numbers, and an optional output its value if it is present.
+
+    Raises:
+        CheckFailedError: sequences differ in length, or an output is present in some of the runs only.
+    """
+    for name, *given in zip(names, *runs, strict=True):
+        found = [_parts(value) if isinstance(value, dict) else value for value in given]
+        lists = [len(value) if isinstance(value, list) else value is None for value in found]
+        if len(set(lists)) > 1:
+            raise CheckFailedError(f"output {name!r} has another number of elements than the original's")
+        if isinstance(found[0], list):
+            yield from _tensors([f"{name}[{n}]" for n in range(len(found[0]))], *found)
+        elif found[0] is not None:
+            yield name, *map(np.asarray, found)
+
+
+def _parts(value: Mapping[Any, Any]) -> list[Array]:
+    """Return a map's keys and its numbers, as float32 if ONNX Runtime has converted them to Python floats of more digits."""
+    numbers = np.array([*value.values()])
+    own = all(isinstance(number, float) and not isinstance(number, np.floating) for number in value.values())
+    return [np.array([*value]), numbers.astype(np.float32) if own else numbers]
+
+
+def _reference(model: ModelProto, folder: Path) -> tuple[Reference | None, str]:
+    """Return the model in float64, or the reason why there is none. The folder has the tensors in other files."""
+    try:
+        return Reference(model, folder), ""
+    except NoReferenceError as error:
+        return None, str(error)
+
+
+def _same_interface(inputs: Sequence[Port], outputs: Sequence[str], candidate: Session) -> None:
+    if inputs != candidate.inputs:
+        raise CheckFailedError(f"the inputs differ: {_listed(inputs)} became {_listed(candidate.inputs)}")
+    if outputs != candidate.outputs:
+        raise CheckFailedError(f"the outputs differ: {', '.join(outputs)} became {', '.join(candidate.outputs)}")
+
+
+def _listed(ports: Sequence[Port]) -> str:
+    return ", ".join(f"{p.name} {p.dtype}{list(p.shape)}" for p in ports)
+
+
+def cases(
+    ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, high: Mapping[str, int]
+) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
+    """Return the names of the ordinary inputs to run and functions that make the inputs, the most significant first.
+
+    Integers stay random in all inputs, because they are indices, masks and sizes. A single boolean, which usually chooses a
+    branch, alternates between true and false.
+    """
+
+    def floats(change: Callable[[Array], Array], offset: int) -> Callable[[], dict[str, Array]]:
+        def make() -> dict[str, Array]:
+            feeds = random_inputs(ports, seed + offset, sizes=sizes, high=high)
+            turned = {n: np.full_like(v, offset % 2 == 0) for n, v in feeds.items() if v.dtype == np.bool_ and v.size == 1}
+            return {n: change(v).astype(v.dtype) if is_floating(v.dtype) else v for n, v in feeds.items()} | turned
+
+        return make
+
+    random = ("random", floats(lambda v: v, 0))
+    again = ("random again", floats(lambda v: v, 1))
+    if not any(is_floating(p.dtype) for p in ports):
+        return [random, again]
+    return [
+        random,
+        ("zero", floats(np.zeros_like, 3)),
+        ("large", floats(_enlarged, 2)),
+        ("negative", floats(lambda v: -np.abs(v), 5)),
+        ("tiny", floats(lambda v: v * np.asarray(1e-6, v.dtype), 4)),
+        ("one", floats(np.ones_like, 6)),
+        again,
+    ]
+
+
+def _enlarged(values: Array) -> Array:
+    """Return the values times 1000, or times less if the type's range is narrow: products of two values must not overflow."""
+    most = float(np.finfo(values.dtype).max) if values.dtype.kind == "f" else 1e38
+    enlarged: Array = values * np.asarray(min(1000.0, most**0.25), values.dtype)
+    return enlarged

@@ -1,0 +1,158 @@
+"""Child processes in which models are loaded and run first, so that a crash of ONNX Runtime does not end this process."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from superopt.errors import InvalidModelError, RuntimeDiedError, first_line
+from superopt.protobuf.stored import Loadable, Placed, stored_bytes
+from superopt.runtime.device import LOAD_CONFIG, Device
+from superopt.runtime.session import Array, Port, port_of
+
+PROGRAM = Path(__file__).with_name("child_main.py")
+PATIENCE_SECONDS, SECONDS_PER_BYTE = 20.0, 60 / 2**30
+"""Seconds that a model may take to load, or to run once, and further seconds for each byte of the model."""
+
+
+class Child:
+    """A process in which ONNX Runtime loads one model after another.
+
+    Raises:
+        OSError: No process can be started.
+    """
+
+    def __init__(self, program: Path = PROGRAM) -> None:
+        self.program = program
+        self._connection, other = multiprocessing.Pipe()
+        environment = {name: value for name, value in os.environ.items() if name != LOAD_CONFIG}
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", os.fspath(program), str(other.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[other.fileno()],
+                env=environment,
+                start_new_session=True,
+            )
+        self._owner = os.getpid()
+
+    def load(self, model: Loadable, device: Device) -> ChildSession:
+        """Load the model on the CPU.
+
+        Raises:
+            InvalidModelError: ONNX Runtime refuses the model.
+            RuntimeDiedError: ONNX Runtime dies while loading the model.
+            TimeoutError: Loading takes too long.
+        """
+        source, folder = _source(model)
+        patience = PATIENCE_SECONDS + SECONDS_PER_BYTE * stored_bytes(model)
+        ports = self.ask("load", source, folder, device.threads, ";".join(device.without), patience=patience)
+        return ChildSession(self, tuple(port_of(*port) for port in ports), patience)
+
+    def ask(self, request: str, *arguments: Any, patience: float) -> Any:
+        """Send a request and return its answer. The answer must come within `patience` seconds.
+
+        Raises:
+            InvalidModelError: ONNX Runtime raises an error.
+            RuntimeDiedError, TimeoutError: As `load`.
+        """
+        try:
+            self._connection.send((request, *arguments))
+            in_time = self._connection.poll(patience)
+            state, answer = self._connection.recv() if in_time else ("late", None)
+        except (EOFError, OSError):
+            self.close()
+            raise RuntimeDiedError(self._obituary(request)) from None
+        if state == "late":
+            self._process.kill()
+            self.close()
+            raise TimeoutError(f"ONNX Runtime does not {request} the model within {patience:.0f} s")
+        if state == "failed":
+            raise InvalidModelError(f"ONNX Runtime cannot {request} the model: {first_line(ValueError(answer))}")
+        return answer
+
+    def _obituary(self, request: str) -> str:
+        code = self._process.returncode
+        name = signal.Signals(-code).name if code < 0 and -code in set(signal.Signals) else f"exit {code}"
+        doing = "loading" if request == "load" else "running"
+        why = "; it was killed, probably for lack of memory" if code == -signal.SIGKILL else ""
+        return f"ONNX Runtime dies while {doing} the model ({name}){why}: report the model to its developers"
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the process runs and is a child of the current process."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        if self._owner == os.getpid():
+            try:
+                self._process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+class ChildSession:
+    """A model loaded in a child process: its inputs, and runs whose results stay in the child process."""
+
+    def __init__(self, child: Child, inputs: tuple[Port, ...], patience: float) -> None:
+        self._child, self.inputs, self._patience = child, inputs, patience
+
+    def run(self, feeds: Mapping[str, Array]) -> None:
+        """Run the model once.
+
+        Raises:
+            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+        """
+        self._child.ask("run", dict(feeds), patience=self._patience)
+
+
+_kept: list[Child] = []
+"""The child process that `keeping_child` keeps, if any."""
+
+
+@contextlib.contextmanager
+def keeping_child(program: Path = PROGRAM) -> Iterator[None]:
+    """Use one child process with this program for all models in the context. A new process replaces it only if it has died."""
+    _kept[:] = [Child(program)]
+    try:
+        yield
+    finally:
+        _kept.pop().close()
+
+
+@contextlib.contextmanager
+def child() -> Iterator[Child]:
+    """Provide a child process to load a model in."""
+    if _kept:
+        if not _kept[0].is_alive:
+            _kept[:] = [Child(_kept[0].program)]
+        yield _kept[0]
+        return
+    made = Child()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _source(model: Loadable) -> tuple[str | bytes, str]:
+    """Return the source of a session, and the folder of its external data if the source is not a file."""
+    if isinstance(model, Placed):
+        return model.content, str(model.folder)
+    if isinstance(model, bytes):
+        return model, ""
+    return (model.SerializeToString(), "") if isinstance(model, ModelProto) else (os.fspath(model), "")

@@ -1,0 +1,430 @@
+"""End-to-end comparison of candidates with an original: interleaved runs, with a second copy of the original as control."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias, TypedDict, Unpack
+
+from onnx import ModelProto
+
+from superopt.budget import active_time, stopping
+from superopt.protobuf.stored import Loadable, stored_bytes
+from superopt.runtime.feasible import feasible_bounds
+from superopt.runtime.session import Device, Session, random_inputs
+from superopt.runtime.timed import Cold, Timed
+
+RESIDENT = 1 << 30
+"""The most bytes of all models of a comparison that are loaded at the same time."""
+MARGIN = 0.02
+LOADS, _LEAST_LOADS = 6, 2
+"""How often the models of a comparison are loaded: at most, unless loading is quick, and at least."""
+_LOADING, _SLOW = 0.2, 10.0
+"""The share of the time that loading may take if models are loaded more often, and the seconds above which they load once."""
+_HURRIED = 3.0
+"""Seconds after which no model is loaded again if the search was asked to stop."""
+_VISIT = 0.008
+LONG = 0.05
+"""The seconds of a run above which a visit is a single run, because the state of the caches matters little to a long run."""
+_MOST_ROUNDS = 400
+_BLOCKS = 4
+"""The least number of rounds if one model is loaded at a time."""
+_BLOCK = 0.5
+"""The least seconds that a model runs each time it is loaded, if one model is loaded at a time."""
+_CLEAR, _SURE, _OBVIOUS = 0.03, 0.01, 0.1
+"""Margins of a ratio at which rounds may end.
+
+They are the width of the bounds of a ratio that is reported, the distance beyond the threshold at which a verdict is sure, and
+the distance of all of a few rounds at which a verdict is obvious.
+"""
+_CONFIDENCE = 1.96
+"""The number of standard deviations on either side of the mean that cover 95 % of a normal distribution."""
+_DEVIATION = 1.4826
+"""The standard deviation of a normal distribution, divided by its median absolute deviation."""
+_FEW, _LEAST, _LEAST_LONG = 3, 3, 4
+"""The least number of rounds for an obvious verdict, and of each load: with short runs, and if every visit is a single run."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How much faster a candidate is than the original, measured end to end in one process.
+
+    Times are processor time if one thread does all the work; see `Bound.seconds`.
+
+    Attributes:
+        original: median seconds of a run of the original.
+        candidate: median seconds of a run of the candidate.
+        ratio: the median over rounds of original / candidate, with the original's two sessions averaged. Above 1 is faster.
+        low: the lower bound of the median ratio, with 95 % confidence.
+        high: the upper bound of the median ratio, with 95 % confidence.
+        control: the ratio of the original's two sessions.
+        noise: how far from 1 the control may be with 95 % confidence, from the spread of all its rounds except outliers.
+        rounds: the number of rounds.
+    """
+
+    original: float
+    candidate: float
+    ratio: float
+    low: float
+    high: float
+    control: float
+    noise: float
+    rounds: int
+
+    def faster(self, margin: float = MARGIN) -> bool:
+        """Return whether the candidate is faster by at least `margin`, and by more than the noise."""
+        return self.ratio >= 1 + margin and self.low > 1 + self.noise
+
+    def slower(self, margin: float = MARGIN) -> bool:
+        """Return whether the candidate is slower by at least `margin`, and by more than the noise."""
+        return self.ratio <= 1 - margin and self.high < 1 - self.noise
+
+
+@dataclass(frozen=True)
+class Until:
+    """When a comparison needs no further rounds.
+
+    Attributes:
+        rounds: the number of rounds of one load from which `clear` decides.
+        clear: whether the comparison is clear.
+        obvious: whether the comparison is obvious, which decides from 3 rounds on.
+        loads: how often models that load fast are loaded, at most.
+    """
+
+    rounds: int
+    clear: Callable[[Comparison], bool]
+    obvious: Callable[[Comparison], bool] = lambda _: False
+    loads: int = 0
+
+    def reached(self, rounds: Sequence[Times]) -> bool:
+        """Return whether these rounds are enough for every candidate."""
+        enough = self.clear if len(rounds) >= self.rounds else self.obvious
+        return len(rounds) >= _FEW and all(map(enough, _summaries(rounds)))
+
+
+def _is_told(found: Comparison) -> bool:
+    narrow = found.high - found.low <= _CLEAR * found.ratio
+    return narrow and (found.low > 1 + found.noise + _CLEAR or found.high < 1)
+
+
+def _is_decided(found: Comparison) -> bool:
+    gains = found.ratio >= 1 + MARGIN + _SURE and found.low > 1 + found.noise + _SURE
+    return gains or found.high < 1 + MARGIN
+
+
+def _is_obvious(found: Comparison) -> bool:
+    return found.low > 1 + found.noise + _OBVIOUS or found.high < 1 - _OBVIOUS
+
+
+TOLD = Until(24, _is_told, loads=4 * LOADS)
+"""Rounds end when the ratio is known well enough to report."""
+DECIDED = Until(12, _is_decided, _is_obvious)
+"""Rounds end when it is practically decided whether the candidate is faster."""
+
+
+Sizes: TypeAlias = "Mapping[str, int] | None"
+"""Sizes of dynamic dimensions, by name."""
+Opened: TypeAlias = Callable[[int], AbstractContextManager[Sequence[Sequence[Timed]]]]
+"""A function from the number of earlier loads to a context in which the models are loaded.
+
+The context gives, for each of some sizes, the original, the candidates and a second copy of the original, in this order, with
+inputs of these sizes.
+"""
+Setting: TypeAlias = tuple[Loadable, Device]
+"""A model, and the device of its session."""
+Times: TypeAlias = tuple[float, ...]
+"""Seconds of one run of each model in one round, in the order of the models."""
+
+
+class How(TypedDict, total=False):
+    """The optional arguments of a comparison; see `compare_settings`."""
+
+    seconds: float
+    seed: int
+    high: Mapping[str, int] | None
+    cold: bool
+    loads: int
+    progress: Callable[[float], None] | None
+
+
+def compare(original: Loadable, candidate: Loadable, device: Device, *, sizes: Sizes = None, **how: Unpack[How]) -> Comparison:
+    """Compare two models on one device, at one choice of sizes, until it is decided whether the candidate is faster.
+
+    Raises:
+        InvalidModelError, ProviderError: as `compare_settings`.
+    """
+    ((found,),) = compare_settings((original, device), [(candidate, device)], at=[sizes], until=DECIDED, **how)
+    return found
+
+
+def compare_all(
+    original: Loadable, candidates: Sequence[Loadable], device: Device, *, sizes: Sizes = None, **how: Unpack[How]
+) -> list[Comparison]:
+    """Compare candidates with the original on one device, at one choice of sizes; see `compare_settings`.
+
+    Raises:
+        InvalidModelError, ProviderError: as `compare_settings`.
+    """
+    (found,) = compare_settings((original, device), [(candidate, device) for candidate in candidates], at=[sizes], **how)
+    return found
+
+
+def compare_settings(
+    original: Setting,
+    candidates: Sequence[Setting],
+    *,
+    at: Sequence[Sizes] = (None,),
+    seconds: float = 10.0,
+    seed: int = 0,
+    high: Mapping[str, int] | None = None,
+    cold: bool = False,
+    loads: int = LOADS,
+    until: Until = TOLD,
+    progress: Callable[[float], None] | None = None,
+) -> list[list[Comparison]]:
+    """Time all models on the same random inputs, each in a session on its device.
+
+    The models are timed in turns; see `in_turns`. Models that are too large to be in memory at the same time are loaded one at
+    a time; see `in_blocks`. If numbers of threads differ, wall time is measured for all models.
+
+    Args:
+        original: the original and its device.
+        candidates: the candidates and their devices.
+        at: choices of sizes for the dynamic dimensions.
+        seconds: the most seconds of the comparison.
+        seed: the seed of the inputs.
+        high: the bounds of integer inputs, as in `random_inputs`.
+        cold: whether nothing of a model is in the processor's caches when a measured run starts.
+        loads: how often models are loaded, as in `in_turns`.
+        until: when rounds end, as in `in_turns`.
+        progress: called with the share of the time that has passed.
+
+    Returns:
+        For each choice of sizes, one comparison for each candidate, all from the same rounds.
+
+    Raises:
+        InvalidModelError: ONNX Runtime cannot load or run one of the models.
+        ProviderError: a session fell back to another provider.
+    """
+    first, *others = [(_message(model), device) for model, device in (original, *candidates)]
+    settings = [first, *others, first]
+    wall = len({device.threads for _, device in settings}) > 1
+    if sum(stored_bytes(model) for model, _ in settings) > RESIDENT:
+
+        def ready(setting: Setting, sizes: Sizes) -> Timed:
+            session = Session(*setting)
+            bounds = feasible_bounds(session, sizes, high)
+            return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=bounds), wall=wall)
+
+        def told(place: int, done: float) -> None:
+            if progress is not None:
+                progress((place + done) / len(at))
+
+        each = seconds / len(at)
+        loaded = [[functools.partial(ready, setting, sizes) for setting in settings[:-1]] for sizes in at]
+        return [in_blocks(m, seconds=each, progress=functools.partial(told, place)) for place, m in enumerate(loaded)]
+
+    @contextmanager
+    def opened(load: int) -> Iterator[list[list[Timed]]]:
+        sessions = {which: Session(*settings[which]) for which in loading(len(settings), load)}
+        bounds = [feasible_bounds(sessions[0], sizes, high) for sizes in at]
+        given = zip(at, bounds, strict=True)
+        feeds = [random_inputs(sessions[0].inputs, seed, sizes=sizes, high=ends) for sizes, ends in given]
+        ready: list[list[Timed]] = [[sessions[which].ready(fed, wall=wall) for which in range(len(settings))] for fed in feeds]
+        yield [[*map(Cold, models)] for models in ready] if cold else ready
+
+    return in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
+
+
+def _message(model: Loadable) -> Loadable:
+    """Return the model in a form that needs no conversion at each load."""
+    return model.SerializeToString() if isinstance(model, ModelProto) else model
+
+
+def loading(count: int, load: int) -> list[int]:
+    """Return the order in which `count` models are loaded at load number `load`.
+
+    In `count` successive loads, each model is once at every place. The next `count` loads have the reverse orders.
+    """
+    order = [(load + place) % count for place in range(count)]
+    return order[::-1] if load // count % 2 else order
+
+
+def in_turns(
+    opened: Opened,
+    *,
+    seconds: float = 10.0,
+    loads: int = LOADS,
+    until: Until = TOLD,
+    progress: Callable[[float], None] | None = None,
+) -> list[list[Comparison]]:
+    """Compare each candidate with the original at each choice of sizes, by visiting all models in turns.
+
+    The comparison takes at most `seconds`. Models are loaded up to `loads` times, in a different order each time (see
+    `loading`), because a session keeps its luck with the placement of its memory, and sessions loaded last have less luck.
+
+    A round visits the original, each candidate and the original's second copy, starting with a different model each time. A
+    visit is one unmeasured run, which brings the model into the caches, and the fastest of the runs that follow. If a run is
+    long, a visit is a single run.
+
+    The rounds of a load end early when `until` is reached for every candidate. Loading ends early when `until` was reached in
+    two loads, or when all rounds together reach it after three loads, or after more than half of the loads if `until` allows
+    further loads. If `loads` allows it, at least two loads are made. The exceptions are a first load whose rounds took all of
+    the time, and models that took longer than both `seconds` and 10 s to load: a GPU's libraries may compile kernels for each
+    session.
+    """
+    rounds: list[list[Times]] = []
+    began, spent, clear, load = active_time(), 0.0, 0, 0
+    while load < loads:
+        least = max(_LEAST_LOADS, loads // 2) if until.loads else _LEAST_LOADS
+        together = load > least and all(map(until.reached, rounds))
+        passed = spent if load < _LEAST_LOADS else active_time() - began
+        if passed > (min(seconds, _HURRIED) if stopping() else seconds) or together or clear >= _LEAST_LOADS:
+            break
+        asked = active_time()
+        with opened(load) as ready:
+            start = active_time()
+            if not load:
+                opening = max(start - asked, 1e-9)
+                loads = 1 if opening > max(_SLOW, seconds) else max(loads, min(until.loads, int(_LOADING * seconds // opening)))
+            report = functools.partial(_report, progress, start - spent, seconds)
+            each = seconds / loads / len(ready)
+            found = [_rounds(timed, active_time() + each, until, report) for timed in ready]
+            spent += active_time() - start
+            del ready
+        rounds = [before + more for before, more in zip(rounds or [[] for _ in found], found, strict=True)]
+        clear += all(map(until.reached, found))
+        load += 1
+    return [_summaries(made) for made in rounds]
+
+
+def in_blocks(
+    loaded: Sequence[Callable[[], Timed]], *, seconds: float = 10.0, progress: Callable[[float], None] | None = None
+) -> list[Comparison]:
+    """Compare each candidate with the original, the first in `loaded`, with one model in memory at a time.
+
+    A loaded model is visited for at least half a second, and unloaded before the next one is loaded. The original is loaded
+    again after the last candidate: its times before and after the candidates belong to one round. There are four rounds, or
+    more if these take less than `seconds`. There are two rounds if no candidate gained in either round, if all candidates are
+    far from the original in both rounds, or if no candidate can be found faster in four rounds.
+    """
+    rounds: list[Times] = []
+    start = active_time()
+    before = _block(loaded[0])
+    while not _is_settled(rounds, active_time() - start, seconds) and (
+        len(rounds) < _BLOCKS or active_time() < start + seconds
+    ):
+        others = [_block(load) for load in loaded[1:]]
+        after = _block(loaded[0])
+        rounds.append((before, *others, after))
+        before = after
+        if progress is not None:
+            progress(min(1.0, len(rounds) / _BLOCKS))
+    return _summaries(rounds)
+
+
+def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
+    """Return whether the rounds, at least two, are enough.
+
+    They are enough if no candidate gained in any round, or if every comparison is obvious. They are also enough if each
+    candidate lost a round and four rounds take all of the time: the bounds of a ratio over so few rounds include every round.
+    """
+    found = _summaries(rounds) if len(rounds) >= _BLOCKS // 2 else []
+    lost = spent * _BLOCKS >= seconds * len(rounds) and all(one.low <= 1 for one in found)
+    return bool(found) and (lost or all(one.high < 1 + MARGIN for one in found) or all(map(_is_obvious, found)))
+
+
+def _block(load: Callable[[], Timed]) -> float:
+    """Return the least seconds of a run of the model, from at least three runs that together take at least half a second."""
+    timed = load()
+    times: list[float] = []
+    with timed.alone():
+        timed.run()
+        while len(times) < 3 or sum(times) < _BLOCK:
+            times.append(timed.seconds(1))
+    return min(times)
+
+
+def _report(progress: Callable[[float], None] | None, start: float, seconds: float) -> None:
+    if progress is not None:
+        progress(min(1.0, (active_time() - start) / seconds))
+
+
+def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Callable[[], None]) -> list[Times]:
+    """Time rounds until `until` is reached or the deadline has passed. The deadline does not cut the least number of rounds."""
+    with timed[0].alone():
+        runs = [_runs_for_visit(t) for t in timed]
+    least = _LEAST_LONG if all(samples == 1 for samples, _ in runs) else _LEAST
+    done: list[Times] = []
+    while not until.reached(done) and (len(done) < least or (active_time() < deadline and len(done) < _MOST_ROUNDS)):
+        times = [0.0] * len(timed)
+        with timed[0].alone():
+            for turn in range(len(timed)):
+                which = (turn + len(done)) % len(timed)
+                times[which] = _visit(timed[which], *runs[which])
+        done.append(tuple(times))
+        report()
+    return done
+
+
+def _runs_for_visit(timed: Timed) -> tuple[int, int]:
+    """Return the samples of a visit and the runs of a sample, so that a visit takes about 8 ms or one run."""
+    start = active_time()
+    timed.run()
+    if active_time() - start > LONG:
+        return 1, 1
+    start = active_time()
+    once = min(timed.seconds(1) for _ in range(3))
+    passed = (active_time() - start) / 3
+    batch = max(1, round(2e-4 / once))
+    return min(25, max(2, round(_VISIT / (passed * batch)))), batch
+
+
+def _visit(timed: Timed, samples: int, batch: int) -> float:
+    if samples > 1:
+        timed.run()
+    return min(timed.seconds(batch) for _ in range(samples))
+
+
+def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
+    """Return the comparison of each candidate. All models but the first and the last are candidates."""
+    return [_summary([(times[0], times[which], times[-1]) for times in rounds]) for which in range(1, len(rounds[0]) - 1)]
+
+
+def _summary(rounds: Sequence[tuple[float, float, float]]) -> Comparison:
+    ratio, low, high = _median_interval([(a + c) / 2 / b for a, b, c in rounds])
+    controls = [a / c for a, _, c in rounds]
+    control = statistics.median(controls)
+    return Comparison(
+        original=statistics.median([a for a, _, _ in rounds] + [c for _, _, c in rounds]),
+        candidate=statistics.median(b for _, b, _ in rounds),
+        ratio=ratio,
+        low=low,
+        high=high,
+        control=control,
+        noise=abs(control - 1) + _CONFIDENCE * _median_error(controls),
+        rounds=len(rounds),
+    )
+
+
+def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median and its 95 % interval from order statistics, which assume nothing about the noise's distribution."""
+    ordered = sorted(values)
+    count = len(ordered)
+    below = max(0, int((count - _CONFIDENCE * count**0.5) / 2))
+    return statistics.median(ordered), ordered[below], ordered[count - 1 - below]
+
+
+def _median_error(values: Sequence[float]) -> float:
+    """Return the standard error of the median of values that are normally distributed except for some outliers.
+
+    The error is estimated from the median absolute deviation, which outliers do not change (Rousseeuw and Croux, Alternatives
+    to the median absolute deviation, 1993).
+    """
+    median = statistics.median(values)
+    deviation = _DEVIATION * statistics.median(abs(value - median) for value in values)
+    return deviation * math.sqrt(math.pi / 2 / len(values))

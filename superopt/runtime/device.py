@@ -1,0 +1,169 @@
+"""Devices that sessions run on, and the providers, provider options and libraries that ONNX Runtime uses for them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import io
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from superopt.errors import ProviderError, RuntimeMissingError
+from superopt.runtime.hardware import cpu_name, gpu_name
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+QUIET = 4
+WITHOUT = "optimization.disable_specified_optimizers"
+"""The session configuration entry with the names of optimizers to leave out, separated by semicolons."""
+LOAD_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
+"""The environment variable that, if it is 1, makes sessions use the options stored in the model, and no others."""
+
+
+@functools.cache
+def runtime() -> Any:
+    """Return the onnxruntime module.
+
+    Raises:
+        RuntimeMissingError: ONNX Runtime is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise RuntimeMissingError(
+            "ONNX Runtime is not installed: pip install 'superopt[gpu]' (or 'superopt[cpu]', for the CPU alone)"
+        ) from error
+    return onnxruntime
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device for sessions, and how sessions use the device.
+
+    Attributes:
+        provider: `cpu`, `cuda` or `tensorrt`. On `tensorrt`, CUDA runs the nodes that TensorRT does not take.
+        threads: the number of CPU threads.
+        cuda_graph: whether runs are replayed as a CUDA graph. Requires `cuda`.
+        without: the names of ONNX Runtime's own optimizers to leave out.
+        portable: whether to leave out the last level of optimizers, which has the layouts that one machine's processor prefers.
+        nhwc: whether CUDA's operators work on images with channels last. Requires `cuda`.
+    """
+
+    provider: str = "cpu"
+    threads: int = 1
+    cuda_graph: bool = False
+    without: tuple[str, ...] = ()
+    portable: bool = False
+    nhwc: bool = False
+
+    def __post_init__(self) -> None:
+        if self.provider not in PROVIDERS:
+            raise ProviderError(f"unknown provider {self.provider!r}: expected one of {', '.join(PROVIDERS)}")
+        if self.cuda_graph and self.provider != "cuda":
+            raise ProviderError("CUDA graphs require the provider cuda")
+        if self.nhwc and self.provider != "cuda":
+            raise ProviderError("the layout NHWC requires the provider cuda")
+        available = runtime().get_available_providers()
+        if PROVIDERS[self.provider] not in available:
+            raise ProviderError(f"the installed ONNX Runtime has no provider {self.provider}; it has {', '.join(available)}")
+
+    @property
+    def memory(self) -> str:
+        """The name of the device in an ONNX Runtime binding."""
+        return "cpu" if self.provider == "cpu" else "cuda"
+
+    @property
+    def name(self) -> str:
+        """The hardware's name."""
+        return cpu_name() if self.provider == "cpu" else gpu_name()
+
+    @property
+    def identity(self) -> str:
+        """A text with everything about the device and the runtime that a measured time depends on."""
+        graph = "graph" if self.cuda_graph else "stream"
+        rounding = ("no TF32",) if self.provider != "cpu" and _is_without_tf32() else ()
+        layout = (*(("portable",) if self.portable else ()), *(("nhwc",) if self.nhwc else ()))
+        settings = (*rounding, *layout, *self.without)
+        return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__, *settings))
+
+
+def begins_with(device: Device, *, exact: bool = False, shown: bool = False) -> str:
+    """Return the provider that is first offered the nodes of a session on the device. Later providers take the other nodes.
+
+    TensorRT has no option that turns TF32 off for one session. If values must be `exact`, CUDA's own kernels replace TensorRT,
+    unless the environment variable NVIDIA_TF32_OVERRIDE=0 turns TF32 off for the whole process. A written graph or a trace does
+    not have the nodes inside a TensorRT engine. If nodes must be `shown`, the CPU takes the nodes that TensorRT would be given.
+    """
+    if device.provider != "tensorrt":
+        return device.provider
+    if shown:
+        return "cpu"
+    return "cuda" if exact and not _is_without_tf32() else "tensorrt"
+
+
+def providers(device: Device, *, exact: bool = False, shown: bool = False) -> list[Any]:
+    """Return the providers of a session on the device, as `onnxruntime.InferenceSession` takes them; see `begins_with`.
+
+    Runs are replayed as a CUDA graph only if values need not be `exact`, because values that are compared are not bound to a
+    fixed place in memory.
+    """
+    cuda = {"use_tf32": "0" if exact else "1", "enable_cuda_graph": "1" if device.cuda_graph and not exact else "0"}
+    if device.nhwc:
+        cuda["prefer_nhwc"] = "1"
+    order = ("tensorrt", "cuda", "cpu")
+    first = order.index(begins_with(device, exact=exact, shown=shown))
+    return [(PROVIDERS[name], cuda) if name == "cuda" else PROVIDERS[name] for name in order[first:]]
+
+
+def _is_without_tf32() -> bool:
+    """Return whether TF32 is off for the whole process. The CUDA libraries read the setting once, when they are loaded."""
+    return os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
+
+
+@contextlib.contextmanager
+def taken_from_the_program() -> Iterator[None]:
+    """Make sessions use the options that the program gives. With `LOAD_CONFIG`, only the model's own options would apply."""
+    before = os.environ.pop(LOAD_CONFIG, None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[LOAD_CONFIG] = before
+
+
+@contextlib.contextmanager
+def silenced(device: Device) -> Iterator[None]:
+    """Suppress the output of loading the libraries of a GPU. Callers check afterwards whether the libraries were loaded."""
+    if device.provider == "cpu":
+        yield
+        return
+    ort = runtime()
+    _preload_cuda()
+    if device.provider == "tensorrt":
+        _preload_tensorrt()
+    ort.set_default_logger_severity(QUIET)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        ort.set_default_logger_severity(2)
+
+
+@functools.cache
+def _preload_cuda() -> None:
+    """Load the CUDA and cuDNN libraries that pip installed, if this version of ONNX Runtime can."""
+    preload = getattr(runtime(), "preload_dlls", None)
+    if preload is not None:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
+            preload()
+
+
+@functools.cache
+def _preload_tensorrt() -> None:
+    """Load the TensorRT libraries that pip installed, by importing TensorRT's own module."""
+    with contextlib.suppress(Exception):
+        importlib.import_module("tensorrt")

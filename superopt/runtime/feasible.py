@@ -1,0 +1,116 @@
+"""Random inputs and sizes at which a model runs: integers that the model takes as sizes, counts or positions have to fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from superopt.budget import active_time
+from superopt.errors import InvalidModelError
+from superopt.runtime.bounds import IndexRange
+from superopt.runtime.session import Array, Port, is_floating, random_inputs
+
+SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 7, 128, 224, 12, 256, 512, 1024)
+"""Sizes to try in turn if a model does not run at the usual sizes: small sizes first, then sizes that exporters use."""
+SECONDS = 30.0
+"""Seconds after which no further inputs are tried."""
+MAX_ELEMENTS = 1 << 28
+"""The most elements of all inputs together for which values are made."""
+
+
+class Runs(Protocol):
+    """A loaded model."""
+
+    inputs: tuple[Port, ...]
+
+    def run(self, feeds: Mapping[str, Array], /) -> Any:
+        """Run the model once.
+
+        Raises:
+            InvalidModelError: The run fails.
+        """
+
+
+@dataclass(frozen=True)
+class Feasible:
+    """Sizes and bounds of random inputs at which a model runs. If none were found, `error` is the error of the first run."""
+
+    sizes: Sequence[Mapping[str, int]]
+    high: Mapping[str, int]
+    error: str = ""
+
+
+def feasible(session: Runs, sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool = True) -> Feasible:
+    """Find inputs on which the model runs at all of the `sizes` or, unless the user chose the sizes, at other sizes.
+
+    Args:
+        session: The model.
+        sizes: Sizes of the model's dynamic dimensions.
+        high: The known bounds of the model's integer inputs, from `index_bounds`.
+        chosen: Whether the user chose the sizes, so that no other sizes may be tried.
+
+    Raises:
+        InvalidModelError: No values of the type of one of the inputs can be made.
+    """
+    error, deadline = "", active_time() + SECONDS
+    for where, ways in _attempts(session.inputs, sizes, high, chosen=chosen):
+        for way in ways:
+            if error and active_time() > deadline:
+                return Feasible(sizes, high, error)
+            try:
+                for numbers in where:
+                    if sum(math.prod(port.concrete(numbers)) for port in session.inputs) > MAX_ELEMENTS:
+                        raise InvalidModelError("its inputs have too many elements to make values up for them")
+                    session.run(random_inputs(session.inputs, sizes=numbers, high=way))
+            except InvalidModelError as failed:
+                error = error or str(failed)
+            else:
+                return Feasible(where, way)
+    return Feasible(sizes, high, error)
+
+
+def feasible_bounds(session: Runs, sizes: Mapping[str, int] | None, high: Mapping[str, int] | None) -> Mapping[str, int]:
+    """Return the first bounds with which the model runs at these sizes; see `feasible`.
+
+    If the model has no integer inputs, or does not run with any bounds that are tried, the given bounds are returned.
+    """
+    given = high or {}
+    if not any(port.dtype.kind in "iu" for port in session.inputs):
+        return given
+    return feasible(session, [sizes or {}], given).high
+
+
+def _attempts(
+    ports: Sequence[Port], sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool
+) -> Iterator[tuple[Sequence[Mapping[str, int]], list[Mapping[str, int]]]]:
+    """Yield sizes, and the bounds to try in turn at these sizes."""
+    ways = [*_bounds(ports, high)]
+    yield sizes, ways
+    names = [*sizes[0]] if sizes else []
+    if chosen or not names:
+        return
+    for size in SIZES:
+        yield [dict.fromkeys(names, size)], ways[:3]
+        if len(names) > 1:
+            yield [{name: 1 if place == 0 else size for place, name in enumerate(names)}], ways[:1]
+
+
+def _bounds(ports: Sequence[Port], high: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    """Yield the given bounds, then bounds for inputs without any, then bounds for all integer inputs and short float inputs."""
+    integers = [port.name for port in ports if port.dtype.kind in "iu"]
+    scales = [port.name for port in ports if is_floating(port.dtype) and len(port.shape) <= 1]
+    free = [name for name in integers if name not in high]
+    yield high
+    if free:
+        for low, end in ((0, 1), (1, 2), (1, 3), (2, 3), (4, 5), (8, 9), (-1, 0)):
+            yield {**high, **{name: IndexRange(end, low) for name in free}}
+    if integers and high:
+        yield {name: IndexRange(1) for name in integers}
+        yield {name: IndexRange(2, 1) for name in integers}
+    if scales:
+        ones = {name: IndexRange(1, 1) for name in scales}
+        yield {**high, **ones}
+        if free:
+            yield {**high, **ones, **{name: IndexRange(2, 1) for name in free}}

@@ -1,0 +1,70 @@
+"""A lock on a GPU that several processes of superopt use, so that no run disturbs another."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from superopt.budget import waiting
+from superopt.runtime.cache import default_path
+from superopt.runtime.device import Device
+
+
+class Turn:
+    """A reentrant lock on a GPU, held by one thread of one process on this machine at a time.
+
+    The lock is a lock on the file at `path`. If the file cannot be written, or the system has no such locks, other processes
+    are not excluded.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = threading.RLock()
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._thread.acquire()
+        self._depth += 1
+        if self._depth == 1:
+            with waiting():
+                self._asked("LOCK_EX")
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._asked("LOCK_UN")
+        self._thread.release()
+
+    def _asked(self, what: str) -> None:
+        with contextlib.suppress(OSError, ImportError):
+            locks: Any = importlib.import_module("fcntl")
+            locks.flock(self._file, getattr(locks, what))
+
+    @functools.cached_property
+    def _file(self) -> int:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+@contextlib.contextmanager
+def alone(device: Device) -> Iterator[None]:
+    """Hold the lock of the device's GPU, so that superopt runs nothing else there. On a CPU, the system shares the cores."""
+    if device.provider == "cpu":
+        yield
+        return
+    with _turn(os.environ.get("CUDA_VISIBLE_DEVICES", "")):
+        yield
+
+
+@functools.cache
+def _turn(visible: str) -> Turn:
+    """Return the lock of the first visible GPU."""
+    first = re.sub(r"[^A-Za-z0-9-]", "", visible.partition(",")[0]) or "0"
+    return Turn(default_path().with_name(f"gpu-{first}.lock"))

@@ -1,0 +1,293 @@
+"""The timing of one node of an optimized graph by itself, and the signature that its time depends on."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from superopt.errors import InvalidModelError
+from superopt.files import scratch_folder
+from superopt.protobuf.nodes import Hollow, hollow_tensor, with_weights
+from superopt.protobuf.stored import Loadable
+from superopt.runtime.session import Array, Bound, Device, Session, is_floating
+
+Json: TypeAlias = "Any"
+
+VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
+"""Operators that make no new elements. In a longer graph, their output shares the operand's memory. Alone, they would copy."""
+BUDGET = 0.005
+SMALL = 64
+_BATCH = 2e-4
+_COLD_FROM = 256 << 10
+_MOST_COPIES = 32
+_MEMORY = 5e9
+"""The least memory bandwidth assumed, in bytes per second."""
+_FETCHING = 0.05
+"""The share of a kernel's time below which it does not matter where its weights come from."""
+_ADDED = 1e-3
+"""Seconds of a GPU run below which a node's time is the time that a second node adds, because launches overlap with runs."""
+_IN_FILE = 64 << 20
+"""The size in bytes from which a constant without values is not filled at random, but maps a file of zeros."""
+
+
+@cache
+def last_level_cache() -> int:
+    """Return the size of the processor's last-level cache in bytes, or 32 MiB if the system does not report it."""
+    for level in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
+        with contextlib.suppress(ValueError, OSError):
+            size = os.sysconf(level)
+            if size > 0:
+                return size
+    return 32 << 20
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input of a node: its ONNX element type, its shape, and its tensor if it is constant."""
+
+    element: int
+    shape: tuple[int, ...]
+    tensor: TensorProto | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the values in bytes."""
+        return self.size * np_dtype(self.element).itemsize
+
+    def described(self) -> Json:
+        """Return type, shape, whether it is constant, and the values of a small integer constant (axes, shapes, pads)."""
+        described: list[Json] = [self.element, list(self.shape), self.tensor is not None]
+        if self.tensor is not None and self.size <= SMALL and np_dtype(self.element).kind in "iu":
+            described.append(numpy_helper.to_array(self.tensor).tolist())
+        return described
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one run, and the kind of each output (None for an output that is left out)."""
+
+    seconds: float
+    outputs: tuple[Operand | None, ...]
+
+    def as_json(self) -> Json:
+        return [self.seconds, [None if o is None else [o.element, list(o.shape)] for o in self.outputs]]
+
+    @staticmethod
+    def of_json(value: Json) -> Timing:
+        return Timing(value[0], tuple(None if o is None else Operand(o[0], tuple(o[1])) for o in value[1]))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A node with all its operands known, in a model of these opsets. Kernels with equal signatures take equal time."""
+
+    node: NodeProto
+    operands: Mapping[str, Operand]
+    opsets: tuple[tuple[str, int], ...]
+    ir_version: int
+
+    def signature(self) -> list[Json]:
+        """Return the properties that the node's time depends on, besides the device."""
+        first = {name: position for position, name in reversed(list(enumerate(self.node.input)))}
+        return [
+            self.node.domain,
+            self.node.op_type,
+            dict(self.opsets).get(self.node.domain, 1),
+            sorted([a.name, attribute_value(a)] for a in self.node.attribute),
+            [[first[name], *self.operands[name].described()] if name else None for name in self.node.input],
+            [bool(name) for name in self.node.output],
+        ]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the constant operands in bytes."""
+        return sum(o.bytes for o in self._used().values() if o.tensor is not None)
+
+    def _used(self) -> dict[str, Operand]:
+        return {name: self.operands[name] for name in self.node.input if name}
+
+    def model(self, copies: int = 1) -> ModelProto:
+        """Return a model of the node alone, or of `copies` of the node over the same operands.
+
+        Constants without values are filled at random, because their values do not change the time. The largest ones refer to a
+        file (see `nodes.WEIGHTS`).
+        """
+        inputs, initializers = [], []
+        for position, (name, operand) in enumerate(self._used().items()):
+            if operand.tensor is None:
+                inputs.append(helper.make_tensor_value_info(name, operand.element, operand.shape))
+            elif operand.tensor.external_data and operand.bytes >= _IN_FILE:
+                initializers.append(hollow_tensor(Hollow.of(np_dtype(operand.element), operand.shape), name))
+            elif operand.tensor.external_data:
+                values = random_values(operand.element, operand.shape, position)
+                initializers.append(numpy_helper.from_array(values, name))
+            else:
+                initializers.append(operand.tensor)
+        nodes = [self.node, *(_renamed(self.node, f"#{copy}") for copy in range(1, copies))]
+        outputs = [helper.make_empty_tensor_value_info(name) for node in nodes for name in node.output if name]
+        graph = helper.make_graph(nodes, "kernel", inputs, outputs, initializers)
+        opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
+
+    def timed(self, device: Device, *, cold: bool = False, call: float = 0.0) -> Timing:
+        """Time the node by itself, without graph optimizations. `VIEWS` take no time.
+
+        On a GPU, the next node is launched while the last one still runs. So a short node takes the time that a second copy
+        adds to a run, plus the seconds of `call`.
+
+        Args:
+            device: the device to run on.
+            cold: whether enough copies take turns that large weights are in no cache. One copy is enough if fetching the
+                weights takes at most a small part of the time.
+            call: seconds that any run costs.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run the node alone.
+        """
+        if self.node.op_type in VIEWS:
+            return Timing(0.0, self.outputs(device))
+        model, feeds = self.model(), self._feeds()
+        hollow = any(tensor.external_data for tensor in model.graph.initializer)
+        source: Loadable = model if hollow else model.SerializeToString()
+        with contextlib.ExitStack() as stack:
+
+            def loaded(source: Loadable) -> Bound:
+                if isinstance(source, ModelProto):
+                    folder = stack.enter_context(scratch_folder())
+                    source = with_weights(source, folder)
+                return Session(source, device, optimize=False, anywhere=True).bind(feeds)
+
+            bound = [loaded(source)]
+            kinds = self._kinds(bound[0])
+            if device.provider != "cpu" and min(bound[0].seconds(1) for _ in range(3)) < _ADDED:
+                return Timing(call + _added(bound[0], loaded(self.model(2))), kinds)
+            seconds = least_seconds(bound)
+            if cold and self.weight_bytes >= max(_COLD_FROM, _FETCHING * _MEMORY * seconds):
+                copies = min(_MOST_COPIES, 1 + -(-3 * last_level_cache() // (2 * self.weight_bytes)))
+                bound += [loaded(source) for _ in range(copies - 1)]
+                seconds = least_seconds(bound)
+            return Timing(seconds, kinds)
+
+    def outputs(self, device: Device) -> tuple[Operand | None, ...]:
+        """Return the kind of each output, from one run of the node on the device.
+
+        Raises:
+            InvalidModelError: ONNX Runtime cannot run the node alone.
+        """
+        with scratch_folder() as folder:
+            session = Session(with_weights(self.model(), folder), device, optimize=False, anywhere=True)
+            return self._kinds(session.bind(self._feeds()))
+
+    def _feeds(self) -> dict[str, Array]:
+        used = enumerate(self._used().items())
+        return {name: random_values(o.element, o.shape, position) for position, (name, o) in used if o.tensor is None}
+
+    def _kinds(self, bound: Bound) -> tuple[Operand | None, ...]:
+        values = iter(bound.outputs())
+        return tuple(None if not name else _kind(next(values)) for name in self.node.output)
+
+
+def least_seconds(bound: Sequence[Bound], budget: float = BUDGET) -> float:
+    """Return the time of one run in seconds: the least mean over short batches of runs.
+
+    Batches run for `budget` seconds, and at least three times. If one run takes longer than `budget`, the time is the lesser of
+    two runs. Several sessions take turns within a batch, and then three runs of each suffice.
+    """
+    with bound[0].alone():
+        for b in bound[1:]:
+            b.run()
+        once = bound[0].seconds(1)
+        if once > budget:
+            return min(once, statistics.mean(b.seconds(1) for b in bound))
+        once = min(once, *(bound[0].seconds(1) for _ in range(2)))
+        runs = max(1, int(_BATCH / once)) if len(bound) == 1 else 1
+        best, done, end = math.inf, 0, time.perf_counter() + budget
+        while done < 3 or time.perf_counter() < end:
+            best = min(best, sum(b.seconds(runs) for b in bound) / len(bound))
+            done += 1
+        return best
+
+
+def _added(one: Bound, two: Bound) -> float:
+    """Return the seconds by which a run of `two` takes longer than a run of `one`, and not less than 0.
+
+    Each time is the least mean over short batches of runs. The two take turns, so that other load on the machine affects
+    neither.
+    """
+    with one.alone():
+        runs, least = max(1, int(_BATCH / one.seconds(1))), [math.inf, math.inf]
+        end = time.perf_counter() + 2 * BUDGET
+        while math.isinf(least[0]) or time.perf_counter() < end:
+            least = [min(best, bound.seconds(runs)) for best, bound in zip(least, (one, two), strict=True)]
+        return max(least[1] - least[0], 0.0)
+
+
+def attribute_value(attribute: AttributeProto) -> Json:
+    """Return an attribute's value as JSON. Tensors and graphs become digests."""
+    if attribute.type in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS):
+        value = helper.get_attribute_value(attribute)
+        return list(value) if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS) else value
+    if attribute.type == AttributeProto.STRING:
+        return attribute.s.decode(errors="replace")
+    return hashlib.blake2b(attribute.SerializeToString(), digest_size=16).hexdigest()
+
+
+def random_values(element: int, shape: Sequence[int], salt: int = 0) -> Array:
+    """Return an array of ONNX element type `element`: floats of magnitude 1/2 to 3/2 with either sign, and other types zero.
+
+    The floats depend only on `salt`, and none is near the subnormal numbers.
+    """
+    dtype = np_dtype(element)
+    count = math.prod(shape)
+    if not is_floating(dtype):
+        return np.zeros(shape, dtype)
+    values = _noise()[977 * salt % 65521 :]
+    chosen = values[:count] if count <= values.size else np.resize(values, count)
+    return chosen.astype(dtype, copy=False).reshape(shape)
+
+
+@cache
+def _noise() -> Array:
+    values = np.random.default_rng(0).random(1 << 20, np.float32) * 2 - 1
+    return values + np.copysign(np.float32(0.5), values)
+
+
+def np_dtype(element: int) -> np.dtype[Any]:
+    """Return the numpy type of an ONNX element type.
+
+    Raises:
+        InvalidModelError: there is none.
+    """
+    try:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(element))
+    except (KeyError, TypeError) as error:
+        raise InvalidModelError(f"ONNX element type {element} is not supported") from error
+
+
+def _renamed(node: NodeProto, suffix: str) -> NodeProto:
+    """Return the same node with the suffix on its own name and on the names of its outputs."""
+    other = NodeProto()
+    other.CopyFrom(node)
+    other.name += suffix
+    other.output[:] = [name and name + suffix for name in node.output]
+    return other
+
+
+def _kind(value: Array) -> Operand:
+    return Operand(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)

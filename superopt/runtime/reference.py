@@ -1,0 +1,482 @@
+"""A model in float64, without rounding to float32: ONNX's reference evaluator with faster convolution and pooling.
+
+The evaluator's own convolution and pooling loop over pixels in Python. The classes here loop over the kernel's taps.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from superopt.errors import first_line
+from superopt.runtime.session import Array, is_floating
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_ULPS = {
+    TensorProto.DOUBLE: 2.0**-52,
+    TensorProto.FLOAT: 2.0**-23,
+    TensorProto.FLOAT16: 2.0**-10,
+    TensorProto.BFLOAT16: 2.0**-7,
+}
+"""The relative distance of neighbouring numbers, by element type."""
+_LEAST = {
+    TensorProto.DOUBLE: 2.0**-1022,
+    TensorProto.FLOAT: 2.0**-126,
+    TensorProto.FLOAT16: 2.0**-24,
+    TensorProto.BFLOAT16: 2.0**-126,
+}
+"""The least magnitude that kernels tell from 0, by element type: float16 keeps subnormal numbers, wider types may not."""
+_DEQUANTIZES = 19
+"""The opset from which the evaluator knows DequantizeLinear."""
+_EXPONENTIALS = frozenset({"Exp", "Sinh", "Cosh"})
+"""Operators that overflow in float64 too."""
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
+"""Operators that sum products. A partial sum may overflow where the sum does not."""
+_PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
+"""Operators that read a few elements of a table. The result is widened and rounded, and the table is not."""
+_TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
+
+
+class NoReferenceError(Exception):
+    """The reference evaluator does not know an operator of the model, or fails in an operator."""
+
+
+class Reference:
+    """A model evaluated in float64. Each weight is widened when a node needs it.
+
+    Args:
+        model: the model. Weights may be in other files.
+        folder: the folder of these files.
+        tiles: whether a convolution spreads infinities and NaN over the tiles of Winograd's algorithm.
+
+    Raises:
+        NoReferenceError: the evaluator does not know an operator of the model.
+    """
+
+    def __init__(self, model: ModelProto, folder: Path = Path(), *, tiles: bool = False) -> None:
+        wide = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+        graph, own = wide.graph, model.graph
+        graph.name = own.name
+        for part in ("node", "input", "output", "value_info"):
+            getattr(graph, part).extend(getattr(own, part))
+        _widen_graph(graph)
+        for function in wide.functions:
+            _widen_nodes(function.node)
+        weights = {tensor.name: functools.partial(_read, tensor, folder) for tensor in own.initializer}
+        evaluator = type("Evaluator", (_Evaluator,), {"weights": weights})
+        try:
+            opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+            own_ops: list[type[OpRun]] = [
+                type("Conv", (Conv,), {"tiles": tiles}),
+                AveragePool,
+                MaxPool,
+                GatherElements,
+                Loop,
+                ZipMap,
+                *([DequantizeLinear] if opset < _DEQUANTIZES else []),
+            ]
+            self._evaluator = evaluator(wide, new_ops=own_ops)
+            kinds = [value.type.tensor_type.elem_type for value in (*own.input, *own.output)]
+            kinds += [tensor.data_type for tensor in own.initializer]
+            floats = [kind for kind in kinds if kind in _ULPS] or [TensorProto.FLOAT]
+            self._ulp, self._least = (max(by_type[kind] for kind in floats) for by_type in (_ULPS, _LEAST))
+        except Exception as error:
+            raise NoReferenceError(first_line(error)) from error
+
+    def run_rounded(self, feeds: Mapping[str, Array], seed: int) -> list[Any]:
+        """Return the outputs with every intermediate value changed at random by up to a unit in the last place of its type.
+
+        Inputs, weights and the result of every node change, but not tables from which elements are picked. Values near the
+        least magnitude of the type become multiples of it. The outputs thus spread as rounding spreads them, also where terms
+        that depend on the same input cancel (Monte Carlo arithmetic, Parker 1997).
+
+        Raises:
+            NoReferenceError: the evaluator fails in an operator.
+        """
+        evaluator = type(self._evaluator)  # the bodies of control flow have evaluators of the same class
+        evaluator.rounded = _Rounding(self._ulp, self._least, np.random.default_rng(seed))
+        try:
+            return self.run(feeds)
+        finally:
+            evaluator.rounded = None
+
+    def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[Any]:
+        """Return the outputs, floats as float64. A sequence is a list.
+
+        If `partial`, `peak` also covers partial sums of products.
+
+        Raises:
+            NoReferenceError: the evaluator fails in an operator.
+        """
+        wide = {name: _wide(value) for name, value in feeds.items()}
+        self._evaluator.peak, self._evaluator.partial = 0.0, partial
+        try:
+            with np.errstate(all="ignore"):
+                outputs = self._evaluator.run(None, wide)
+                return [value if value is None or isinstance(value, list) else np.asarray(value) for value in outputs]
+        except Exception as error:
+            raise NoReferenceError(first_line(error)) from error
+
+    @property
+    def peak(self) -> float:
+        """The largest magnitude of a value in the last run, without values in control flow bodies.
+
+        Only finite values count, and infinite exponentials of finite values. Partial sums of products, in any order, count if
+        the run was `partial`.
+        """
+        return float(self._evaluator.peak)
+
+
+@dataclass(frozen=True)
+class _Rounding:
+    """Changes floats at random by up to `ulp` of their magnitude, and rounds small ones up or down to multiples of `least`."""
+
+    ulp: float
+    least: float
+    rng: np.random.Generator
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            change = self.rng.uniform(-1, 1, value.shape)
+            small = np.abs(value) * self.ulp < self.least
+            if not small.any():
+                return value * (1 + self.ulp * change)
+            multiple = np.floor(value / self.least + (1 + change) / 2) * self.least
+            return np.where(small, multiple, value * (1 + self.ulp * change))
+        return value
+
+
+class _Values(dict[str, Any]):
+    """The values that are known while a graph runs. A weight is read anew at each access, and not cached."""
+
+    def __init__(self, weights: Mapping[str, Callable[..., Array]], rounded: _Rounding | None) -> None:
+        super().__init__({"": None})
+        self.weights, self.rounded = weights, rounded
+
+    def __missing__(self, name: str) -> Array:
+        weight = self.weights[name]()
+        return weight if self.rounded is None else np.asarray(self.rounded(weight))
+
+    def read_by(self, node: Any) -> list[Any]:
+        """Return the inputs of a node. A weight that the node picks elements from keeps its own type, and is not rounded."""
+        if node.op_type not in _PICKS or node.input[0] in self:
+            return [self[name] for name in node.input]
+        return [self.weights[node.input[0]](wide=False), *(self[name] for name in node.input[1:])]
+
+
+class _Evaluator(ReferenceEvaluator):
+    """An evaluator that drops a value after its last use. `weights` are those of the whole model, by name."""
+
+    weights: Mapping[str, Callable[..., Array]] = {}
+    rounded: _Rounding | None = None
+    peak = 0.0
+    partial = False
+
+    def run(  # type: ignore[override]
+        self,
+        output_names: Sequence[str] | None,
+        feed_inputs: Mapping[str, Any],
+        attributes: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> list[Any]:
+        """Return the values of these outputs, or of all outputs."""
+        wanted = self.output_names if output_names is None else output_names
+        known = _Values(self.weights, self.rounded)
+        known.update(self.rt_inits_)
+        known.update(feed_inputs if self.rounded is None else {name: self.rounded(v) for name, v in feed_inputs.items()})
+        for node, dead in zip(self.rt_nodes_, self._last_uses, strict=True):
+            given: dict[str, Any] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
+            if node.need_context():
+                given["context"] = known
+            found = node.run(*known.read_by(node), **given)
+            if node.op_type in _PICKS:
+                found = tuple(map(_wide, found))
+            if self.rounded is not None:
+                found = tuple(map(self.rounded, found))
+            known.update(zip(node.output, found, strict=False))
+            for value in found:
+                if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
+                    counted = np.isfinite(known[node.input[0]]) if node.op_type in _EXPONENTIALS else np.isfinite(value)
+                    self.peak = max(self.peak, float(np.max(np.abs(value), where=counted, initial=0.0)))
+            if self.partial and node.op_type in _PRODUCTS:
+                self.peak = max(self.peak, _partial_sums(node.onnx_node, known[node.input[0]], known[node.input[1]]))
+            for name in dead:
+                known.pop(name, None)
+        return [known[name] for name in wanted]
+
+    @functools.cached_property
+    def _last_uses(self) -> list[set[str]]:
+        """For each node, the values that no later node needs."""
+        needed = {"", *self.output_names}
+        found = []
+        for node in reversed(self.nodes_):
+            names = {*_names(node)}
+            found.append(names - needed)
+            needed |= names
+        return found[::-1]
+
+
+def _partial_sums(node: NodeProto, left: Array, right: Array) -> float:
+    """Return a bound on the partial sums, in any order, of a product or a convolution."""
+    flipped = {attribute.name for attribute in node.attribute if attribute.i}
+    a, b = (np.abs(np.where(np.isfinite(value), value, 0.0)) for value in (left, right))
+    if node.op_type == "Conv":
+        return float(a.max(initial=0.0) * b.sum(axis=tuple(range(1, b.ndim))).max(initial=0.0))
+    rows = a.sum(axis=0 if "transA" in flipped or a.ndim < 2 else -1).max(initial=0.0)
+    columns = b.sum(axis=-1 if "transB" in flipped or b.ndim < 2 else -2).max(initial=0.0)
+    return float(min(a.max(initial=0.0) * columns, rows * b.max(initial=0.0)))
+
+
+def _names(node: NodeProto) -> Iterator[str]:
+    """Yield the names of values in the node and in the graphs inside it."""
+    yield from (*node.input, *node.output)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (port.name for port in graph.output)
+            for inner in graph.node:
+                yield from _names(inner)
+
+
+def _read(tensor: TensorProto, folder: Path, *, wide: bool = True) -> Array:
+    """Return the tensor's values, with floats as float64 if `wide`."""
+    stored = ir.serde.deserialize_tensor(tensor)
+    if isinstance(stored, ir.ExternalTensor):
+        stored = ir.ExternalTensor(
+            (folder / stored.location).resolve(), stored.offset, stored.length, stored.dtype, shape=stored.shape, name=""
+        )
+    array = stored.numpy()
+    if not wide:
+        return array
+    return _wide(array) if tensor.data_type in _FLOATS else np.array(array)
+
+
+def _wide(value: Array) -> Array:
+    """Return the values, with floats as float64."""
+    return value.astype(np.float64) if is_floating(value.dtype) else value
+
+
+def _widen_graph(graph: GraphProto) -> None:
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for port in itertools.chain(graph.input, graph.output, graph.value_info):
+        if port.type.tensor_type.elem_type in _FLOATS:
+            port.type.tensor_type.elem_type = TensorProto.DOUBLE
+    _widen_nodes(graph.node)
+
+
+def _widen_nodes(nodes: Sequence[NodeProto]) -> None:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                _widen_tensor(attribute.t)
+            elif attribute.type == AttributeProto.GRAPH:
+                _widen_graph(attribute.g)
+            elif attribute.name == _TYPE_ATTRIBUTES.get(node.op_type) and attribute.i in _FLOATS:
+                attribute.i = TensorProto.DOUBLE
+            elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                value = np.array(helper.get_attribute_value(attribute), np.float64)
+                attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(value)))
+
+
+def _widen_tensor(tensor: TensorProto) -> None:
+    if tensor.data_type in _FLOATS:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
+
+
+class Window:
+    """The positions of a kernel that slides over the spatial axes of an image: pads, places, and the pixels under each tap."""
+
+    def __init__(self, image: Sequence[int], kernel: Sequence[int], **attributes: Any) -> None:
+        rank = len(kernel)
+        self.kernel = tuple(kernel)
+        self.strides = tuple(attributes.get("strides") or (1,) * rank)
+        self.dilations = tuple(attributes.get("dilations") or (1,) * rank)
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, self.dilations, strict=True)]
+        mode = attributes.get("auto_pad") or "NOTSET"
+        pads = list(attributes.get("pads") or (0,) * (2 * rank)) if mode == "NOTSET" else [0] * (2 * rank)
+        if mode.startswith("SAME"):
+            for axis, (size, step) in enumerate(zip(image, self.strides, strict=True)):
+                missing = max((-(-size // step) - 1) * step + reach[axis] - size, 0)
+                smaller, larger = missing // 2, missing - missing // 2
+                pads[axis], pads[axis + rank] = (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
+        self.declared = list(zip(pads[:rank], pads[rank:], strict=True))
+        places, self.pads = [], []
+        for size, (before, after), span, step in zip(image, self.declared, reach, self.strides, strict=True):
+            free = size + before + after - span
+            count = free // step + 1
+            if attributes.get("ceil_mode"):
+                count = -(-free // step) + 1
+                count -= (count - 1) * step >= size + before
+            places.append(count)
+            self.pads.append((before, max((count - 1) * step + span - size - before, after)))
+        self.places = tuple(places)
+
+    def padded(self, image: Array, value: float) -> Array:
+        """Return the image with its pads filled with `value`."""
+        return np.pad(image, [(0, 0), (0, 0), *self.pads], constant_values=value)
+
+    def taps(self, padded: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
+        """Yield each position in the kernel, with the pixels of the padded image that it meets at the kernel's places."""
+        for tap in itertools.product(*map(range, self.kernel)):
+            cuts = tuple(
+                slice(t * d, t * d + (n - 1) * s + 1, s)
+                for t, d, s, n in zip(tap, self.dilations, self.strides, self.places, strict=True)
+            )
+            yield tap, padded[:, :, *cuts]
+
+
+_TILE = 5
+"""The greatest distance between two pixels of one tile, in the largest tiles of Winograd's algorithm."""
+
+
+class Conv(OpRun):
+    """Convolution (ONNX Conv), one matrix product for each kernel tap and group.
+
+    With `tiles`, an output that shares a tile with an infinity or NaN is NaN, as in Winograd's algorithm and in kernels
+    enlarged by zeros.
+    """
+
+    op_domain = ""
+    tiles = False
+
+    def _run(self, x: Array, w: Array, b: Array | None = None, **attributes: Any) -> tuple[Array]:
+        result = self._convolved(x, w, b, **attributes)
+        if not self.tiles or np.isfinite(x).all():
+            return (result,)
+        odd = np.any(~np.isfinite(x), axis=1, keepdims=True).astype(np.float64)
+        for axis in range(2, x.ndim):
+            wide = np.pad(odd, [(_TILE, _TILE) if a == axis else (0, 0) for a in range(x.ndim)])
+            odd = np.lib.stride_tricks.sliding_window_view(wide, 2 * _TILE + 1, axis).max(axis=-1)
+        reached = self._convolved(odd, np.ones((1, 1, *w.shape[2:])), **{**attributes, "group": 1})
+        return (np.where(reached > 0, np.nan, result),)
+
+    def _convolved(self, x: Array, w: Array, b: Array | None = None, **attributes: Any) -> Array:
+        group = attributes.get("group") or 1
+        window = Window(x.shape[2:], w.shape[2:], **attributes)
+        features, depth = w.shape[:2]
+        kernel = w.reshape(group, features // group, depth, *w.shape[2:])
+        result = np.zeros((x.shape[0], group, features // group, int(np.prod(window.places))), x.dtype)
+        for tap, pixels in window.taps(window.padded(x, 0.0)):
+            columns = np.ascontiguousarray(pixels).reshape(x.shape[0], group, depth, -1)
+            everything = (slice(None),) * 3
+            weight = np.ascontiguousarray(kernel[everything + tap])
+            result += weight * columns if depth == 1 else weight @ columns
+        result = result.reshape(x.shape[0], features, *window.places)
+        return result if b is None else result + b.reshape(-1, *(1,) * len(window.places))
+
+
+class MaxPool(OpRun):
+    """Maximum pooling (ONNX MaxPool), without its second output."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        if len(self.onnx_node.output) > 1:
+            raise NotImplementedError("MaxPool with indices")
+        window = Window(x.shape[2:], attributes.pop("kernel_shape"), **attributes)
+        result = np.full((*x.shape[:2], *window.places), -np.inf, x.dtype)
+        for _, pixels in window.taps(window.padded(x, -np.inf)):
+            np.maximum(result, pixels, out=result)
+        return (result,)
+
+
+class AveragePool(OpRun):
+    """Average pooling (ONNX AveragePool). Pads may count or not, but pixels beyond the declared pads never count."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        window = Window(x.shape[2:], attributes.pop("kernel_shape"), **attributes)
+        counted = np.ones((1, 1, *x.shape[2:]), x.dtype)
+        if attributes.get("count_include_pad"):
+            counted = np.pad(counted, [(0, 0), (0, 0), *window.declared], constant_values=1.0)
+            beyond = [(0, p[1] - d[1]) for p, d in zip(window.pads, window.declared, strict=True)]
+            counted = np.pad(counted, [(0, 0), (0, 0), *beyond])
+        else:
+            counted = window.padded(counted, 0.0)
+        total = np.zeros((*x.shape[:2], *window.places), x.dtype)
+        number = np.zeros((1, 1, *window.places), x.dtype)
+        for (_, pixels), (_, ones) in zip(window.taps(window.padded(x, 0.0)), window.taps(counted), strict=True):
+            total += pixels
+            number += ones
+        return (total / number,)
+
+
+class ZipMap(OpRun):
+    """Maps from labels to numbers, one for each row (`ai.onnx.ml.ZipMap`)."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(
+        self, x: Array, classlabels_int64s: Sequence[int] | None = None, classlabels_strings: Sequence[str] | None = None
+    ) -> tuple[list[dict[Any, Any]]]:
+        labels = classlabels_int64s or classlabels_strings or ()
+        return ([dict(zip(labels, row, strict=True)) for row in np.atleast_2d(x)],)
+
+
+class GatherElements(OpRun):
+    """Values picked along an axis (ONNX GatherElements). The evaluator's own operator fails where the first extent is 1."""
+
+    op_domain = ""
+
+    def _run(self, data: Array, indices: Array, axis: int | None = None) -> tuple[Array]:
+        along = (axis or 0) % data.ndim
+        used = tuple(slice(None if a == along else extent) for a, extent in enumerate(indices.shape))
+        return (np.take_along_axis(data[used], indices % data.shape[along], along),)
+
+
+class DequantizeLinear(OpRun):
+    """Numbers from quantized integers (ONNX DequantizeLinear), for opsets that the evaluator does not know."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **_: Any) -> tuple[Array]:
+        along = [-1 if a == axis % max(x.ndim, 1) else 1 for a in range(x.ndim)] if scale.ndim else ()
+        shift = np.zeros_like(scale) if zero is None else zero.astype(scale.dtype)
+        return ((x.astype(scale.dtype) - shift.reshape(along)) * scale.reshape(along),)
+
+
+class Loop(OpRun):
+    """Loop (ONNX Loop). The evaluator's own runs no iteration without a condition, and concatenates outputs of rank 2."""
+
+    op_domain = ""
+    body: Any
+    _run_body: Callable[..., list[Any]]
+
+    def need_context(self) -> bool:
+        """Return whether the body may read values of outer graphs."""
+        return True
+
+    def _run(
+        self,
+        most: Array | None,
+        going: Array | None,
+        *carried: Any,
+        context: Mapping[str, Any],
+        attributes: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> tuple[Any, ...]:
+        names = self.body.input_names
+        state: list[Any] = list(carried)
+        rows: list[list[Any]] = []
+        count = 0
+        while (going is None or bool(going)) and (most is None or count < most):
+            goes = np.asarray(going is None or bool(going))
+            feeds = dict(zip(names, [np.asarray(count, np.int64), goes, *state], strict=True))
+            going, *found = self._run_body({**context, **feeds}, attributes=attributes)
+            state, row = found[: len(carried)], found[len(carried) :]
+            rows.append(row)
+            count += 1
+        if not rows and len(self.body.output_names) > 1 + len(carried):
+            raise NotImplementedError("a Loop that runs not once has outputs of unknown shape")
+        return (*state, *(np.stack(column) for column in zip(*rows, strict=True)))

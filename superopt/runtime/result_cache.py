@@ -1,0 +1,47 @@
+"""Cache the results computed from models, so that models with the same bytes are not searched again."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from superopt.budget import active_time
+from superopt.protobuf.stored import Loadable, identity
+from superopt.runtime.cache import Cache, Json
+
+RUNNING = ("model", "protobuf", "runtime")
+"""The packages on whose code cached results depend."""
+
+
+def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]) -> tuple[Json, float]:
+    """Return the result of `find` for the models, and the seconds of `active_time` that it took, from the cache if possible.
+
+    The cache holds results of the same code for the same models. `about` names the result, and everything except the models
+    that the result depends on.
+    """
+
+    def found() -> Json:
+        start = active_time()
+        return [find(), active_time() - start]
+
+    with closing(Cache(cache)) as known:
+        record, seconds = known.kept([*about, code_version(), *map(identity, models)], found)
+        return record, seconds
+
+
+@functools.cache
+def code_version() -> str:
+    """Return a digest of the code that loads, runs, checks and compares models."""
+    package = Path(__file__).resolve().parents[1]
+    return digest_of_files(path for part in RUNNING for path in package.glob(f"{part}/*.py"))
+
+
+def digest_of_files(paths: Iterable[Path]) -> str:
+    """Return a digest of the files' contents, independent of the order of the paths."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(paths):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,307 @@
+"""The check of one output of a candidate: element by element, its error must be explained by rounding.
+
+The candidate must also be finite where the original is. Each element may be off by a few times its own noise. The noise is
+estimated from the original's error against float64, and from how far the original's result moves when its inputs change in
+their last places. A single sample of noise may be small by chance, so the noise of the quieter elements in the same row, column
+or plane counts as well. The magnitude of other rows does not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from superopt.runtime.session import Array, is_floating
+
+_FLOOR_ULPS, _LEAST_ULPS, _DIRECT_ULPS = 16, 4, 1024
+_LEAST_SHARE = 1e-3
+_QUIET, _LARGEST = 0.1, 5.0
+"""The share of a row's elements that count as quiet, and the largest of many errors in standard deviations."""
+_FEW, _MANY = 16, 256
+"""The fewest elements of a row from which its noise is estimated, and the most that are looked at."""
+_ISOLATED, _RARE = 4.0, 1e-3
+"""The extra factor by which a rare element may be off, and the share of elements that counts as rare.
+
+All noise samples of a rare element may be small by chance.
+"""
+ELSEWHERE = "NaN or infinity does not stand where the original has it"
+"""The fault of a candidate that is finite, or not finite in another way, where the original is not finite."""
+_ON_PURPOSE, _MUCH = 0.01, 16.0
+"""The share of elements that are far off in an original that may round on purpose, and a factor between errors.
+
+A candidate whose error is smaller by that factor does not round like the original.
+"""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one output.
+
+    The errors of a floating-point output are relative to the largest finite magnitude of the exact output. The error of any
+    other output is the share of elements that are off.
+
+    Attributes:
+        original: the original's error.
+        candidate: the candidate's error.
+        least: the least value that the original's error counts as on all inputs together. It comes from how far the output
+            moves with the last places of the inputs.
+        direct: there is no float64 run, so the candidate is compared with the original.
+        floating: the output is floating-point.
+        off: the number of elements in which the original is off by a large part of the output's size.
+        elements: the number of elements.
+        own: the sum of the squares of the original's errors in these elements, relative to the size.
+        other: the same sum for the candidate.
+    """
+
+    original: float = 0.0
+    candidate: float = 0.0
+    least: float = 0.0
+    direct: bool = False
+    floating: bool = True
+    off: int = 0
+    elements: int = 0
+    own: float = 0.0
+    other: float = 0.0
+
+    def does_not_round(self) -> str:
+        """Return how the candidate fails to round where the original rounds on purpose, or an empty text."""
+        if self.off < _ON_PURPOSE * self.elements or self.other * _MUCH**2 >= self.own:
+            return ""
+        return (
+            f"the original rounds on purpose: {self.off / self.elements:.1%} of the elements are far from float64, by "
+            f"{math.sqrt(self.own / self.off):.2g} of their size, and the candidate's by {math.sqrt(self.other / self.off):.2g}"
+        )
+
+    def strayed(self, factor: float) -> str:
+        """Return how the candidate's error is too large, or an empty text if it is not."""
+        allowed = factor * max(self.original, self.least)
+        if self.candidate <= allowed:
+            return ""
+        if self.floating:
+            than = "the original" if self.direct else f"float64, where the original is off by {self.original:.2g}"
+            return f"off by {self.candidate:.2g} of the output's magnitude from {than} (allowed {allowed:.2g})"
+        return f"{self.candidate:.2%} of the elements are wrong, {self.original:.2%} of the original's"
+
+    def joined(self, other: Errors) -> Errors:
+        """Merge the errors of one output on several inputs: the largest errors, and the sums of the counts."""
+        largest = {name: max(getattr(self, name), getattr(other, name)) for name in ("original", "candidate", "least")}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ("off", "elements", "own", "other")}
+        return replace(self, **largest, **sums, direct=self.direct or other.direct)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of the original and of the candidate on one input.
+
+    Attributes:
+        original: the original's output.
+        candidate: the candidate's output.
+        nudged: the original's outputs on inputs that differ in their last places.
+        exact: the output in float64, if it is known.
+        ordinary: the inputs are finite and random. NaN and infinities must be where the original has them, except where
+            rounding decides.
+        direct: there is no float64 run. The candidate may be off by 1024 units in the last place.
+        spread: elements that need not be finite although the original's are.
+    """
+
+    original: Array
+    candidate: Array
+    nudged: Sequence[Array]
+    exact: Array | None
+    ordinary: bool = True
+    direct: bool = False
+    spread: Array | None = None
+
+    def fault(self, factor: float) -> str:
+        """Return the candidate's fault, or an empty text if there is none."""
+        original, candidate = self.original, self.candidate
+        if original.shape != candidate.shape or original.dtype != candidate.dtype:
+            return f"{original.dtype}{list(original.shape)} became {candidate.dtype}{list(candidate.shape)}"
+        if not original.size:
+            return ""
+        if not is_floating(original.dtype):
+            return self._wrong_share(factor)
+        with np.errstate(all="ignore"):
+            return self._not_finite() or self._strays(factor)
+
+    def errors(self, factor: float) -> Errors:
+        """Return the errors of both outputs, relative to the largest magnitude of the output."""
+        reference = self.original if self.exact is None else self.exact
+        if not self.original.size or self.original.shape != self.candidate.shape:
+            return Errors()
+        if not is_floating(self.original.dtype):
+            before, after = (float(np.mean(a != reference)) for a in (self.original, self.candidate))
+            own, other = (float(np.count_nonzero(a != reference)) for a in (self.original, self.candidate))
+            counts = int(own), self.original.size, own, other
+            return Errors(before, after, max(self._moved_share(), _LEAST_SHARE), False, False, *counts)  # noqa: FBT003
+        with np.errstate(all="ignore"):
+            exact, original, candidate = (a.astype(np.float64) for a in (reference, self.original, self.candidate))
+            finite = np.isfinite(original) & np.isfinite(exact)
+            if not finite.any():
+                return Errors()
+            scale = float(np.max(np.abs(exact[finite]), initial=0.0)) or 1.0
+            before, after = (float(np.max(np.abs(a - exact)[finite], initial=0.0)) / scale for a in (original, candidate))
+            moved = float(np.max(_noise(original, self.nudged)[finite], initial=0.0)) / scale
+            off = self._far_off(original, candidate, exact)
+        ulps = _DIRECT_ULPS / factor if self.direct else _LEAST_ULPS
+        return Errors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
+
+    def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
+        """Return how many elements of the original are far from float64, of how many, and the sums of squared errors."""
+        size = np.fmax(np.abs(original), np.abs(exact))
+        size = np.where(np.isfinite(size), size, 0.0)
+        size = np.mean(size, axis=-1, keepdims=True) if size.ndim else size
+        off = np.abs(original - exact) > math.sqrt(ulp_of(self.original.dtype)) * size
+        own, other = (float(np.sum(np.square((a - exact) / size)[off])) for a in (original, candidate))
+        return int(np.count_nonzero(off)), original.size, own, other
+
+    def _moved_share(self) -> float:
+        moved = np.zeros(self.original.shape, bool)
+        for other in self.nudged:
+            moved |= self.original != other
+        return float(np.mean(moved))
+
+    def _wrong_share(self, factor: float) -> str:
+        exact = self.original if self.exact is None else self.exact
+        before, after = (float(np.mean(a != exact)) for a in (self.original, self.candidate))
+        wrong = f"{after:.2%} of the elements are wrong, {before:.2%} of the original's"
+        return wrong if after > factor * max(before, self._moved_share(), _LEAST_SHARE) else ""
+
+    def _not_finite(self) -> str:
+        original, candidate = (np.where(np.isfinite(a), 0, a) for a in (self.original, self.candidate))
+        differs = ~_same(original, candidate)
+        if not differs.any():
+            return ""
+        unsettled = self._unsettled()
+        wrong = np.isfinite(self.original) & ~np.isfinite(self.candidate)
+        if self.spread is not None:
+            wrong &= ~self.spread
+        if self.exact is not None:  # a wider range may give a number where float32 overflows to infinity
+            wrong |= (
+                np.isinf(self.original)
+                & (self.exact == self.original)
+                & ~np.isnan(self.candidate)
+                & (self.candidate != self.original)
+                & ~unsettled
+            )
+        if wrong.any():
+            at, count = tuple(int(i) for i in np.argwhere(wrong)[0]), int(np.count_nonzero(wrong))
+            return (
+                f"{self.candidate[at]:g} instead of {self.original[at]:g} at {list(at)} ({count} such of {wrong.size} elements)"
+            )
+        return ELSEWHERE if self.ordinary and (differs & ~unsettled).any() else ""
+
+    def _unsettled(self) -> Array:
+        """Return where the original is not finite and rounding alone changes the element."""
+        changed = np.zeros(self.original.shape, bool)
+        for other in self.nudged:
+            changed |= ~_same(self.original, other)
+        found: Array = changed & ~np.isfinite(self.original)
+        return found
+
+    def _strays(self, factor: float) -> str:
+        """Return how the candidate differs from both the original and the float64 run, or an empty text if it does not."""
+        kind = self.original.dtype
+        ulp, least = ulp_of(kind), _smallest(kind)
+        original, candidate = self.original.astype(np.float64), self.candidate.astype(np.float64)
+        where = np.isfinite(original) & np.isfinite(candidate)
+        noise, count = _noise(original, self.nudged), max(len(self.nudged), 1)
+        ulps = _DIRECT_ULPS / factor if self.direct else _FLOOR_ULPS
+        excess = _excess(candidate, original, noise, count, factor, ulps * ulp, least)
+        if self.exact is not None and (excess[where] > 1).any():
+            exact = self.exact.astype(np.float64)
+            own = np.fmax(noise, np.abs(original - exact))
+            other = _excess(candidate, exact, own, count + 1, factor, _FLOOR_ULPS * ulp, least)
+            excess = np.fmin(excess, other)
+            where &= self.ordinary | ~np.isnan(exact)  # kernels for LSTM and Relu turn some NaN into numbers
+        excess = np.where(where, excess, 0.0)
+        worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
+        most = _ISOLATED if np.count_nonzero(excess > 1) <= max(1.0, _RARE * excess.size) else 1.0
+        if excess[worst] <= most:
+            return ""
+        at = [int(i) for i in worst]
+        than = "" if self.exact is None else f" and {self.exact[worst]:.8g} in float64"
+        return (
+            f"off by {excess[worst]:.2g} times what rounding explains at {at}: {candidate[worst]:.8g}, where the original has "
+            f"{original[worst]:.8g}{than} ({int(np.count_nonzero(excess > 1))} such of {excess.size} elements)"
+        )
+
+
+def _same(first: Array, second: Array) -> Array:
+    """Return where two arrays are equal or both NaN."""
+    same: Array = (first == second) | (np.isnan(first) & np.isnan(second))
+    return same
+
+
+def _noise(original: Array, nudged: Sequence[Array]) -> Array:
+    """Return the most that each element moves, or 0 where the element or its moved values are not finite."""
+    noise = np.zeros(original.shape)
+    for other in nudged:
+        moved = np.abs(original - other.astype(np.float64))
+        noise = np.fmax(noise, np.where(np.isfinite(moved), moved, 0.0))
+    return noise
+
+
+def _excess(value: Array, center: Array, noise: Array, samples: int, factor: float, floor: float, least: float) -> Array:
+    """Return each element's error over its allowed error, or 0 if the error is allowed. NaN if something is not finite."""
+    error = np.abs(value - center)
+    noise = np.where(np.isfinite(noise), noise, 0.0)
+    allowed = factor * np.fmax(noise, floor * np.abs(center)) + least
+    if (error > allowed).any():
+        allowed = np.fmax(allowed, factor * np.minimum(_pooled(noise, samples), np.max(noise)))
+    return np.where(error > allowed, error / allowed, np.where(np.isfinite(error), 0.0, np.nan))
+
+
+def _pooled(noise: Array, samples: int) -> Array:
+    """Return the largest error expected of elements as quiet as the quieter ones of the same row, column or plane.
+
+    Elements of equal noise are assumed. The largest of `samples` samples lies below a known quantile for a tenth of them.
+    """
+    quantile = math.sqrt(2) * _inverse_erf(_QUIET ** (1 / samples))
+    found: Array = np.full((1,) * noise.ndim, np.inf)
+    axes = [axis for axis, extent in enumerate(noise.shape) if extent >= _FEW]
+    for axis in axes:
+        found = np.minimum(found, _quiet(noise, axis))
+    if not axes:
+        found[...] = _quiet(noise.ravel(), 0) if noise.size >= _FEW else 0.0
+    return found * (_LARGEST / quantile)
+
+
+def _quiet(noise: Array, axis: int) -> Array:
+    """Return the lowest decile of the nonzero noise along an axis."""
+    extent = noise.shape[axis]
+    some = np.take(noise, np.arange(0, extent, -(-extent // _MANY)), axis)
+    ordered = np.sort(np.where(some > 0, some, np.inf), axis)
+    count = np.count_nonzero(some, axis, keepdims=True)
+    chosen = np.take_along_axis(ordered, (count * _QUIET).astype(np.int64), axis)
+    return np.where(count >= min(_FEW // 2, extent), chosen, 0.0)
+
+
+def _inverse_erf(value: float) -> float:
+    """Return the inverse of the error function, by bisection."""
+    low, high = 0.0, 6.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.erf(middle) < value else (low, middle)
+    return low
+
+
+def ulp_of(dtype: np.dtype[Any]) -> float:
+    """Return the relative distance of neighbouring numbers of a floating-point type."""
+    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7
+
+
+def largest_of(dtype: np.dtype[Any]) -> float:
+    """Return the largest number of a floating-point type."""
+    return float(np.finfo(dtype).max) if dtype.kind == "f" else (2 - 2.0**-7) * 2.0**127
+
+
+def _smallest(dtype: np.dtype[Any]) -> float:
+    """Return the largest error from a kernel that flushes subnormal numbers to 0."""
+    if dtype.name == "float16":
+        return 16 * float(np.finfo(dtype).smallest_subnormal)
+    return float(np.finfo(dtype if dtype.kind == "f" else np.float32).tiny)

@@ -1,0 +1,69 @@
+"""Session choices that tuning makes, by name, and the ONNX Runtime settings that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from superopt.runtime.device import WITHOUT, Device
+
+LEVEL, THREADS, NHWC, GRAPH = "graph_optimization_level", "intra_op_num_threads", "prefer_nhwc", "enable_cuda_graph"
+"""The options that a choice may set: the first two of a session, the others of the CUDA provider."""
+EXTENDED = 2
+"""ONNX Runtime's number for the optimization level without the layouts that are specific to one machine's processor."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Session settings beyond the defaults.
+
+    Attributes:
+        entries: configuration entries.
+        options: options by the names of the attributes of `onnxruntime.SessionOptions`.
+        provider_options: options of the CUDA provider.
+    """
+
+    entries: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, int] = field(default_factory=dict)
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return whether there are any settings."""
+        return bool(self.entries or self.options or self.provider_options)
+
+    def __str__(self) -> str:
+        """Return all settings as `name=value`."""
+        every = {**self.entries, **self.options, **self.provider_options}
+        return ", ".join(f"{name}={value}" for name, value in every.items())
+
+
+def settings(choices: Sequence[str]) -> Settings:
+    """Return the settings of the choices. The name of an optimizer leaves it out, and `option=value` sets an option."""
+    values = _values(choices)
+    without = [choice for choice in choices if "=" not in choice]
+    return Settings(
+        {WITHOUT: ";".join(without)} if without else {},
+        {name: int(value) for name, value in values.items() if name in (LEVEL, THREADS)},
+        {name: value for name, value in values.items() if name in (NHWC, GRAPH)},
+    )
+
+
+def chosen(device: Device, choices: Sequence[str]) -> Device:
+    """Return the device whose sessions have these choices, with no other optimizers left out.
+
+    Raises:
+        ProviderError: a choice is for another provider.
+    """
+    values = _values(choices)
+    return replace(
+        device,
+        without=tuple(choice for choice in choices if "=" not in choice),
+        threads=int(values.get(THREADS, device.threads)),
+        portable=device.portable or LEVEL in values,
+        nhwc=device.nhwc or NHWC in values,
+        cuda_graph=device.cuda_graph or GRAPH in values,
+    )
+
+
+def _values(choices: Sequence[str]) -> dict[str, str]:
+    return dict(choice.split("=", 1) for choice in choices if "=" in choice)

@@ -1,0 +1,176 @@
+"""Sizes of dynamic dimensions at which the numerical check runs both models: small, odd, even, large, and around constants.
+
+A rewrite that is right only at some sizes is caught by runs at others: sizes of mixed residues, 0 to 4, sizes on both sides of
+every constant that the model compares with or slices at, and unequal sizes for dimensions that share no proper name.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from superopt.protobuf.graphs import graphs
+from superopt.protobuf.names import is_unnamed
+
+SMALL = (1, 2, 3, 4, 0)
+MIXED = (7, 8, 6, 33, 9, 32, 16, 5, 65, 12, 31, 64, 15, 48, 10, 17, 100)
+LARGE = 1000
+MAX_CONSTANTS = 16
+"""The most constants of a model that sizes are drawn around, the most significant first."""
+MAX_SIZE = 1 << 24
+_LADDER, _STEP = 512, 8
+"""A size above `_LADDER` is preceded by a size `_STEP` times smaller, whose time predicts the time of the larger size."""
+_SHIFTS = (1, 2, 5)
+"""The amounts by which two dimensions grow together, if one is a sum over the other."""
+_DECIDES = frozenset(
+    {"Slice", "Min", "Max", "Mod", "Div", "Clip", "Where", "TopK", "Split", "Range", "Equal", "Less", "Greater"}
+    | {"LessOrEqual", "GreaterOrEqual"}
+)
+"""Operators whose constants may be thresholds at which the meaning of a model changes with a size."""
+_SHIFTS_SIZES = frozenset({"Add", "Sub", "Mul", "Pad", "Gather", "Expand", "Tile", "Resize", "Reshape", "ConstantOfShape"})
+_FACTORS = frozenset({"Mul", "Div", "Mod"})
+_ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "blocksize")
+_FEW = 16
+"""The most elements of a constant that is looked at."""
+
+
+def dimension_key(port: str, axis: int, name: str) -> str:
+    """Return the name by which a dynamic dimension is given a size: its own, or `input[axis]` if it has no proper name."""
+    return f"{port}[{axis}]" if is_unnamed(name) else name
+
+
+def dynamic_dimensions(model: ModelProto) -> list[str]:
+    """Return the keys of the dynamic dimensions of a model's inputs, each once."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    found: dict[str, None] = {}
+    for port in model.graph.input:
+        if port.name not in weights:
+            for axis, extent in enumerate(port.type.tensor_type.shape.dim):
+                if not extent.HasField("dim_value") or extent.dim_value < 0:
+                    found[dimension_key(port.name, axis, extent.dim_param)] = None
+    return list(found)
+
+
+def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Yield sizes for some of the dynamic dimensions, the most significant first.
+
+    The dimensions that are not named may have any size at which the model runs.
+
+    Args:
+        model: the model. Weights may be in other files.
+        start: sizes of all dynamic dimensions at which the model runs.
+    """
+    names = dynamic_dimensions(model)
+    if not names:
+        return
+    constants = telling_constants(model)
+    kinds: list[Iterator[dict[str, int]]] = [
+        _unequal(names),
+        _around(names, constants),
+        _empty(names),
+        ({name: size} for size in SMALL for name in names),
+        (dict.fromkeys(names, size) for size in (*MIXED[:6], *SMALL)),
+        ({name: size} for size in (*MIXED[:4], LARGE // _STEP, LARGE) for name in names),
+        _growing_together(names, start),
+    ]
+    seen: set[tuple[tuple[str, int], ...]] = set()
+    for sizes in _by_turns(kinds):
+        if (key := tuple(sizes.items())) not in seen:
+            seen.add(key)
+            yield sizes
+
+
+def _growing_together(names: Sequence[str], start: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Yield the sizes with two dimensions grown by the same amount, where a model runs if one is a sum over the other."""
+    for shift in _SHIFTS:
+        for pair in itertools.combinations(names, 2):
+            yield {name: start[name] + (shift if name in pair else 0) for name in names}
+
+
+def _unequal(names: Sequence[str]) -> Iterator[dict[str, int]]:
+    for turn in range(len(MIXED)):
+        yield {name: MIXED[(turn + 3 * place) % len(MIXED)] for place, name in enumerate(names)}
+
+
+def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Yield sizes with one dimension of 0, then two, and unequal other sizes. Proofs hold only for sizes of at least 1."""
+    for sizes, count in itertools.product(itertools.islice(_unequal(names), 3), (1, 2)):
+        for chosen in itertools.combinations(names, count) if count < len(names) else ():
+            yield sizes | dict.fromkeys(chosen, 0)
+
+
+def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
+    """Yield each constant, one more, and one less, for one dimension and for all dimensions."""
+    for constant in constants:
+        if constant > _LADDER:
+            yield from ({name: constant // _STEP} for name in names)
+        for size in (constant, constant + 1, constant - 1):
+            yield from ({name: size} for name in names)
+            if len(names) > 1:
+                yield dict.fromkeys(names, size)
+
+
+def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, int]]:
+    for row in itertools.zip_longest(*kinds):
+        yield from (sizes for sizes in row if sizes is not None)
+
+
+def telling_constants(model: ModelProto) -> list[int]:
+    """Return positive integers that the model compares sizes with, slices at, or computes with, the most significant first.
+
+    If the model has factors, each threshold constant is also taken times each factor: `N // 2 > 100` changes at 200.
+    """
+    ranks: dict[int, int] = {}
+    factors: dict[int, None] = {}
+    found_in = list(graphs(model))
+    values = dict(itertools.chain.from_iterable(map(_integers, found_in)))
+    for graph in found_in:
+        for node in graph.node:
+            for value in itertools.chain(*(values.get(name, ()) for name in node.input), _attributes(node)):
+                size = abs(value)
+                if 1 < size <= MAX_SIZE:
+                    rank = 0 if node.op_type in _DECIDES else 1 if node.op_type in _SHIFTS_SIZES else 2
+                    ranks[size] = min(rank, ranks.get(size, rank))
+                    if node.op_type in _FACTORS:
+                        factors[size] = None
+    found = sorted(ranks, key=lambda size: (ranks[size], size <= max(SMALL), size))
+    scaled = [size * factor for size in found if not ranks[size] for factor in factors if size != factor]
+    return list(dict.fromkeys((*found[:MAX_CONSTANTS], *(size for size in scaled if size <= MAX_SIZE))))[: 2 * MAX_CONSTANTS]
+
+
+def _integers(graph: GraphProto) -> Iterator[tuple[str, list[int]]]:
+    """Yield the whole numbers in the small constants of a graph, by name."""
+    for tensor in graph.initializer:
+        yield tensor.name, _whole(tensor)
+    for node in graph.node:
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                value = helper.get_attribute_value(attribute)
+                if attribute.name == "value":
+                    yield node.output[0], _whole(value)
+                elif attribute.name.startswith(("value_int", "value_float")):
+                    yield node.output[0], _whole_numbers(value if isinstance(value, list) else [value])
+
+
+def _whole(tensor: TensorProto) -> list[int]:
+    """Return the elements that are whole numbers, if the tensor has few elements and is inside the ModelProto."""
+    kinds = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
+    count = 1
+    for extent in tensor.dims:
+        count *= extent
+    if tensor.data_type not in kinds or count > _FEW or tensor.data_location == TensorProto.EXTERNAL:
+        return []
+    return _whole_numbers(numpy_helper.to_array(tensor).ravel().tolist())
+
+
+def _whole_numbers(values: Sequence[float]) -> list[int]:
+    return [int(value) for value in values if abs(value) <= MAX_SIZE and value == int(value)]
+
+
+def _attributes(node: NodeProto) -> Iterator[int]:
+    for attribute in node.attribute:
+        if attribute.name in _ATTRIBUTES:
+            value = helper.get_attribute_value(attribute)
+            yield from value if isinstance(value, list) else [value]

@@ -1,0 +1,162 @@
+"""Session tuning: find the session settings with which a model is fastest on a device.
+
+An ONNX Runtime optimizer that fuses operators is not faster on every device, because the fused kernel may be slower. The
+optimizers that affect a model are read off the graph that a session optimizes the model to. Each optimizer is left out in turn,
+and the session is measured beside the session that has all optimizers. On a CPU, tuning also tries fewer threads, and all
+operators without the layout that the processor prefers. With CUDA, it tries the layout NHWC, and runs replayed as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from superopt.errors import InvalidModelError, ProviderError
+from superopt.files import scratch_folder
+from superopt.protobuf.stored import Loadable, parsed
+from superopt.runtime.compare import Comparison, compare_settings
+from superopt.runtime.session import Bound, Device, Session, random_inputs
+from superopt.runtime.settings import EXTENDED, GRAPH, LEVEL, NHWC, THREADS, Settings, chosen, settings
+
+LEAVES: Mapping[str, tuple[str, ...]] = {
+    "Attention": ("AttentionFusion",),
+    "BiasGelu": ("BiasGeluFusion",),
+    "BiasSoftmax": ("BiasSoftmaxFusion",),
+    "EmbedLayerNormalization": ("EmbedLayerNormFusion",),
+    "FastGelu": ("FastGeluFusion",),
+    "FusedConv": ("ConvActivationFusion", "ConvAddActivationFusion"),
+    "FusedGemm": ("GemmActivationFusion",),
+    "FusedMatMul": ("MatMulScaleFusion", "MatmulTransposeFusion"),
+    "Gelu": ("GeluFusionL1", "GeluFusionL2"),
+    "Gemm": ("MatMulAddFusion",),
+    "LayerNormalization": ("LayerNormFusionL1", "LayerNormFusionL2"),
+    "QuickGelu": ("QuickGeluFusion",),
+    "ReorderOutput": ("NchwcTransformer",),
+    "SimplifiedLayerNormalization": ("SimplifiedLayerNormFusion",),
+    "SkipLayerNormalization": ("SkipLayerNormFusion",),
+}
+"""The operators that ONNX Runtime's optimizers put into a graph, each with the names of its optimizers."""
+LAST_LEVEL = {"NchwcTransformer", "ConvAddActivationFusion"}
+"""The optimizers of the last level of optimization, which a session lacks if it stops at the level before."""
+_LAYOUT = "NchwcTransformer"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The result of tuning a model's sessions.
+
+    Attributes:
+        tried: for each choice alone, a comparison with the plain session.
+        choices: the choices that a session should have (see `settings`), or none if the defaults are best.
+        comparison: the comparison of `choices` with the plain session, or None if the defaults are best.
+    """
+
+    tried: Mapping[str, Comparison]
+    choices: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that a session should have."""
+        return settings(self.choices)
+
+
+def tune(
+    model: Loadable,
+    device: Device,
+    *,
+    seconds: float = 10.0,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    high: Mapping[str, int] | None = None,
+) -> Tuning:
+    """Find the session settings with which the model is fastest on the device, in about `seconds` of measurement.
+
+    `sizes` and `high` are as in `random_inputs`.
+
+    Raises:
+        InvalidModelError: ONNX Runtime cannot load or run the model.
+        ProviderError: a session fell back to another provider.
+    """
+    inputs: dict[str, Any] = {"seed": seed, "sizes": sizes, "high": high}
+
+    def possible(several: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        return [choices for choices in several if _is_possible(model, device, choices, **inputs)]
+
+    def compared(several: Sequence[tuple[str, ...]], share: float) -> list[Comparison]:
+        others = [(model, chosen(device, choices)) for choices in several]
+        (found,) = compare_settings((model, device), others, at=[sizes], seconds=seconds * share, seed=seed, high=high)
+        return found
+
+    names = possible([(name,) for name in candidates(acting(model, device), device)])
+    if not names:
+        return Tuning({})
+    tried = {name: found for (name,), found in zip(names, compared(names, 0.6), strict=True)}
+    helpful = _joined(sorted((name for name in tried if tried[name].faster()), key=lambda name: -tried[name].ratio))
+    several = possible([tuple(helpful[:count]) for count in range(1, len(helpful) + 1)])
+    found = list(zip(several, compared(several, 0.4), strict=True)) if several else []
+    best, comparison = max(found, key=lambda one: one[1].ratio, default=((), None))
+    if comparison is None or not comparison.faster():
+        return Tuning(tried)
+    return Tuning(tried, best, comparison)
+
+
+def candidates(optimizers: Sequence[str], device: Device) -> list[str]:
+    """Return the choices that are worth trying on the device, for a model on which these optimizers act."""
+    names = [*optimizers]
+    if device.provider == "cpu":
+        names += [f"{LEVEL}={EXTENDED}"] if _LAYOUT in optimizers and not device.portable else []
+        names += [f"{THREADS}={device.threads >> halved}" for halved in range(1, device.threads.bit_length())]
+    if device.provider == "cuda":
+        names += [f"{NHWC}=1"] if not device.nhwc else []
+        names += [f"{GRAPH}=1"] if not device.cuda_graph else []
+    return names
+
+
+def _joined(names: Sequence[str]) -> list[str]:
+    """Return the choices that do not overlap, given choices in the order of their gains.
+
+    Only the best number of threads is kept, and no optimizer of the last level if that level is left out.
+    """
+    threads = [name for name in names if name.startswith(f"{THREADS}=")]
+    idle = {*threads[1:], *(LAST_LEVEL if f"{LEVEL}={EXTENDED}" in names else ())}
+    return [name for name in names if name not in idle]
+
+
+def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inputs: Any) -> bool:
+    """Return whether the model runs in such a session. Without provider options it is assumed to run.
+
+    Not every operator has every layout. A CUDA graph allows no nodes on the CPU, no sequences and no dynamic dimensions.
+    """
+    wanted = settings(choices).provider_options
+    if not wanted:
+        return True
+    try:
+        session = Session(model, chosen(device, choices))
+        if GRAPH in wanted and any(isinstance(extent, str) for port in session.inputs for extent in port.shape):
+            return False
+        return isinstance(session.ready(random_inputs(session.inputs, **inputs)), Bound)
+    except (InvalidModelError, ProviderError):
+        return False
+
+
+def acting(model: Loadable, device: Device) -> list[str]:
+    """Return the optimizers that put operators into the session's graph which the model lacks, or has fewer of.
+
+    Raises:
+        InvalidModelError, ProviderError: as `tune`.
+    """
+    with scratch_folder() as folder:
+        saved = folder / "optimized.onnx"
+        Session(model, device, saved=saved)
+        after = _operators(onnx.load(saved, load_external_data=False))
+    more = after - _operators(parsed(model, external=False))
+    return [name for operator, names in LEAVES.items() if more[operator] for name in names]
+
+
+def _operators(model: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node)

@@ -1,0 +1,93 @@
+"""The variables of a rule whose NaN or infinite elements one side absorbs and the other side lets through.
+
+Both sides are evaluated by their definitions, in IEEE arithmetic, at random small sizes and values, with elements of one
+variable replaced by NaN or an infinity. `where(c, x * y, 0)` stays finite where `c` does not hold, whatever `y` is;
+`where(c, x, 0) * y` does not.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import zlib
+
+import numpy as np
+
+from superopt.algebra.evaluate import Array, Floats, evaluate
+from superopt.errors import InstantiationError, ShapeError
+from superopt.notation.parsing import Equation
+from superopt.rules.instances import Instance, instantiations
+from superopt.rules.rule import Rule
+from superopt.search.gate import Absorption
+
+INSTANCES = 4
+"""The number of random instances evaluated for each equation."""
+MOST_EQUATIONS = 4
+"""The most equations of a rule that are evaluated, evenly spread over its choices of ranks."""
+DRAWS = 4
+"""The number of sets of poisoned positions for each variable and each poison."""
+POISONS = (np.nan, np.inf, -np.inf)
+SPECIAL = (0.0, 0.0, 1.0, -1.0, 2.0, -2.0)
+
+
+@functools.cache
+def absorption(rule: Rule) -> Absorption:
+    """Evaluate both sides of the rule on poisoned values; the same rule always gives the same result.
+
+    If no instance can be drawn, every variable counts as exposed.
+    """
+    rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
+    equations = rule.equations
+    names = frozenset(name for equation in equations for name, _ in equation.ranks)
+    exposed, different, partial, repairs, evaluated = set[str](), set[str](), False, False, 0
+    step = max(1, len(equations) // MOST_EQUATIONS)
+    for equation in equations[::step][:MOST_EQUATIONS]:
+        try:
+            for instance in itertools.islice(instantiations(equation, rng), INSTANCES):
+                one = _at(equation, instance, rng)
+                exposed |= one.exposed
+                different |= one.different
+                partial |= one.partial
+                repairs |= one.repairs
+                evaluated += 1
+        except (InstantiationError, ShapeError):
+            continue
+    if not evaluated:
+        return Absorption(names, names, partial=True, repairs=True)
+    return Absorption(frozenset(exposed), frozenset(different), partial, repairs)
+
+
+def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
+    """Return the absorption at one instance; each position of the values' last axis has one set of poisoned positions."""
+    names = sorted(instance.shapes)
+    cases = [("", 0.0)] * DRAWS + [(name, poison) for name in names for poison in POISONS for _ in range(DRAWS)]
+    arrays = {name: _drawn(name, instance.shapes[name], cases, rng) for name in names}
+    roots = equation.left + equation.right
+    with np.errstate(all="ignore"):
+        values = evaluate(roots, arrays, instance.value(), Floats(tail=1))
+    half = len(equation.left)
+    worse, differs = np.zeros(len(cases), bool), np.zeros(len(cases), bool)
+    for left, right in zip(values[:half], values[half:], strict=True):
+        one, other = (np.isfinite(side).reshape(-1, side.shape[-1]) for side in (left, right))
+        worse |= (one & ~other).any(axis=0)
+        differs |= (one != other).any(axis=0)
+    exposed, different = (
+        frozenset(name for (name, _), found in zip(cases, mask, strict=True) if found and name) for mask in (worse, differs)
+    )
+    repairs = differs & ~worse
+    return Absorption(exposed, different, partial=bool(worse[:DRAWS].any()), repairs=bool(repairs[:DRAWS].any()))
+
+
+def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
+    """Return values of one variable; its elements are poisoned in the cases that name it."""
+    size = (*shape, len(cases))
+    values = np.where(rng.random(size) < 0.3, rng.choice(SPECIAL, size), rng.standard_normal(size))
+    positive = rng.random(len(cases)) < 0.5
+    values = np.where(positive, np.abs(values), values)
+    for place, (poisoned, poison) in enumerate(cases):
+        if poisoned == name:
+            chosen = rng.random(shape) < rng.choice((0.1, 0.3, 0.6))
+            if shape and not chosen.any():
+                chosen.flat[rng.integers(chosen.size)] = True
+            values[..., place] = np.where(chosen if shape else True, poison, values[..., place])
+    return np.asarray(values, dtype=np.float64)

@@ -1,0 +1,167 @@
+"""Choose faster algorithms for the operators of an island.
+
+Another algorithm for one operator does not change the terms around it. So each place is decided by itself, and combinations
+are not searched. Operators are first measured on variables. Equal operators on operands of equal shapes are measured once.
+The operators with the largest estimated gain come first, each with the algorithm that the estimate prefers. All algorithms
+that measure faster are then taken together, as far as weights may grow. If the whole island does not gain, the kinds are tried
+in the island one after the other, and the places of a kind that does not pay are tried one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from superopt.algebra.operators import rebuild
+from superopt.algebra.terms import Term, subterms, variable
+from superopt.budget import expired
+from superopt.search.apply import State, Step, computed, rebuilt
+from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, Found, Limits
+from superopt.search.ruleset import RuleSet
+from superopt.search.schedule import weight_elements
+
+
+@dataclass(frozen=True)
+class Place:
+    """A term, and another algorithm that a rule gives for it.
+
+    Attributes:
+        term: the term.
+        rule: the name of the rule.
+        other: the term that the rule gives in its place.
+        alone: the term and the other term, both over variables in place of their common operands.
+        gain: the seconds that the other term saves, estimated or measured.
+    """
+
+    term: Term
+    rule: str
+    other: Term
+    alone: tuple[State, State]
+    gain: float
+
+    @property
+    def kind(self) -> Hashable:
+        """The key of the places that have the same kernels."""
+        return self.rule, self.alone
+
+    @property
+    def weights(self) -> float:
+        """The number of elements by which weights grow."""
+        return weight_elements((self.other,)) - weight_elements((self.term,))
+
+
+def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits) -> Found:
+    """Return the search result with faster algorithms in place of its operators.
+
+    The algorithms are those of the rule set that measure faster in their places. Weights grow by no more than the limits allow.
+    """
+    alike: dict[Hashable, list[Place]] = {}
+    for place in places(found.outputs, rules, estimate):
+        alike.setdefault(place.kind, []).append(place)
+    kinds, paying = sorted(alike.values(), key=lambda kind: -sum(place.gain for place in kind)), list[list[Place]]()
+    for kind in kinds:
+        if expired(limits.deadline):
+            found = replace(found, stopped=OUT_OF_TIME)
+            break
+        own, other = map(measure, kind[0].alone)
+        if other < own:
+            paying.append([replace(place, gain=own - other) for place in kind])
+    if not paying:
+        return found
+    taking = _Taking(found, measure, weight_elements(found.outputs) + limits.growth)
+    taking.together(paying)
+    if not taking.steps:
+        taking.one_by_one(paying, limits.deadline)
+    return taking.found()
+
+
+class _Taking:
+    """The algorithms taken so far for a search result; weights have at most `most` elements."""
+
+    def __init__(self, found: Found, measure: Cost, most: float) -> None:
+        self.start, self.measure, self.most = found, measure, most
+        self.state, self.cost = found.outputs, found.after
+        self.wanted: dict[Term, Term] = {}
+        self.steps: list[Step] = []
+        self.tried = 0
+
+    def together(self, kinds: Sequence[Sequence[Place]]) -> None:
+        """Take as many places of these kinds as weights have room for, if the whole state gains.
+
+        The places with the largest gain per added weight element come first.
+        """
+        places = [place for kind in kinds for place in kind]
+        room, chosen = self.most - weight_elements(self.state), list[Place]()
+        for place in sorted(places, key=lambda place: -place.gain / max(place.weights, 1.0)):
+            if place.weights <= room:
+                room -= place.weights
+                chosen.append(place)
+        self._take(chosen)
+
+    def one_by_one(self, kinds: Sequence[Sequence[Place]], deadline: float) -> None:
+        """Take each kind if the whole state gains, then single places of the kinds that do not pay or have no room."""
+        waiting = [*kinds]
+        while waiting and not expired(deadline):
+            kind = waiting.pop(0)
+            if not self._take(kind) and len(kind) > 1:
+                waiting += [[place] for place in kind]
+        if waiting:
+            self.start = replace(self.start, stopped=OUT_OF_TIME)
+
+    def _take(self, places: Sequence[Place]) -> bool:
+        done = rebuilt(self.start.outputs, {**self.wanted, **{place.term: place.other for place in places}})
+        trial = None if done is None else tuple(done[root] for root in self.start.outputs)
+        if not places or trial is None or weight_elements(trial) > self.most:
+            return False
+        self.tried += 1
+        after = self.measure(trial)
+        if after >= self.cost:
+            return False
+        before = rebuilt(self.start.outputs, self.wanted) or {}
+        for place in places:
+            self.wanted[place.term] = place.other
+            then = rebuilt(self.start.outputs, self.wanted) or {}
+            self.steps.append(Step(place.rule, (before.get(place.term, place.term),), (then[place.term],)))
+            before = then
+        self.state, self.cost = trial, after
+        return True
+
+    def found(self) -> Found:
+        """Return the search result with the algorithms taken, if the gain exceeds the noise."""
+        expanded = self.start.expanded + self.tried
+        if self.cost >= self.start.after * (1 - NOISE):
+            return replace(self.start, expanded=expanded)
+        steps = (*self.start.steps, *self.steps)
+        return replace(self.start, outputs=self.state, steps=steps, after=self.cost, expanded=expanded)
+
+
+def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:
+    """Yield the terms for which the estimate prefers another algorithm, each with the algorithm of least estimate."""
+    for term in computed(state):
+        ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
+        best = max(ways, key=lambda place: place.gain, default=None)
+        if best is not None and best.gain > 0:
+            yield best
+
+
+def _place(term: Term, rule: str, other: Term, estimate: Cost) -> Place:
+    """Return the place of `term` with its estimated gain."""
+    both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
+    names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
+    operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
+    own, way = (rebuild(term, operands),), (rebuild(other, operands),)
+    return Place(term, rule, other, (own, way), estimate(own) - estimate(way))
+
+
+def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
+    """Yield the terms that are in `among`; for each other term, yield the outermost of its operands that are."""
+    waiting, seen = [*reversed(terms)], set[Term]()
+    while waiting:
+        term = waiting.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        if term in among:
+            yield term
+        else:
+            waiting.extend(reversed(term.args))

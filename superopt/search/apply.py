@@ -1,0 +1,164 @@
+"""One rewriting step: all matches of the rules in a state, and the state after a match is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.terms import Extent, Term, subterms, variable
+from superopt.errors import ShapeError
+from superopt.notation.printing import show
+from superopt.rules.match import Match
+from superopt.search.ruleset import RuleSet
+
+State = tuple[Term, ...]
+MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
+"""Operators that only move elements."""
+PARTLY = "~>"
+"""The prefix of the name of a step that replaces an operator by a corrected mutant. No rule proves the two sides equal."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rule applied at a match: the certificate of one rewrite."""
+
+    rule: str
+    roots: tuple[Term, ...]
+    replacements: tuple[Term, ...]
+
+    @property
+    def programs(self) -> tuple[Term, Term]:
+        """The first root and its replacement, as terms over variables in place of the root's operands."""
+        (root, *_), (replacement, *_) = self.roots, self.replacements
+        names = {
+            arg: variable(f"{'w' if arg.constant else 'x'}{n}", arg.shape, constant=arg.constant)
+            for n, arg in enumerate(root.args)
+        }
+        program = apply(root.op, *(names[arg] for arg in root.args), **dict(root.attributes))
+        return program, rebuild(replacement, names)
+
+    @property
+    def text(self) -> str:
+        """The first root and its replacement as text, over variables in place of the root's operands."""
+        program, replacement = self.programs
+        return f"{show(program)}  {PARTLY}  {show(replacement)}"
+
+
+def parted(weight: Term, axis: int, first: Extent) -> Term:
+    """Return the weight as the concatenation of its `first` positions along the axis and of the others."""
+    bounds = (0, first), (first, weight.shape[axis])
+    return apply("concat", *(apply("slice", weight, axis=axis, start=start, stop=stop) for start, stop in bounds), axis=axis)
+
+
+def computed(state: State) -> list[Term]:
+    """Return the terms that are computed at run time, arguments before users.
+
+    Variables and weight-only terms are left out.
+    """
+    return [t for t in subterms(*state, constants=False) if not t.is_variable]
+
+
+def foremost(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
+    """Return the first rule with one output that matches, with its replacement for each term that it matches."""
+    found: dict[str, dict[Term, Term]] = {}
+    for term in computed(state):
+        for name, match in rules.matches(term):
+            found.setdefault(name, {}).setdefault(term, match.replacements[0])
+    return next(iter(found.items()), None)
+
+
+def siblings(live: Sequence[Term]) -> list[list[Term]]:
+    """Return the terms in groups by their distance from the inputs, counted in operators that compute.
+
+    Among the operators that compute, no term of a group feeds another term of the group, not even through other terms.
+    """
+    levels: dict[Term, int] = {}
+    found: dict[int, list[Term]] = {}
+    for term in live:
+        levels[term] = max((levels.get(a, 0) for a in term.args), default=0) + (term.op not in MOVES)
+        found.setdefault(levels[term], []).append(term)
+    return [*found.values()]
+
+
+def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
+    """Yield every state that is one rule application away, with its step, in a deterministic order.
+
+    With `focus`, only matches whose first root is in `focus` are applied. Rules with several outputs are applied to siblings.
+    Weight-only terms are not rewritten: they cost nothing.
+    """
+    live = computed(state)
+    beside = {term: same for same in siblings(live) for term in same}
+    for term in live:
+        if focus is not None and term not in focus:
+            continue
+        for name, match in rules.matches(term, lambda op, same=beside[term]: [t for t in same if t.op == op]):  # type: ignore[misc]
+            after = rewritten(state, match, live)
+            if after is not None and after != state:
+                yield after, Step(name, match.roots, match.replacements)
+
+
+def rewritten(state: State, match: Match, live: Sequence[Term]) -> State | None:
+    """Return the state with the match's roots replaced, or None if one root feeds another (a cycle) or shapes do not fit.
+
+    `live` lists the state's terms that are not weight-only, arguments before users.
+    """
+    if len(match.roots) > 1:
+        below = set(subterms(*match.binding.tensors.values()))
+        if any(root in below for root in match.roots):
+            return None
+    done: dict[Term, Term] = dict(zip(match.roots, match.replacements, strict=True))
+    try:
+        for term in live:
+            if term not in done and any(a in done for a in term.args):
+                done[term] = apply(term.op, *(done.get(a, a) for a in term.args), **dict(term.attributes))
+    except ShapeError:
+        return None
+    return tuple(done.get(root, root) for root in state)
+
+
+def neighbourhood(state: State, before: State) -> frozenset[Term]:
+    """Return the terms where further steps can use the terms that are new in `state` since `before`.
+
+    These are new terms, their users and the users of their users.
+    """
+    old = set(subterms(*before))
+    live = computed(state)
+    new = {t for t in live if t not in old}
+    near = {t for t in new if not any(a in new for a in t.args)}
+    for _ in range(2):
+        near |= {t for t in live if any(a in near for a in t.args)}
+    return frozenset(near)
+
+
+def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
+    """Map each term of the state to its form after the replacements `wanted`, which may be inside each other.
+
+    Returns None if the replacements need each other in a cycle or if a shape does not fit.
+    """
+    done: dict[Term, Term] = {}
+    waiting: set[Term] = set()
+    stack = list(state)
+    while stack:
+        term = stack[-1]
+        needs = () if term.constant else (wanted[term],) if term in wanted else term.args
+        more = [t for t in needs if t not in done]
+        if term not in done and more:
+            if term in waiting:
+                return None
+            waiting.add(term)
+            stack += more
+            continue
+        stack.pop()
+        if term not in done:
+            try:
+                done[term] = done[wanted[term]] if term in wanted else _with(term, [done[t] for t in needs])
+            except ShapeError:
+                return None
+    return done
+
+
+def _with(term: Term, args: Sequence[Term]) -> Term:
+    """Return the term's operator applied to `args`."""
+    same = all(a is b for a, b in zip(term.args, args, strict=False))
+    return term if same else apply(term.op, *args, **dict(term.attributes))

@@ -1,0 +1,150 @@
+"""Backtracking search for a cheaper equivalent of a segment, best first under a measured cost.
+
+A state is the segment's tuple of output terms. A state taken from the queue is measured. Its successors wait in the queue under
+a prediction: the state's measured cost plus the difference of the two roofline estimates. States within a factor `alpha` of the
+best state are kept, so a step that makes things worse can be undone or built upon. After such a step, only matches near the
+new terms are followed. If single steps have not improved the best state for a while, chains of several steps are followed by
+estimate alone (see `lookahead`), and their ends join the queue. Successors of the latest improvement come before states that
+wait from earlier improvements: independent rewrites commute, and trying them in every order would reach the same states again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from superopt.algebra.terms import Term
+from superopt.budget import expired
+from superopt.search.apply import State, Step, neighbourhood, successors
+from superopt.search.lookahead import Horizon, chains
+from superopt.search.ruleset import RuleSet
+
+Cost = Callable[[State], float]
+
+HILL = 0.02
+"""The relative rise of the estimate above which only matches near the new terms are followed."""
+NOISE = 8e-3
+"""The least relative gain that counts. Two measurements of one segment can differ by smaller amounts."""
+OUT_OF_TIME = "out of time"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a search.
+
+    Attributes:
+        alpha: the factor of the best cost within which states are kept.
+        expansions: the most states that are measured.
+        patience: the expansions without improvement after which the search stops.
+        impatience: the expansions without improvement after which chains from the best state are followed.
+        waiting: the most states in the queue.
+        horizon: the limits of the chains.
+        deadline: the active time at which the search stops.
+        growth: the most elements that weights may gain over the start by other algorithms.
+        room: the most elements that weights may gain over the start in any way.
+    """
+
+    alpha: float = 2.5
+    expansions: int = 160
+    patience: int = 30
+    impatience: int = 10
+    waiting: int = 4000
+    horizon: Horizon = field(default_factory=Horizon)
+    deadline: float = float("inf")
+    growth: float = float("inf")
+    room: float = float("inf")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The cheapest state found, the steps that lead to it, and both costs in seconds."""
+
+    outputs: State
+    steps: tuple[Step, ...]
+    before: float
+    after: float
+    expanded: int
+    stopped: str
+
+
+@dataclass(frozen=True)
+class _Visit:
+    state: State
+    steps: tuple[Step, ...]
+    focus: frozenset[Term] | None
+
+
+def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
+    """Return the cheapest state reachable within the limits, or `start` if no state is cheaper.
+
+    The result depends only on the costs and the limits, unless the deadline stops the search.
+    """
+    return _Search(start, rules, estimate, measure, limits or Limits()).run()
+
+
+class _Search:
+    def __init__(self, start: State, rules: RuleSet, estimate: Cost, measure: Cost, limits: Limits) -> None:
+        self.rules, self.estimate, self.measure, self.limits = rules, estimate, measure, limits
+        self.before = self.cost = measure(start)
+        self.best = _Visit(start, (), None)
+        self.queue: list[tuple[int, float, int, _Visit]] = [(0, self.before, 0, self.best)]
+        self.seen: set[State] = {start}
+        self.improvements = self.since = self.expanded = 0
+        self.looked: State | None = None
+
+    def run(self) -> Found:
+        """Visit states until the queue is empty or a limit is reached."""
+        stopped = self._reason()
+        while stopped is None:
+            if (not self.queue or self.since >= self.limits.impatience) and self.looked is not self.best.state:
+                self._look_ahead()
+            elif not self.queue:
+                stopped = "every reachable state was seen"
+            else:
+                _, forecast, _, visit = heapq.heappop(self.queue)
+                if forecast <= self.limits.alpha * self.cost:
+                    self._expand(visit)
+            stopped = stopped or self._reason()
+        return Found(self.best.state, self.best.steps, self.before, self.cost, self.expanded, stopped)
+
+    def _reason(self) -> str | None:
+        """Return the reason to stop now, or None if no limit is reached."""
+        if expired(self.limits.deadline):
+            return OUT_OF_TIME
+        if self.since >= self.limits.patience:
+            return "no improvement lately"
+        return "expansion limit" if self.expanded >= self.limits.expansions else None
+
+    def _expand(self, visit: _Visit) -> None:
+        """Measure a state and queue its successors."""
+        cost = self.measure(visit.state)
+        self.expanded += 1
+        self.since += 1
+        if cost < self.cost * (1 - NOISE):
+            self.best, self.cost, self.since = visit, cost, 0
+            self.improvements += 1
+        if cost > self.limits.alpha * self.cost:
+            return
+        here = self.estimate(visit.state)
+        for state, step in successors(visit.state, self.rules, visit.focus):
+            if state not in self.seen and len(self.queue) < self.limits.waiting:
+                change = self.estimate(state) - here
+                focus = neighbourhood(state, visit.state) if change > HILL * here else None
+                self._queue(_Visit(state, (*visit.steps, step), focus), max(cost + change, 0.01 * cost))
+
+    def _look_ahead(self) -> None:
+        """Queue the ends of chains from the best state."""
+        start = self.looked = self.best.state
+        here = self.estimate(start)
+        ceiling = self.limits.alpha * here
+        for chain in chains(start, self.rules, estimate=self.estimate, ceiling=ceiling, horizon=self.limits.horizon):
+            if expired(self.limits.deadline):
+                return
+            forecast = max(self.cost + chain.estimate - here, 0.01 * self.cost)
+            self._queue(_Visit(chain.state, (*self.best.steps, *chain.steps), None), forecast)
+
+    def _queue(self, visit: _Visit, forecast: float) -> None:
+        if visit.state not in self.seen and forecast <= self.limits.alpha * self.cost:
+            self.seen.add(visit.state)
+            heapq.heappush(self.queue, (-self.improvements, forecast, len(self.seen), visit))

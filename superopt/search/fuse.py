@@ -1,0 +1,91 @@
+"""Fusions: replace terms by operators that are defined as these terms.
+
+One fusion is applied at all of its places at once. The reshapes and transposes around the places are then removed where they
+cancel, and the next fusion is looked for in the result. Each result is a candidate, and a measurement decides whether it is
+faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from superopt.algebra.terms import Size, Term, substitute
+from superopt.search.apply import State, Step, computed, foremost, rebuilt
+from superopt.search.backtracking import NOISE, Found
+from superopt.search.ruleset import RuleSet
+from superopt.search.sequence import shaped
+
+ORDERS = frozenset({"reshape", "transpose"})
+"""Operators that reorder the elements of their operand, or leave them in order, and that can be undone."""
+PRIMES = (5, 7, 11, 13, 17, 19)
+"""The values that dynamic dimensions take when the orders of elements are compared."""
+
+
+def with_fusions(found: Found, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> Found:
+    """Return the search result with the fusions that make it fastest, or unchanged if none makes it faster.
+
+    Args:
+        found: the search result.
+        fusions: the rules that are fusions.
+        faster: a function that times two states and returns the speed of the second relative to the first. The states are also
+            timed as wholes: if many kernels become one, the sum of the times of single kernels is not reliable.
+    """
+    best, most = found, 1 + NOISE
+    for state, steps in fused(found.outputs, fusions):
+        best, times = replace(best, expanded=best.expanded + 1), faster(found.outputs, state)
+        if times > most:
+            most = times
+            best = replace(best, outputs=state, steps=(*found.steps, *steps), after=found.after / times)
+    return best
+
+
+def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
+    """Yield the states after one fusion at all of its places, after the next fusion, and so on, each with its steps."""
+    state, steps = start, list[Step]()
+    while found := foremost(state, fusions):
+        (name, wanted), done = found, None
+        while wanted and (done := rebuilt(state, wanted)) is not None:
+            roots = tuple(root for root in wanted if root in done)
+            steps.append(Step(name, roots, tuple(done[root] for root in roots)))
+            state = tuple(done[root] for root in state)
+            wanted = _undone(state)
+        if done is None:
+            return
+        yield state, tuple(steps)
+
+
+def _undone(state: State) -> dict[Term, Term]:
+    """Map each term whose elements have the order of a deeper term to that deeper term, in the shape of the former."""
+    found: dict[Term, Term] = {}
+    for term in computed(state):
+        source = _in_order(term) if term.op in ORDERS else None
+        if source is not None and shaped(source, term.shape) is not term:
+            found[term] = shaped(source, term.shape)
+    return found
+
+
+def _in_order(term: Term) -> Term | None:
+    """Return the deepest term under moves that has the same elements in the same order as `term`, or None.
+
+    Dynamic dimensions are replaced by primes.
+    """
+    chain = [term]
+    while chain[-1].op in ORDERS:
+        chain.append(chain[-1].args[0])
+    names = dict.fromkeys(atom for one in chain for n in one.shape if isinstance(n, Size) for atom in n.atoms())
+    numbers = dict(zip(names, PRIMES, strict=False))
+    if len(numbers) < len(names):
+        return None
+    shapes = [tuple(int(substitute(n, numbers.get)) for n in one.shape) for one in chain]  # type: ignore[arg-type]
+    positions = np.arange(math.prod(shapes[0]))
+    for depth in range(len(chain) - 1, 0, -1):
+        moved = positions.reshape(shapes[depth])
+        for above, shape in zip(chain[depth - 1 :: -1], shapes[depth - 1 :: -1], strict=True):
+            moved = moved.transpose(above.integers("perm")) if above.op == "transpose" else moved.reshape(shape)
+        if np.array_equal(moved.ravel(), positions):
+            return chain[depth]
+    return None

@@ -1,0 +1,215 @@
+"""The gate: which matches of a rule a search may use.
+
+The gate looks at the floating-point mode, the rule's flags and the facts of the matched terms. Over the real numbers, a rule
+holds for every tensor that has values. A term that is bound to a variable may lack a value, as 1 / 0 does. In every mode, a
+match is refused if the left side absorbs such an element and the right side passes it on to the result. The modes add the
+conditions of the rule's flags (`fp_flags`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from superopt.algebra.operators import operator
+from superopt.algebra.terms import Term, subterms
+from superopt.algebra.value_analysis import ORDINARY, UNKNOWN, Facts, computed_facts, raw_facts
+from superopt.rules.fp_flags import FpFlag, FpMode
+from superopt.rules.match import Match
+from superopt.rules.rule import Rule
+
+State: TypeAlias = "tuple[Term, ...]"
+EXACT = frozenset({FpFlag.NSZ})
+"""The flags that the precise mode admits."""
+SUMS = frozenset({"add", "sub"})
+SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
+
+
+@dataclass(frozen=True)
+class Absorption:
+    """The differences in finiteness between the sides of a rule.
+
+    Attributes:
+        exposed: the variables whose non-finite elements reach, on the right side only, an element that is finite in the left
+            side's result.
+        different: the variables whose non-finite elements reach the result of one side only.
+        partial: whether, on finite values, an element of the right side can be non-finite where the left side's is finite.
+        repairs: whether, on finite values, an element of the left side can be non-finite where the right side's is finite.
+    """
+
+    exposed: frozenset[str]
+    different: frozenset[str]
+    partial: bool
+    repairs: bool
+
+
+class Gate:
+    """The matches that a floating-point mode admits, in terms over variables with given facts.
+
+    Args:
+        mode: the floating-point mode.
+        facts: the facts of the variables, by name.
+        absorption: a function that returns the differences in finiteness between the sides of a rule.
+        strict: if False, values that are finite on ordinary inputs are taken as finite. The caller then has to run the result
+            on other inputs too.
+    """
+
+    def __init__(
+        self, mode: FpMode, facts: Mapping[str, Facts], absorption: Callable[[Rule], Absorption], *, strict: bool = True
+    ) -> None:
+        self.mode, self.strict, self._absorption = mode, strict, absorption
+        self._variables = facts
+        self._facts: dict[Term, Facts] = {}
+        self._known: dict[tuple[str, tuple[Term, ...], tuple[Term, ...]], bool] = {}
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A text that distinguishes this gate from other gates."""
+        return f"{self.mode} {self.strict} {sorted(self._variables.items())}"
+
+    def permits(self, rule: Rule, match: Match) -> bool:
+        """Return whether the mode admits the rule at this match."""
+        if self.mode is FpMode.PRECISE and not rule.flags <= EXACT:
+            return False
+        key = rule.name, match.roots, match.replacements
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._admits(rule, match)
+        return known
+
+    def facts(self, term: Term) -> Facts:
+        """Return the facts of a term of a state."""
+        stack = [term]
+        while term not in self._facts:
+            one = stack[-1]
+            missing = [arg for arg in one.args if arg not in self._facts]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            operands = tuple(self._facts[arg] for arg in one.args)
+            own = self._variables.get(one.name, UNKNOWN) if one.is_variable else computed_facts(one, operands)
+            self._facts[one] = own
+        return self._facts[term]
+
+    def permits_polynomial(self, operands: Iterable[Term]) -> bool:
+        """Return whether the mode admits another program for a polynomial in these operands, which may need every flag."""
+        if self.mode is FpMode.PRECISE:
+            return False
+        known = [self.facts(operand) for operand in operands]
+        if self.mode is FpMode.FAST:
+            return all(one.defined for one in known)
+        return all(one.ordinary and (one.sure or not self.strict) for one in known)
+
+    def rounds_otherwise(self, state: State) -> bool:
+        """Return whether a new order of summation in the state may lose a rounding that the original makes on purpose.
+
+        This concerns sums of three or more terms such as `(x + c) - c` with a large constant, or `((s + y) - s) - y`.
+        """
+        return self.mode is not FpMode.FAST and any(
+            loses_rounding(term, tuple(map(self.facts, term.args))) for term in subterms(*state, constants=False)
+        )
+
+    def _admits(self, rule: Rule, match: Match) -> bool:
+        bound = {name: self.facts(term) for name, term in match.binding.tensors.items()}
+        undefined = {name for name, known in bound.items() if not known.defined}
+        if undefined and undefined & self._absorption(rule).exposed:
+            return False
+        if self.mode is FpMode.FAST:
+            new_defined = all(known.defined for known in self._new(match).values())
+            return new_defined or not rule.flags & SPECIAL or not self._absorption(rule).partial
+        return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
+
+    def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
+        """Return whether NaN and infinities cannot occur, or do no harm, where the rule needs their absence.
+
+        In a strict gate, an operand that only the right side passes on must be finite for all inputs: an input may have an
+        infinity that does not reach most elements of the original's results.
+        """
+        if not rule.flags & SPECIAL:
+            return True
+        unsure = {name for name, known in bound.items() if not (known.finite and (known.sure or not self.strict))}
+        if unsure and unsure & self._absorption(rule).exposed:
+            return False
+        if self._absorption(rule).repairs and not all(self.facts(term).finite for term in _inside(match)):
+            return False
+        doubtful = {name for name in unsure if not bound[name].finite}
+        if not doubtful and all(known.finite for known in self._new(match).values()):
+            return True
+        return not doubtful & self._absorption(rule).different and not self._absorption(rule).partial
+
+    def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
+        """Return whether magnitudes are bounded where the rule needs bounds, and no term that was added to round is dropped."""
+        if FpFlag.RANGE in rule.flags and not all(known.finite for known in (*bound.values(), *self._new(match).values())):
+            return False
+        inside = _inside(match)
+        constants = [term for term in (*match.binding.tensors.values(), *inside) if term.constant]
+        ordinary = all(self.facts(term).ordinary for term in constants)
+        cancels = FpFlag.CANCEL in rule.flags
+        regroups = match.roots[0].op == "add" and any(match.rests)
+        if (cancels or regroups) and not ordinary:
+            return False
+        if cancels and not all(known.ordinary for known in bound.values()):
+            return False
+        if not (cancels or regroups or FpFlag.REASSOC in rule.flags):
+            return True
+        met = set(inside)
+        return not any(_rounds(term) for term in subterms(*match.roots) if term in met and term.op in SUMS)
+
+    def _new(self, match: Match) -> Mapping[Term, Facts]:
+        """Return the terms that the match adds, with the facts that the facts of their operands imply."""
+        stop = _outside(match)
+        old = set(subterms(*match.roots, stop=stop))
+        found: dict[Term, Facts] = {}
+        for term in subterms(*match.replacements, stop=stop):
+            if term not in old and not term.is_variable:
+                operands = tuple(found[arg] if arg in found else self.facts(arg) for arg in term.args)
+                found[term] = raw_facts(term, operands)
+        return found
+
+
+def loses_rounding(term: Term, operands: Sequence[Facts]) -> bool:
+    """Return whether the term is a sum of three or more terms, two of which cancel.
+
+    Large constants of opposite signs cancel, and so do a term and its negative.
+    """
+    if term.op != "add" or len(term.args) < 3:
+        return False
+    large = [known for known in operands if known.finite]
+    if any(known.low > ORDINARY for known in large) and any(known.high < -ORDINARY for known in large):
+        return True
+    return any(arg.op == "scale" and arg["factor"] == -1 and arg.args[0] in term.args for arg in term.args)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _rounds(term: Term) -> bool:
+    """Return whether a sum adds and subtracts the same non-constant value, as `(x + y) - y` does to round x."""
+    signs: dict[Term, list[int]] = {}
+    stack = [(term, 1)]
+    while stack:
+        one, sign = stack.pop()
+        if one.op == "add":
+            stack += [(arg, sign) for arg in one.args]
+        elif one.op == "sub":
+            stack += [(one.args[0], sign), (one.args[1], -sign)]
+        elif one.op == "scale" and one["factor"] == -1:
+            stack.append((one.args[0], -sign))
+        elif not one.constant:
+            signs.setdefault(one, []).append(sign)
+    return any(len(known) > 1 and not sum(known) for known in signs.values())
+
+
+def _inside(match: Match) -> list[Term]:
+    """Return the terms of both sides above the match's variables, without operands that the match leaves alone."""
+    return subterms(*match.roots, *match.replacements, stop=_outside(match))
+
+
+def _outside(match: Match) -> set[Term]:
+    """Return the terms that the variables stand for and the operands that the match leaves alone.
+
+    A sum or a product among these terms may have become part of a longer sum or product, so its operands are included.
+    """
+    found = {*match.binding.tensors.values(), *(term for rest in match.rests for term in rest)}
+    return found | {part for term in found if not term.is_variable and operator(term.op).commutative for part in term.args}

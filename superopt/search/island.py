@@ -1,0 +1,51 @@
+"""The search for the cheapest form of a whole island.
+
+The search sweeps the island as given and with its unrolled recurrences replaced by operators, and tries other algorithms for
+its operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from superopt.budget import active_time
+from superopt.search.algorithm import with_algorithms
+from superopt.search.apply import State
+from superopt.search.backtracking import Cost, Found, Limits
+from superopt.search.reroll import rerolled
+from superopt.search.ruleset import RuleSet
+from superopt.search.sweep import SWEPT, sweep
+
+FAR = 0.5
+"""The fraction of an island's time at or below which an island with rerolled recurrences is not swept unrolled as well."""
+
+
+def search_island(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    """Return the cheapest state found, or `start` if no state is cheaper.
+
+    Algorithms are chosen both for the result of the sweeps and for the start: on a large island, the time may suffice for the
+    latter only.
+    """
+    within = limits or Limits()
+    cost = measure(start)
+    unchanged, half = Found(start, (), cost, cost, 0, SWEPT), (active_time() + within.deadline) / 2
+    plain = with_algorithms(unchanged, rules, estimate=estimate, measure=measure, limits=replace(within, deadline=half))
+    found = _swept(start, rules, estimate=estimate, measure=measure, limits=limits)
+    if found.steps:
+        found = with_algorithms(found, rules, estimate=estimate, measure=measure, limits=within)
+    best = plain if plain.after < found.after else found
+    return replace(best, expanded=plain.expanded + found.expanded)
+
+
+def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    """Return the cheapest state that sweeps find. Recurrences are rerolled first, because they leave little to sweep."""
+    state, steps = rerolled(start, rules)
+    if not steps:
+        return sweep(start, rules, estimate=estimate, measure=measure, limits=limits)
+    short = sweep(state, rules, estimate=estimate, measure=measure, limits=limits)
+    if short.after <= FAR * measure(start):
+        return replace(short, steps=(*steps, *short.steps), before=measure(start))
+    long = sweep(start, rules, estimate=estimate, measure=measure, limits=limits)
+    if long.after <= short.after:
+        return replace(long, expanded=long.expanded + short.expanded)
+    return replace(short, steps=(*steps, *short.steps), before=long.before, expanded=long.expanded + short.expanded)

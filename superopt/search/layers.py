@@ -1,0 +1,153 @@
+"""Join the parallel layers of equal branches, from the inputs to the outputs.
+
+Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join the branches where they
+begin, again and again until one operator is left. The operators that read the parts are joined next, and so on until the
+branches end. Each join leaves slices and concatenations behind, which cancel only when the next join is made. So joining pays
+only at the end of a chain, and the estimate is used only to choose between rules that join the same layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from superopt.algebra.terms import Shape, Term
+from superopt.budget import expired
+from superopt.search.apply import MOVES, State, computed, siblings
+from superopt.search.meeting import beneath
+from superopt.search.sweeper import Sweeper, Swept
+
+Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
+"""A place in a term: the negative number of parts of that term, the key of the term, and the position in the term."""
+LEAST = 4
+"""The least number of siblings with one operator and shape that are worth joining."""
+
+
+def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
+    """Yield the state after each layer is joined, from the inputs on, and the last state when time runs out.
+
+    A layer is left as it is if no rule joins it, or if the join exceeds the sweeper's ceiling before cancelling terms are
+    removed.
+    """
+    here, told, level = start, start, 0
+    while not expired(sweeper.deadline) and (layers := siblings(computed(here.state)))[level:]:
+        joined = _joined(here, sweeper, level, layers[level])
+        if joined is None:
+            level += 1
+            if here is not told:
+                yield (told := here)
+        else:
+            here = joined
+    if here is not told:
+        yield here
+
+
+def wide(state: State) -> bool:
+    """Return whether at least `LEAST` siblings have one operator and shape."""
+    return any(_alike(layer) for layer in siblings(computed(state)))
+
+
+def _alike(layer: Sequence[Term]) -> list[list[Term]]:
+    """Return the layer's terms that compute, grouped by operator and shape, in groups of at least `LEAST`."""
+    kinds: dict[tuple[str, Shape], list[Term]] = {}
+    for term in layer:
+        if term.op not in MOVES:
+            kinds.setdefault((term.op, term.shape), []).append(term)
+    return [same for same in kinds.values() if len(same) >= LEAST]
+
+
+def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:
+    """Return the state with the terms of one operator and shape joined, or None if no rule reduces their number.
+
+    The rules are those with the best estimate for the layer.
+    """
+    for same in _alike(layer):
+        firsts = _ends(here, sweeper, same)
+        best = min((_repeated(first, rule, sweeper, level, same) for rule, first in firsts.items()), key=_cost, default=here)
+        if _cost(best)[0] < _cost(here)[0]:
+            return best
+    return None
+
+
+def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
+    """Return the state after each rule that joins terms of the layer in pairs."""
+    live = computed(here.state)
+    joined = sweeper.joins([sorted(layer, key=_order(live))], live)
+    ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
+    return {rule: sweeper.tidied(end) for rule, end in ends.items() if end is not None}
+
+
+def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequence[Term]) -> Swept:
+    """Return the state after the terms made from the layer `same` are joined until no two are left to join.
+
+    `rule` is used as long as it matches, then the rule that leaves the cheapest state.
+    """
+    while not expired(sweeper.deadline):
+        layers = siblings(computed(here.state))[level : level + 1]
+        ends = _ends(here, sweeper, [term for layer in layers for term in layer if _is_made_of(term, same)])
+        after = ends[rule] if rule in ends else min(ends.values(), key=_cost, default=here)
+        if _cost(after)[0] >= _cost(here)[0]:
+            break
+        here = after
+    return here
+
+
+def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
+    """Return whether joining some terms of `same` can give `term`, along one of their axes or a new axis.
+
+    All terms of `same` have one operator and shape.
+    """
+    one = same[0]
+    if term.op != one.op or term.rank < one.rank:
+        return False
+    shape = (1,) * (term.rank - one.rank) + one.shape
+    wider = [(a, b) for a, b in zip(term.shape, shape, strict=True) if a != b]
+    multiples = (not isinstance(a, int) or not isinstance(b, int) or a in range(b, b * len(same) + 1, b) for a, b in wider)
+    return len(wider) <= 1 and all(multiples)
+
+
+def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
+    """Return a sort key under which parts meet in their order.
+
+    The key of a term is its place in the concatenation that the term ends in, or the place of the part that stands beside a
+    term made from it. Without such a place, the key is the part that the term itself is applied to. Places in terms with more
+    parts come first.
+    """
+    pieces = Counter(term.args[0] for term in live if term.op == "slice")
+    joints: dict[Term, int] = {}
+    for term in live:
+        if term.op == "concat":
+            joints[term] = sum(joints.get(operand, 1) for operand in term.args)
+    places: dict[Term, Place] = {}
+    for term in reversed(live):
+        if term not in places and term.op not in MOVES and (part := _part(term, pieces)) is not None:
+            places[term] = part
+        place = places.get(term, (-joints[term], term.key, ()) if term.op == "concat" else None)
+        if place is None:
+            continue
+        count, whole, path = place
+        for position, operand in enumerate(term.args):
+            if whole != operand.key:
+                here = count, whole, (*path, position) if term.op == "concat" else path
+                places[operand] = min(places.get(operand, here), here)
+    return lambda term: (term not in places, places.get(term, (0, "", ())))
+
+
+def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
+    """Return the part that an operator is applied to, or None if it is applied to several parts of one term or to none.
+
+    If there are parts of several terms, the part of the term with the most parts is returned.
+    """
+    found: list[Place] = []
+    for part in map(beneath, term.args):
+        if part.op == "slice" and not part.constant:
+            start = part["start"]
+            found.append((-pieces[part.args[0]], part.args[0].key, (start if isinstance(start, int) else math.inf,)))
+    return min(found) if found and len({whole for _, whole, _ in found}) == len(found) else None
+
+
+def _cost(swept: Swept) -> tuple[int, float]:
+    """Return the number of operators that compute, and the estimated time of all operators."""
+    return sum(term.op not in MOVES for term in computed(swept.state)), swept.estimate

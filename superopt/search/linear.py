@@ -1,0 +1,109 @@
+"""A normal form for linear maps: sums outside, and moves of elements inside, next to the weights.
+
+Models write the gates of a cell in different ways: as parts of one sum of products, or as sums of four products. Rules of
+linear operators bring both to the second form. Each application lowers a measure under which moving a sum costs more than a
+sum of moved terms (a polynomial interpretation; Lankford, On proving term rewriting systems are Noetherian, 1979). So the
+rewriting terminates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term
+from superopt.search.apply import MOVES, parted
+from superopt.search.ruleset import RuleSet
+
+LINEAR = MOVES | {"add", "matmul", "scale"}
+MOVED = 2
+"""The factor by which an operator that moves elements multiplies the measure of its operand."""
+JOINED = 12
+"""The amount that a concatenation adds to the measures of its operands.
+
+It exceeds the measure of the products of parts of a weight, and of their sum, that may replace the concatenation.
+"""
+
+
+class LinearForms:
+    """Terms in their linear form, with a cache of known forms."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules.within(LINEAR)
+        self._forms: dict[Term, Term] = {}
+        self._measures: dict[Term, int] = {}
+
+    def form(self, term: Term) -> Term:
+        """Return an equal term in which no rule of linear operators lowers the measure anywhere."""
+        stack = [term]
+        while stack:
+            top = stack[-1]
+            waiting = [a for a in top.args if a not in self._forms]
+            if top in self._forms or not waiting:
+                stack.pop()
+                if top not in self._forms:
+                    self._forms[top] = self._formed(top)
+            else:
+                stack += waiting
+        return self._forms[term]
+
+    def _formed(self, term: Term) -> Term:
+        """Return the form of a term whose operands' forms are known."""
+        args = [self._forms[a] for a in term.args]
+        if term.is_variable:
+            return term
+        here = term if args == list(term.args) else apply(term.op, *args, **dict(term.attributes))
+        better = self._better(here)
+        return here if better is None else self.form(better)
+
+    def _better(self, term: Term) -> Term | None:
+        """Return the term after the rule that lowers the measure most, or None if no rule lowers it."""
+        if term.op not in LINEAR:
+            return None
+        written = _parted(term)
+        found = [match.replacements[0] for _, match in self._rules.matches(written, _none)]
+        best = min(found, key=lambda t: (*self._rank(t), t.key), default=written)
+        return best if self._rank(best) < self._rank(term) else None
+
+    def _rank(self, term: Term) -> tuple[int, bool]:
+        """Return the measure, and a tie-breaker that puts nested slices in the order of their axes first."""
+        inner = term.args[0] if term.op == "slice" else term
+        return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
+
+    def _measure(self, term: Term) -> int:
+        """Return the measure that the rules lower. It is 1 for a term whose operator is not linear."""
+        if term.is_variable or term.op not in LINEAR:
+            return 1
+        stack = [term]
+        while stack:
+            top = stack[-1]
+            waiting = [a for a in top.args if a.op in LINEAR and a not in self._measures]
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            operands = [self._measures.get(a, 1) for a in top.args]
+            if top.op == "concat":
+                self._measures[top] = sum(operands) + JOINED
+            else:
+                self._measures[top] = MOVED * operands[0] if top.op in MOVES else sum(operands) + len(operands) - 1
+        return self._measures[term]
+
+
+def _parted(term: Term) -> Term:
+    """Split the weight of a product whose other operand is a concatenation along the inner axis.
+
+    The weight is written as a concatenation of two parts that match the parts of the operand. Other terms are returned
+    unchanged.
+    """
+    if term.op != "matmul" or not term.args[1].constant:
+        return term
+    x, weight = term.args
+    if x.op != "concat" or x.integer("axis") != -1:
+        return term
+    return apply("matmul", x, parted(weight, -2, x.args[0].shape[-1]))
+
+
+def _none(_: str) -> Sequence[Term]:
+    """Return no terms, for the other outputs of a rule with several outputs."""
+    return ()

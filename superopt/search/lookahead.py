@@ -1,0 +1,80 @@
+"""Lookahead over cost hills: chains of a few steps whose estimate falls only at the end.
+
+Folding a low-rank adapter into its matrix takes three steps, and the first step multiplies the work. Such chains are followed
+by estimate alone, each step near the previous step. Only the ends of the chains are offered to the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from superopt.algebra.terms import Term
+from superopt.search.apply import State, Step, neighbourhood, successors
+from superopt.search.ruleset import RuleSet
+
+GAIN = 2e-3
+"""The relative fall of the estimate that makes the end of a chain worth measuring."""
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """The limits of the lookahead.
+
+    Attributes:
+        depth: the most steps in a chain.
+        beam: the most chains that are followed from one depth to the next.
+        alike: the most of these chains that end with the same rule.
+    """
+
+    depth: int = 3
+    beam: int = 96
+    alike: int = 3
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Steps that lead to a state, the estimate of the state, and the terms where the next step may start (None: anywhere)."""
+
+    state: State
+    steps: tuple[Step, ...]
+    estimate: float
+    focus: frozenset[Term] | None
+
+
+def chains(
+    start: State, rules: RuleSet, *, estimate: Callable[[State], float], ceiling: float, horizon: Horizon
+) -> Iterator[Chain]:
+    """Yield chains of two or more steps from `start` that end below its estimate and stay at or below `ceiling`."""
+    here = estimate(start)
+    seen: set[State] = {start}
+    frontier = [Chain(start, (), here, None)]
+    for depth in range(horizon.depth):
+        ahead: list[Chain] = []
+        for chain in frontier:
+            for state, step in successors(chain.state, rules, chain.focus):
+                if state in seen:
+                    continue
+                seen.add(state)
+                cost = estimate(state)
+                if cost > ceiling:
+                    continue
+                steps = (*chain.steps, step)
+                if cost < here * (1 - GAIN):
+                    if depth:
+                        yield Chain(state, steps, cost, None)
+                else:
+                    ahead.append(Chain(state, steps, cost, neighbourhood(state, chain.state)))
+        frontier = _diverse(ahead, horizon)
+
+
+def _diverse(ahead: list[Chain], horizon: Horizon) -> list[Chain]:
+    """Return the chains of lowest estimate, with few chains that end with the same rule."""
+    kept: list[Chain] = []
+    count: dict[str, int] = {}
+    for chain in sorted(ahead, key=lambda c: c.estimate):
+        rule = chain.steps[-1].rule
+        if count.get(rule, 0) < horizon.alike:
+            count[rule] = count.get(rule, 0) + 1
+            kept.append(chain)
+    return kept[: horizon.beam]

@@ -1,0 +1,392 @@
+"""The search for mutants: replace operators by cheaper programs that are right nearly everywhere, and correct them.
+
+A program is an operator application that is a polynomial in its operands. A program is examined once per device, however often
+it occurs. The stored partial rules are matched first; mutants are enumerated if no rule helps. A mutant's cost does not depend
+on the values of its weights, so mutants are timed with variables as weights: first only the nodes that calculate, with a quick
+measurement, then all nodes. Weights are solved for if the mutant is cheaper than the best so far. A mutant that is not proved
+is judged, corrected, and measured again with the correction. The remaining mutants are tried in the program's place. The costs
+of program and mutants include algorithms for their operators: a mutant may pay off only because an algorithm applies to it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol, TypeAlias
+
+from superopt.algebra.terms import Term
+from superopt.budget import active_time, expired
+from superopt.errors import Undecidable
+from superopt.partial.correct import corrections
+from superopt.partial.judge import Judgement, judge
+from superopt.partial.library import Partial, Recalled, recalled
+from superopt.partial.mutate import Mutant, Program, Sketch, sketches
+from superopt.search.algorithm import places, with_algorithms
+from superopt.search.apply import PARTLY, State, Step, computed
+from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, Found, Limits
+from superopt.search.corrected_mutant import Json, Memory, Repair, exchanged, program_of, recorded, restored
+from superopt.search.record import nodes_of
+from superopt.search.ruleset import RuleSet
+from superopt.search.schedule import weight_elements
+
+SHARE = 0.01
+"""The share of an island's estimated time below which an operator is not examined."""
+MOST_MUTANTS = 24
+"""The most mutants of one operator that are measured, lowest estimates first."""
+MOST_DEARER = 3.0
+"""The most that a mutant to be measured may cost by estimate, as a multiple of the operator's estimate."""
+MOST_CORRECTIONS = 3
+ROUGH = 0.05
+"""The relative error of a quick measurement."""
+WORTH = 0.03
+"""The share of a program's time that a mutant must save, by both measurements, for its weights to be solved for."""
+ENUMERATING = 2 / 3
+"""The share of the time after which no mutants are enumerated: applying rules to programs is more likely to gain."""
+SURE = 1.25
+"""The speedup over the program from which a mutant is believed although the two were not timed in turns."""
+MOST_REPAIRS = 8
+"""The most corrected mutants of one operator that are tried in its place, those fastest by themselves first."""
+
+
+@dataclass
+class Tally:
+    """Counts of what a search for mutants did, and processor seconds by stage.
+
+    Judgements of mutants compared `positions` of the `total` positions of programs. `remembered` counts programs with complete
+    results in memory, `recalled` counts drafts that stored rules made of the other programs.
+    """
+
+    programs: int = 0
+    remembered: int = 0
+    recalled: int = 0
+    enumerated: int = 0
+    measured: int = 0
+    solved: int = 0
+    judged: int = 0
+    corrected: int = 0
+    positions: int = 0
+    total: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the processor time spent inside the context to the stage."""
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - start
+
+
+Faster: TypeAlias = "Callable[[State, State], float]"
+"""A function that returns how many times as fast as the first state the second state is."""
+
+
+class Draft(Protocol):
+    """A draft of a mutant; `term` is used for its cost."""
+
+    @property
+    def term(self) -> Program: ...
+
+    def solved(self) -> Mutant | None: ...
+
+
+class _OutOfTimeError(Exception):
+    """The deadline passed while mutants were examined."""
+
+
+def search_mutants(
+    start: State,
+    rules: RuleSet,
+    *,
+    estimate: Cost,
+    measure: Cost,
+    limits: Limits | None = None,
+    glance: Cost | None = None,
+    faster: Faster | None = None,
+    memory: Memory | None = None,
+    tally: Tally | None = None,
+    partial: Sequence[Partial] = (),
+) -> Found:
+    """Return the state with each program replaced by the cheapest corrected mutant, where cheaper; `start` if none is cheaper.
+
+    All programs are looked up first. Mutants are enumerated only for programs without a repair from `memory` or from a
+    `partial` rule. Programs with matching rules are examined by their time, longest first. Programs to enumerate are examined
+    by the ratio of their time to the estimate from arithmetic and traffic, largest first, because no other form gains much if
+    a kernel is near the estimate. Each of them may take a share of the time left until two thirds of the total: half by that
+    ratio, half equally.
+
+    Args:
+        start: The state to improve.
+        rules: Rules for later passes, of which only the algorithms are used here.
+        estimate: The estimated seconds of a state.
+        measure: The measured seconds of a state.
+        limits: The deadline, and how much the weights may grow.
+        glance: A quicker and rougher `measure`.
+        faster: Times two states in turns: a program, and a mutant that is not much faster.
+        memory: The memory of this device for complete results of programs, read and written.
+        tally: The counts to add to.
+        partial: The stored partial rules.
+    """
+    within, began = limits or Limits(), active_time()
+    deadline, most = within.deadline, weight_elements(start) + within.growth
+    bench = _Bench(rules.gated(None), partial, estimate, measure, glance or measure, memory, tally or Tally())
+    state, steps, looked = start, list[Step](), set[Term]()
+    before = cost = measure(start)
+    ratios = _programs(start, estimate, measure)
+    programs = sorted(ratios, key=lambda p: -ratios[p])
+    kept = {p: repairs for p in programs if (repairs := bench.remembered(p)) is not None}
+    recalled = {p: drafts for p in programs if p not in kept and (drafts := bench.recalled(p, deadline))}
+    others = [p for p in programs if p not in kept and p not in recalled]
+    longest = sorted(recalled, key=lambda p: -ratios[p] * estimate((p,)))
+
+    def by_rules(program: Term, deadline: float) -> list[Repair]:
+        found = bench.by_rules(program, recalled[program], deadline)
+        others.extend(() if found else (program,))
+        return found
+
+    for asked, repairs_of in (([*kept], lambda p, _: kept[p]), (longest, by_rules), (others, bench.enumerated)):
+        deadline = began + ENUMERATING * (within.deadline - began) if asked is others else within.deadline
+        while asked and not expired(deadline):
+            now = active_time()
+            share = (ratios[asked[0]] / sum(ratios[p] for p in asked) + 1 / len(asked)) / 2 if asked is others else 1.0
+            program = asked.pop(0)
+            looked.add(program)
+            repairs = repairs_of(program, now + share * (deadline - now))
+            ways = {r: exchanged(state, program, r, rules.gate) for r in repairs[:MOST_REPAIRS]}
+            placed = {r: measure(after) for r, (after, _) in ways.items() if weight_elements(after) <= most}
+            best = min(placed, key=placed.__getitem__, default=None)
+            if best is not None and placed[best] < cost * (1 - NOISE) and _is_believed(program, best, measure, faster):
+                cost = placed[best]
+                state, more = ways[best]
+                steps += more
+    stopped = OUT_OF_TIME if len(looked) < len(programs) or others or bench.cut_short else "every operator was looked at"
+    return Found(state, tuple(steps), before, cost, len(looked), stopped)
+
+
+def _is_believed(program: Term, repair: Repair, measure: Cost, faster: Faster | None) -> bool:
+    """Return whether the repair is much faster than the program, or is faster when both are timed in turns."""
+    own, other = (program,), (repair.term,)
+    return faster is None or measure(own) >= SURE * measure(other) or faster(own, other) > 1 + NOISE
+
+
+def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
+    """Return the distinct programs that take a relevant share of the state's time, with their ratios of time to estimate."""
+    places = Counter(program for term in computed(state) if (program := program_of(term)) is not None)
+    least = SHARE * estimate(state)
+    ratios = {p: measure((p,)) / estimate((p,)) for p, count in places.items() if estimate((p,)) * count >= least}
+    return {p: ratio for p, ratio in ratios.items() if ratio < math.inf}
+
+
+class _Bench:
+    """The examination of programs: mutants are sketched, measured, solved for, judged, corrected, and measured again.
+
+    `cut_short` says whether a deadline ended an examination.
+    """
+
+    def __init__(
+        self,
+        rules: RuleSet,
+        partial: Sequence[Partial],
+        estimate: Cost,
+        measure: Cost,
+        glance: Cost,
+        memory: Memory | None,
+        tally: Tally,
+    ) -> None:
+        self.rules, self.partial = rules, partial
+        self.estimate, self.measure, self.glance, self.memory, self.tally = estimate, measure, glance, memory, tally
+        self.cut_short = False
+
+    def remembered(self, program: Term) -> list[Repair] | None:
+        """Return all repairs of the program, as `enumerated` does, if the memory has them."""
+        self.tally.programs += 1
+        key = self._key(program)
+        record = self.memory.get(key) if self.memory is not None and key is not None else None
+        self.tally.remembered += record is not None
+        return None if record is None else restored(record)
+
+    def recalled(self, program: Term, deadline: float) -> dict[Recalled, float]:
+        """Return what the partial rules make of the program, lowest estimates first, with the estimates.
+
+        Results that are too expensive or contain the program are left out. Empty once the deadline is reached.
+        """
+        with self.tally.stage("recall"), suppress(_OutOfTimeError):
+            made = recalled(program, self.partial)
+            found = [one for one in made if program not in map(program_of, computed(_state(one.term)))]
+            self.tally.recalled += len(found)
+            priced = {one: self._price(one.term, deadline) for one in found}
+            most = MOST_DEARER * self._price(program, deadline) if found else 0.0
+            return {one: priced[one] for one in sorted(found, key=priced.__getitem__) if priced[one] <= most}
+        return {}
+
+    def by_rules(self, program: Term, drafts: Mapping[Recalled, float], deadline: float) -> list[Repair]:
+        """Return the repairs from these drafts, as `enumerated` does; after a repair, skip drafts with higher estimates."""
+        found: list[Repair] = []
+
+        def cheapest() -> Iterator[Draft]:
+            most = math.inf
+            for draft, price in drafts.items():
+                if price > most:
+                    return
+                yield draft
+                most = min(most, price * (1 + ROUGH)) if found else most
+
+        if self._looked(program, cheapest(), deadline, found) and found:
+            self._keep(program, found)
+        return found
+
+    def enumerated(self, program: Term, deadline: float) -> list[Repair]:
+        """Return corrected mutants that are cheaper than the program by themselves, cheapest first.
+
+        Each was cheaper than those found before it.
+        """
+        found: list[Repair] = []
+        try:
+            drafts = self._sketches(program, deadline)
+        except _OutOfTimeError:
+            self.cut_short = True
+            return found
+        if self._looked(program, drafts, deadline, found):
+            self._keep(program, found)
+        return found
+
+    def _looked(self, program: Term, drafts: Iterable[Draft], deadline: float, found: list[Repair]) -> bool:
+        """Add the repairs of the drafts to `found`, sorted by cost; return whether there was time for all drafts."""
+        try:
+            bound = self._seconds(program, deadline).after * (1 - WORTH)
+            for repair in self._repairs(program, drafts, bound, deadline):
+                found.append(repair)  # noqa: PERF402 (what was found before a deadline stays)
+        except _OutOfTimeError:
+            self.cut_short = True
+            return False
+        finally:
+            found.sort(key=lambda r: r.seconds)
+        return True
+
+    def _keep(self, program: Term, found: Sequence[Repair]) -> None:
+        key = self._key(program)
+        if self.memory is not None and key is not None:
+            self.memory.put(key, recorded(found))
+
+    def _key(self, program: Term) -> list[Json] | None:
+        """Return the memory key of a program, which includes the available rules; None if an extent is dynamic."""
+        try:
+            rules = [[*self.rules.algorithms.names], [p.certificate.key for p in self.partial]]
+            return ["mutants", nodes_of((program,))[0], *rules]
+        except ValueError:
+            return None
+
+    def _repairs(self, program: Term, drafts: Iterable[Draft], bound: float, deadline: float) -> Iterator[Repair]:
+        """Yield the repairs that take less time than the bound and than earlier repairs."""
+        done: set[Program] = set()
+        for draft in drafts:
+            if expired(deadline):
+                raise _OutOfTimeError
+            if draft.term in done or not self._promises(program, draft.term, deadline):
+                continue
+            if self._seconds(draft.term, deadline).after >= bound:
+                continue
+            mutant = self._solved(draft)
+            if mutant is None or not isinstance(mutant.term, Term):
+                continue
+            done |= {draft.term, mutant.term}
+            for term, kind in [(mutant.term, "proved")] if mutant.proved else self._corrected(program, mutant.term):
+                form = self._seconds(term, deadline)
+                if form.after < bound:
+                    bound = form.after * (1 - NOISE)
+                    name = f"{PARTLY} {', '.join(mutant.made)}; {kind}"
+                    yield Repair(form.outputs[0], name, form.after, term, form.steps)
+
+    def _price(self, term: Program, deadline: float) -> float:
+        """Return the estimate, with algorithms where the estimate prefers them.
+
+        Raises:
+            _OutOfTimeError: The deadline is reached.
+        """
+        if expired(deadline):
+            raise _OutOfTimeError
+        state = _state(term)
+        return self.estimate(state) - sum(place.gain for place in places(state, self.rules, self.estimate))
+
+    def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
+        """Return the distinct sketches with the lowest estimates, with algorithms where the estimate prefers them.
+
+        Returns an empty list for a program that cannot be sketched.
+
+        Raises:
+            _OutOfTimeError: The deadline is reached.
+        """
+        price = functools.partial(self._price, deadline=deadline)
+        with self.tally.stage("enumerate"):
+            try:
+                found = sketches(program, cost=price)
+            except Undecidable:
+                return []
+            self.tally.enumerated += len(found)
+            most = MOST_DEARER * price(program)
+            return list(islice((s for s in found if s.cost <= most), MOST_MUTANTS))
+
+    def _promises(self, program: Term, sketch: Program, deadline: float) -> bool:
+        """Return whether the sketch is faster than the program in quick measurements: its programs first, then all of it."""
+
+        def glanced(state: State) -> float:
+            return self._with_algorithms(state, self.glance, deadline).after
+
+        self.tally.measured += 1
+        with self.tally.stage("glance"):
+            whole = glanced((program,))
+            left = whole * (1 + ROUGH)
+            for cut in filter(None, map(program_of, computed(_state(sketch)))):
+                left -= glanced((cut,))
+                if left <= 0:
+                    return False
+            return glanced(_state(sketch)) < whole * (1 - WORTH)
+
+    def _seconds(self, term: Program, deadline: float) -> Found:
+        with self.tally.stage("measure"):
+            return self._with_algorithms(_state(term), self.measure, deadline)
+
+    def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> Found:
+        """Return the state with its operators computed by the algorithms that measure faster in their places."""
+        cost = measure(state)
+        plain = Found(state, (), cost, cost, 0, "")
+        return with_algorithms(plain, self.rules, estimate=self.estimate, measure=measure, limits=Limits(deadline=deadline))
+
+    def _solved(self, draft: Draft) -> Mutant | None:
+        with self.tally.stage("solve"):
+            try:
+                mutant = draft.solved()
+            except Undecidable:
+                return None
+        self.tally.solved += mutant is not None
+        return mutant
+
+    def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
+        """Return the corrections with the lowest estimates, and their kinds."""
+        try:
+            with self.tally.stage("judge"):
+                judgement = judge(program, mutant)
+            self._count(judgement)
+            with self.tally.stage("correct"):
+                every = corrections(program, mutant, judgement, cost=lambda t: self.estimate((t,)))
+                found = list(islice(every, MOST_CORRECTIONS))
+        except Undecidable:
+            return []
+        self.tally.corrected += len(found)
+        return [(corrected.term, corrected.kind) for corrected in found]
+
+    def _count(self, judgement: Judgement) -> None:
+        self.tally.judged += 1
+        self.tally.positions += judgement.positions
+        self.tally.total += judgement.total
+
+
+def _state(program: Program) -> State:
+    return program if isinstance(program, tuple) else (program,)

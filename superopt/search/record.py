@@ -1,0 +1,143 @@
+"""Search results as JSON, and back. Searching the same state again gives the same result, so results can be stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from superopt.algebra.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator, Sym, floor_divide, inverse
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Atom, Extent, Size, Term, size, subterms, variable
+from superopt.search.apply import State, Step
+from superopt.search.backtracking import Found
+
+Json: TypeAlias = "Any"
+ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
+"""The constructors of the atoms of extents that are not simplified, by the name of the kind."""
+
+
+def nodes_of(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
+    """Return the nodes of all terms, operands first, and a function that gives the position of a term.
+
+    A node is an operator, the positions of its operands and its attributes.
+    """
+    order = subterms(*terms)
+    place = {term: position for position, term in enumerate(order)}
+    return [_node(term, place.__getitem__) for term in order], place.__getitem__
+
+
+def recorded(found: Found) -> Json:
+    """Return the search result as JSON values."""
+    nodes, place, steps = _steps(found.steps, found.outputs)
+    numbers = [found.before, found.after, found.expanded, found.stopped]
+    return {"nodes": nodes, "outputs": [*map(place, found.outputs)], "steps": steps, "numbers": numbers}
+
+
+def restored(record: Json) -> Found:
+    """Return the search result from its JSON values."""
+    terms = terms_of(record["nodes"])
+    steps = _restored(record["steps"], terms)
+    before, after, expanded, stopped = record["numbers"]
+    return Found(tuple(terms[n] for n in record["outputs"]), steps, before, after, expanded, stopped)
+
+
+def steps_recorded(steps: Sequence[Step]) -> Json:
+    """Return the steps alone as JSON values."""
+    nodes, _, recorded_steps = _steps(steps, ())
+    return {"nodes": nodes, "steps": recorded_steps}
+
+
+def steps_restored(record: Json) -> tuple[Step, ...]:
+    """Return the steps from their JSON values."""
+    return _restored(record["steps"], terms_of(record["nodes"]))
+
+
+def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
+    """Return the nodes of the steps and outputs, a function that gives a term's position, and the steps by these positions."""
+    nodes, place = nodes_of([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
+    return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]
+
+
+def terms_of(nodes: Sequence[Json]) -> list[Term]:
+    """Return the terms that `nodes_of` recorded, each at its position."""
+    terms: list[Term] = []
+    for op, operands, attributes in nodes:
+        values = {name: _value(value) for name, value in attributes.items()}
+        terms.append(_variable(values) if op == "" else apply(op, *(terms[n] for n in operands), **values))
+    return terms
+
+
+def _restored(steps: Sequence[Json], terms: Sequence[Term]) -> tuple[Step, ...]:
+    def taken(places: Sequence[int]) -> State:
+        return tuple(terms[n] for n in places)
+
+    return tuple(Step(rule, taken(roots), taken(replacements)) for rule, roots, replacements in steps)
+
+
+def _node(term: Term, place: Callable[[Term], int]) -> Json:
+    if term.is_variable:
+        given = {"name": term.name, "shape": term.shape, "constant": term.constant}
+        given |= {"condition": term.condition, "position": term.position}
+        return ["", [], {name: _json(value) for name, value in given.items()}]
+    return [term.op, [*map(place, term.args)], {name: _json(value) for name, value in term.attributes}]
+
+
+def _variable(values: dict[str, Any]) -> Term:
+    return variable(values.pop("name"), values.pop("shape"), **values)
+
+
+def _json(value: object) -> Json:
+    match value:
+        case bool() | int() | float() | str():
+            return value
+        case Fraction():
+            return {"fraction": [value.numerator, value.denominator]}
+        case tuple():
+            return [_json(v) for v in value]
+        case Size():
+            return {"sum": [[_json(coefficient), *map(_atom, monomial)] for monomial, coefficient in value.terms]}
+        case Compare(relation, left):
+            return {"compare": [relation, _json(left)]}
+        case AllOf(parts) | AnyOf(parts):
+            return {"all" if isinstance(value, AllOf) else "any": [*map(_json, parts)]}
+        case _:
+            raise ValueError(f"no number, text or extent: {value}")
+
+
+def _atom(atom: Atom) -> Json:
+    """Return an atom of a dynamic extent as its kind and its parts."""
+    return [type(atom).__name__, *(_json(getattr(atom, f.name)) for f in fields(atom))]
+
+
+def _value(value: Json) -> Any:
+    match value:
+        case {"fraction": [numerator, denominator]}:
+            return Fraction(numerator, denominator)
+        case {"sum": terms}:
+            return sum(math.prod((_made(a) for a in atoms), start=_value(coefficient)) for coefficient, *atoms in terms)
+        case {"compare": [relation, left]}:
+            return Compare(relation, _value(left))
+        case {"all": parts}:
+            return AllOf(tuple(map(_value, parts)))
+        case {"any": parts}:
+            return AnyOf(tuple(map(_value, parts)))
+        case list():
+            return tuple(map(_value, value))
+        case _:
+            return value
+
+
+def _made(atom: Json) -> Extent:
+    """Return the atom as an extent, simplified as it would have been."""
+    match atom:
+        case ["Floor", numerator, denominator]:
+            return floor_divide(_value(numerator), _value(denominator))
+        case ["Inverse", of]:
+            return inverse(_value(of))
+        case [kind, *parts]:
+            return size(ATOMS[kind](*map(_value, parts)))
+        case _:
+            raise ValueError(f"no atom of an extent: {atom}")

@@ -1,0 +1,337 @@
+"""Replace unrolled recurrences by operators: the definition of an operator such as LSTM, applied backwards.
+
+A definition gives the states after one step of a recurrence. A match of the definition, in linear form, in a state is a step
+of a recurrence. A run is a sequence of steps with the same weights, where each step begins with the states that the previous
+step ends with. By definition, the operator over the elements of the run gives the states of the run, so these states are
+replaced by parts of the operator's result. The search uses nothing but the definition, so it recognizes every operator that is
+defined by a recurrence.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.terms import Term, subterms, variable
+from superopt.errors import ShapeError
+from superopt.rules.fp_flags import FpMode
+from superopt.rules.match import EMPTY, Binding, instantiate, match_term
+from superopt.search.apply import State, Step, computed, rebuilt
+from superopt.search.linear import LinearForms
+from superopt.search.ruleset import RuleSet
+from superopt.search.sequence import Sequences, shaped
+from superopt.speclib.recurrence import Recurrence, recurrences
+
+SHORTEST = 2
+"""The fewest steps of a run."""
+FIXED = frozenset({"mul", "sigmoid", "tanh"})
+"""Operators whose number the linear form does not change. So a model has at least as many of each as its run has steps."""
+RANKS = (2, 3)
+"""The ranks of a recurrence's state in a model. The axes before the last axis are one axis of rows."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a recurrence in a model.
+
+    Attributes:
+        x: the element.
+        before: the states before the step.
+        after: the states after the step.
+        weights: the weights, with None for a bias that is left out.
+    """
+
+    x: Term
+    before: tuple[Term, ...]
+    after: tuple[Term, ...]
+    weights: tuple[Term | None, ...]
+
+
+def rerolled(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
+    """Return the state with the runs of every recurrence replaced by operators, and the steps to that state.
+
+    Runs are replaced one after the other, and so are layers: the elements of the second layer are the sequence that the first
+    layer's operator makes. No run is looked for if an extent is dynamic. None is looked for in the precise mode either, because
+    the operator sums in another order.
+    """
+    forms, sequences = LinearForms(rules), Sequences(rules)
+    state, steps = start, list[Step]()
+    exact = rules.gate is not None and rules.gate.mode is FpMode.PRECISE
+    found = not exact and all(isinstance(n, int) for term in computed(start) for n in term.shape)
+    while found:
+        found = False
+        for recurrence in filter(_occurs_in(state), recurrences()):
+            wanted = _Roller(recurrence, state, forms, sequences).replacements()
+            step = _taken(state, recurrence.name, wanted)
+            if step is not None:
+                state, found = step[0], True
+                steps.append(step[1])
+    for name, wanted in _restacked(state, sequences) if steps else ():
+        step = _taken(state, name, wanted)
+        if step is not None:
+            state = step[0]
+            steps.append(step[1])
+    return state, tuple(steps)
+
+
+def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State, Step] | None:
+    """Return the state with terms replaced and the step to it, or None if `wanted` is empty or needs itself in a cycle."""
+    done = rebuilt(state, wanted) if wanted else None
+    if done is None:
+        return None
+    roots = tuple(root for root in wanted if root in done)
+    return tuple(done[root] for root in state), Step(name, roots, tuple(done[root] for root in roots))
+
+
+def _occurs_in(state: State) -> Callable[[Recurrence], bool]:
+    """Return a function that says whether a state has enough nonlinear operators for the shortest run of a recurrence."""
+    there = Counter(term.op for term in computed(state))
+
+    def occurs(recurrence: Recurrence) -> bool:
+        return any(
+            all(there[op] >= SHORTEST * count for op, count in Counter(t.op for t in subterms(*step)).items() if op in FIXED)
+            for step in _patterns(recurrence)
+        )
+
+    return occurs
+
+
+class _Roller:
+    """The search for runs of one recurrence in a state."""
+
+    def __init__(self, recurrence: Recurrence, state: State, forms: LinearForms, sequences: Sequences) -> None:
+        self.recurrence, self.state, self.sequences = recurrence, state, sequences
+        self.live = computed(state)
+        self.origin: dict[Term, Term] = {}
+        self.twins: dict[Term, list[Term]] = {}
+        for term in self.live:
+            form = forms.form(term)
+            self.origin.setdefault(form, term)
+            self.twins.setdefault(form, []).append(term)
+        self.users: dict[Term, set[Term]] = {}
+        for term in self.live:
+            for arg in term.args:
+                self.users.setdefault(arg, set()).add(term)
+
+    def replacements(self) -> dict[Term, Term]:
+        """Return the replacements for the states of the longest run, the first of equal length; empty if there is no run."""
+        run = max(filter(self._is_free, self._runs()), key=len, default=[])
+        return self._rolled(run) if len(run) >= SHORTEST else {}
+
+    def _runs(self) -> Iterator[list[Stage]]:
+        """Yield the runs of steps, in the order of their first steps."""
+        stages = [stage for form in self.twins for stage in stages_at(form, self.recurrence)]
+        by_start: dict[tuple[object, ...], Stage] = {}
+        for stage in stages:
+            by_start.setdefault((stage.before, stage.weights), stage)
+        ends = {(stage.after, stage.weights) for stage in stages}
+        for stage in stages:
+            if (stage.before, stage.weights) not in ends:
+                run = [stage]
+                while (following := by_start.get((run[-1].after, stage.weights))) is not None:
+                    if not self._only_passed_on(run[-1], following):
+                        break
+                    run.append(following)
+                yield run
+
+    def _is_free(self, run: Sequence[Stage]) -> bool:
+        """Return whether no element of the run is computed from the run's states."""
+        made = {stage.after[0] for stage in run}
+        stack, met = [stage.x for stage in run], set[Term]()
+        while stack:
+            term = stack.pop()
+            if term in made:
+                return False
+            if term not in met and not term.constant:
+                met.add(term)
+                stack += term.args
+        return True
+
+    def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
+        """Return whether only the two steps use the states between them, and the terms made from these states.
+
+        The first state is exempt.
+        """
+        inside = _between(stage)
+        made = {*stage.after[1:]}
+        for term in inside:
+            if made.intersection(term.args):
+                made.add(term)
+        own = {twin for form in (*inside, *_between(following)) for twin in self.twins.get(form, ())}
+        passed = (twin for form in made - {stage.after[0]} for twin in self.twins.get(form, ()))
+        return all(twin not in self.state and self.users.get(twin, set()) <= own for twin in passed)
+
+    def _rolled(self, run: Sequence[Stage]) -> dict[Term, Term]:
+        """Return the states of the run as parts of the results of the recurrence's operators."""
+        recurrence, first = self.recurrence, run[0]
+        rows, width = math.prod(first.x.sizes[:-1]), first.before[0].sizes[-1]
+        elements = [self.origin.get(stage.x, stage.x) for stage in run]
+        x = self.sequences.of(elements, (len(run), rows, first.x.sizes[-1]))
+        parts = dict(zip(recurrence.names, first.weights, strict=True))
+        matrices = [_beside([w for name in names if (w := parts[name])]) for names in recurrence.weights.values()]
+        rows_of = [_beside([_row(parts[name], width) for name in names]) for names in recurrence.biases.values()]
+        operands = [x, *matrices, *rows_of, *(shaped(self.origin.get(s, s), (rows, width)) for s in first.before)]
+        every = apply(recurrence.every, *operands)
+        cut = [apply("slice", every, axis=0, start=n, stop=n + 1) for n in range(len(run))]
+        whole = [apply(name, *operands) for name in recurrence.last]
+        wanted = [*zip((stage.after[0] for stage in run), cut, strict=True), *zip(run[-1].after[1:], whole, strict=True)]
+        return {twin: shaped(term, twin.sizes) for state, term in wanted for twin in self.twins.get(state, ())}
+
+
+def _between(stage: Stage) -> list[Term]:
+    """Return the terms that the step computes from its element and the states before it, operands before users."""
+    done = {stage.x, *stage.before}
+    found: list[Term] = []
+    stack = [*stage.after]
+    while stack:
+        term = stack[-1]
+        waiting = [a for a in term.args if a not in done and not a.constant]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        if term not in done:
+            done.add(term)
+            found.append(term)
+    return found
+
+
+def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
+    """Yield the steps of the recurrence whose first state after the step is `term`, which is in linear form."""
+    for states in _patterns(recurrence):
+        if states[0].op != term.op or states[0].rank != term.rank:
+            continue
+        for binding in _matches(_outline(states[0]), term):
+            stage = _stage(states, term, binding, recurrence)
+            if stage is not None:
+                yield stage
+
+
+@functools.cache
+def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
+    """Return the pattern with variables for its shared terms, followed by the shared terms by the names of their variables.
+
+    A shared term occurs more than once in the pattern. With a variable for a shared sum, the operands of that sum are matched
+    once, where the sum is met first, and are the same wherever the sum occurs.
+    """
+    inside = subterms(pattern)
+    uses = Counter(a for term in inside for a in term.args)
+    shared = [t for t in reversed(inside) if uses[t] > 1 and not t.is_variable and not t.constant and t.args]
+    names = {t: variable(f"#{n}", t.rank) for n, t in enumerate(shared)}
+
+    def written(root: Term) -> Term:
+        return rebuild(root, {t: name for t, name in names.items() if t is not root})
+
+    return (("", written(pattern)), *((names[t].name, written(t)) for t in shared))
+
+
+def _matches(outline: Sequence[tuple[str, Term]], term: Term, known: Binding = EMPTY) -> Iterator[Binding]:
+    """Yield every binding under which the outline matches the term."""
+    if not outline:
+        yield known
+        return
+    (name, pattern), *rest = outline
+    for binding in match_term(pattern, known.tensors.get(name, term), known):
+        yield from _matches(rest, term, binding)
+
+
+def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Recurrence) -> Stage | None:
+    """Return the step of a binding, or None if it does not give `term` or its weights cannot be those of an operator."""
+    cache: dict[Term, Term] = {}
+    try:
+        after = tuple(instantiate(state, binding, cache) for state in states)
+    except ShapeError:
+        return None
+    tensors = binding.tensors
+    before = tuple(tensors[name] for name in recurrence.states)
+    weights = tuple(tensors.get(name) for name in recurrence.names)
+    rows = weights[-len(weights) + sum(map(len, recurrence.weights.values())) :]
+    fitting = all(w is None or w.constant for w in weights) and all(w is None or _is_row(w) for w in rows)
+    same = (
+        after[0] is term
+        and all(s.shape == term.shape for s in (*before, *after))
+        and term.shape[:-1] == tensors["x"].shape[:-1]
+    )
+    return Stage(tensors["x"], before, after, weights) if same and fitting else None
+
+
+@functools.cache
+def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
+    """Return the recurrence's step over variables at every rank that states may have, with and without biases."""
+    vectors = [name for names in recurrence.biases.values() for name in names]
+    found: list[tuple[Term, ...]] = []
+    for rank, text in itertools.product(RANKS, (recurrence.step, *recurrence.equals)):
+        operands = {name: variable(name, rank) for name in ("x", *recurrence.states, *vectors)}
+        operands.update((name, variable(name, 2, constant=True)) for name in recurrence.names if name not in operands)
+        states = recurrence.after(operands, text)
+        found.append(states)
+        bare = {term: _without(term, {operands[name] for name in vectors}) for term in subterms(*states) if term.op == "add"}
+        found.append(tuple(rebuild(state, {t: b for t, b in bare.items() if t is not b}) for state in states))
+    return tuple(found)
+
+
+def _without(term: Term, operands: set[Term]) -> Term:
+    """Return the sum without these operands."""
+    rest = [a for a in term.args if a not in operands]
+    return apply(term.op, *rest) if len(rest) > 1 else rest[0]
+
+
+def _is_row(term: Term) -> bool:
+    """Return whether all rows of a constant are equal."""
+    if math.prod(term.sizes[:-1]) == 1:
+        return True
+    match term.op:
+        case "expand":
+            return term["axes"] == (-1,)
+        case "add" | "scale" | "mul" | "sub":
+            return all(map(_is_row, term.args))
+        case "slice":
+            return term["axis"] == -1 and _is_row(term.args[0])
+        case _:
+            return term.op in ("zeros", "ones")
+
+
+def _row(bias: Term | None, width: int) -> Term:
+    """Return the row that all rows of a bias are equal to. The row is zero if there is no bias."""
+    if bias is None:
+        return apply("zeros", shape=(width,))
+    if bias.op == "expand" and bias["axes"] == (-1,):
+        return bias.args[0]
+    for axis in range(-bias.rank, -1):
+        bias = apply("slice", bias, axis=axis, start=0, stop=1) if bias.sizes[axis] > 1 else bias
+    return shaped(bias, (width,))
+
+
+def _beside(parts: Sequence[Term]) -> Term:
+    """Return the concatenation of the parts along the last axis."""
+    return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=-1), reversed(parts))
+
+
+def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[Term, Term]]]:
+    """Yield rules, each with its replacement for a concatenation of consecutive parts of one term."""
+    live = computed(state)
+    inner = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}
+    for term in live:
+        if term.op == "concat" and term not in inner:
+            axis = term.integer("axis")
+            parts = _parts(term, axis)
+            whole = sequences.whole(parts) if all(p.sizes[axis] == 1 for p in parts) else None
+            if whole is not None:
+                yield whole.rule, {term: whole.moved(term.sizes, axis + term.rank)}
+
+
+def _parts(term: Term, axis: int) -> list[Term]:
+    """Return the concatenated parts along the axis, first to last."""
+    found, stack = list[Term](), [term]
+    while stack:
+        top = stack.pop()
+        if top.op == "concat" and top["axis"] == axis:
+            stack += reversed(top.args)
+        else:
+            found.append(top)
+    return found

@@ -1,0 +1,274 @@
+"""Rules prepared for matching: outlines tell which of many rules are worth trying at a term.
+
+The view of a term consists of its operator, the operators of its operands and the operators of their operands. All terms with
+one view have the same candidate rules, which are found once: the rules whose left sides, as outlines, fit into the view. A rule
+is read, at all its ranks, when it first becomes a candidate. So a model pays only for the rules of its own operators.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Term
+from superopt.rules.match import Match, Pattern
+from superopt.rules.rule import Rule
+from superopt.rules.signature import ANY, Outline, outlines
+from superopt.search.gate import Gate
+
+DEPTH = 2
+WAYS = 256
+"""The most matches of a pattern with several outputs at the same roots. Sums of many terms have very many such matches."""
+View: TypeAlias = "tuple[str, tuple[View, ...] | None]"
+"""An operator and its operands' views, with None in place of views that are too deep."""
+_SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A rule, the outlines of its left side, and its patterns, which are made on first use."""
+
+    rule: Rule
+    left: tuple[Outline, ...]
+
+    def patterns(self, rank: int) -> Sequence[Pattern]:
+        """Return the usable patterns whose first output has this rank."""
+        return self._by_rank.get(rank, ())
+
+    @functools.cached_property
+    def _by_rank(self) -> dict[int, list[Pattern]]:
+        found: dict[int, list[Pattern]] = {}
+        for equation in self.rule.equations:
+            pattern = Pattern.of(equation)
+            if pattern.usable:
+                found.setdefault(equation.left[0].rank, []).append(pattern)
+        return found
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """A rule under which a slice undoes padding at the end of one axis, at one rank."""
+
+    rule: str
+    rank: int
+    axis: int
+
+    def padded(self, term: Term, more: int) -> Term:
+        """Return the term with `more` zeros after its elements along the axis."""
+        after = tuple(more if axis == self.axis else 0 for axis in range(-self.rank, 0))
+        return apply("pad", term, before=(0,) * self.rank, after=after)
+
+    def sliced(self, wide: Term, term: Term) -> Term:
+        """Return the part of `wide` that is as long as `term` along the axis."""
+        return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
+
+
+def renames(rule: Rule) -> bool:
+    """Return whether the rule only rewrites reshapes into as many or more reshapes.
+
+    The same nodes compute both sides, so a search that took such steps would make no progress.
+    """
+    left, right = (outlines(side) for side in (rule.statement.left, rule.statement.right))
+    return len(left) == len(right) == 1 and 0 < _changes(left[0]) <= _changes(right[0])
+
+
+def _changes(outline: Outline) -> int:
+    """Return the number of reshapes of a variable in the outline, or 0 for any other outline."""
+    count = 0
+    while outline.op == "reshape":
+        (outline,) = outline.args
+        count += 1
+    return 0 if outline.op else count
+
+
+def nowhere(_: str) -> tuple[Term, ...]:
+    """Return no terms, for the other outputs of a rule with several outputs."""
+    return ()
+
+
+class RuleSet:
+    """Rules to match terms with. Rules whose first output is a bare variable are left out.
+
+    Attributes:
+        gate: the filter that decides which matches the set gives. None gives every match.
+
+    Args:
+        rules: the rules.
+        algorithms: rules that replace an operator by another algorithm. They are matched separately.
+    """
+
+    gate: Gate | None = None
+
+    def __init__(self, rules: Iterable[Rule], algorithms: Iterable[Rule] = ()) -> None:
+        self._rules = tuple(rules)
+        self._apart = tuple(algorithms)
+        prepared = [Prepared(rule, outlines(rule.statement.left)) for rule in self._rules]
+        self._by_operator: dict[str, list[Prepared]] = {}
+        for one in prepared:
+            if one.left[0].op:
+                self._by_operator.setdefault(one.left[0].op, []).append(one)
+        self._views: dict[Term, View] = {}
+        self._candidates: dict[View, tuple[tuple[Prepared, ...], tuple[Prepared, ...]]] = {}
+        self._alone: dict[Term, tuple[tuple[Rule, Match], ...]] = {}
+        self._parts: dict[Hashable, RuleSet] = {}
+        self._beside: dict[tuple[Pattern, Term, tuple[tuple[Term, ...], ...]], tuple[Match, ...]] = {}
+        self._gated: dict[str, RuleSet] = {"": self}
+
+    @property
+    def algorithms(self) -> RuleSet:
+        """The rules that replace an operator by another algorithm, as a set of their own."""
+        return self._part("algorithms", lambda: self._apart)
+
+    @property
+    def vanishing(self) -> RuleSet:
+        """The rules with one output whose right side is a variable, as a set of their own."""
+        sides = ((rule, rule.statement.right) for rule in self._rules)
+        return self._part("vanishing", lambda: (rule for rule, right in sides if len(right) == 1 and not outlines(right)[0].op))
+
+    def within(self, operators: Collection[str]) -> RuleSet:
+        """Return the rules that contain only these operators."""
+        only = frozenset(operators)
+        return self._part(only, lambda: (rule for rule in self._rules if only.issuperset(rule.operators)))
+
+    def _part(self, name: Hashable, rules: Callable[[], Iterable[Rule]]) -> RuleSet:
+        """Return some of the rules, with the same gate."""
+        if name not in self._parts:
+            self._parts[name] = RuleSet(rules())
+        return self._parts[name].gated(self.gate)
+
+    def gated(self, gate: Gate | None) -> RuleSet:
+        """Return the same rules with the matches that the gate permits.
+
+        There is one set for each gate. The sets share the matches.
+        """
+        key = "" if gate is None else gate.key
+        if key not in self._gated:
+            other = self._gated[key] = copy.copy(self)
+            other.gate, other._beside = gate, {}
+        return self._gated[key]
+
+    def _permits(self, rule: Rule, match: Match) -> bool:
+        return self.gate is None or self.gate.permits(rule, match)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the set's rules."""
+        return tuple(rule.name for rule in self._rules)
+
+    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = nowhere) -> Iterator[tuple[str, Match]]:
+        """Yield every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`.
+
+        Without `candidates`, only rules with one output are matched. Their matches depend on the term alone and are cached.
+        """
+        single, several = self._of_view(self._view(term))
+        known = self._alone.get(term)
+        if known is None:
+            found: dict[tuple[str, tuple[Term, ...]], tuple[Rule, Match]] = {}
+            for prepared in single:
+                for pattern in prepared.patterns(term.rank):
+                    for match in pattern.matches(term, candidates):
+                        found.setdefault((prepared.rule.name, match.replacements), (prepared.rule, match))
+            known = self._alone[term] = tuple(found.values())
+        yield from self._distinct(known)
+        for prepared in several:
+            if all(candidates(outline.op) for outline in prepared.left[1:]):
+                for pattern in prepared.patterns(term.rank):
+                    for match in pattern.matches(term, candidates):
+                        if self._permits(prepared.rule, match):
+                            yield prepared.rule.name, match
+
+    def alone(self, term: Term, rule: str) -> Iterator[Match]:
+        """Yield the matches of one rule with one output at `term`."""
+        known = self._alone.get(term)
+        if known is not None:
+            yield from (match for name, match in self._distinct(known) if name == rule)
+            return
+        for prepared in self._of_view(self._view(term))[0]:
+            if prepared.rule.name == rule:
+                for pattern in prepared.patterns(term.rank):
+                    yield from (match for match in pattern.matches(term, nowhere) if self._permits(prepared.rule, match))
+
+    def _distinct(self, known: Iterable[tuple[Rule, Match]]) -> Iterator[tuple[str, Match]]:
+        """Yield the permitted matches with their rules' names, each with different replacements."""
+        given: set[tuple[Term, ...]] = set()
+        for rule, match in known:
+            if match.replacements not in given and self._permits(rule, match):
+                given.add(match.replacements)
+                yield rule.name, match
+
+    def several(self, term: Term) -> Iterator[tuple[Rule, Pattern]]:
+        """Yield the patterns of rules with several outputs whose first output may stand at `term`, with their rules."""
+        for prepared in self._of_view(self._view(term))[1]:
+            for pattern in prepared.patterns(term.rank):
+                yield prepared.rule, pattern
+
+    def beside(self, rule: Rule, pattern: Pattern, term: Term, free: tuple[tuple[Term, ...], ...]) -> tuple[Match, ...]:
+        """Return the first match of the rule's pattern at `term`, and the matches at the same roots that directly follow it.
+
+        The other outputs stand at `free` terms, which are listed for each output. The matches are cached, because most of a
+        state stays the same.
+        """
+        key = pattern, term, free
+        known = self._beside.get(key)
+        if known is None:
+            listed = dict(zip(pattern.roots, free, strict=True))
+            matches = (m for m in pattern.matches(term, listed.__getitem__) if self._permits(rule, m))
+            first = next(matches, None)
+            alike = itertools.takewhile(lambda match: first is not None and match.roots == first.roots, matches)
+            known = self._beside[key] = () if first is None else (first, *itertools.islice(alike, WAYS - 1))
+        return known
+
+    def undoing(self) -> Iterator[Undoing]:
+        """Yield the rules under which a slice undoes padding at the end of an axis by any amount."""
+        for prepared in self._by_operator.get("slice", ()):
+            for equation in prepared.rule.equations if prepared.left == (_SLICE_OF_PAD,) else ():
+                left, right = equation.left[0], equation.right[0]
+                if right == left.args[0].args[0] and left["start"] == 0:
+                    rank, axis, after = right.rank, left["axis"], left.args[0]["after"]
+                    assert isinstance(axis, int)
+                    assert isinstance(after, tuple)
+                    if [amount != 0 for amount in after] == [a == axis for a in range(-rank, 0)]:
+                        yield Undoing(prepared.rule.name, rank, axis)
+
+    def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
+        """Return the rules with one output, and those with several, whose first left side fits the view, in the given order."""
+        known = self._candidates.get(view)
+        if known is None:
+            fitting = [p for p in self._by_operator.get(view[0], ()) if fits(p.left[0], view)]
+            known = tuple(p for p in fitting if len(p.left) == 1), tuple(p for p in fitting if len(p.left) > 1)
+            self._candidates[view] = known
+        return known
+
+    def _view(self, term: Term) -> View:
+        known = self._views.get(term)
+        if known is None:
+            known = self._views[term] = view(term)
+        return known
+
+
+def view(term: Term, depth: int = DEPTH) -> View:
+    """Return the term's view down to this depth. The views of a sum's or product's operands are in alphabetical order."""
+    if term.is_variable or not depth:
+        return term.op, None
+    seen = [view(a, depth - 1) for a in term.args]
+    return term.op, tuple(sorted(seen, key=repr) if operator(term.op).commutative else seen)
+
+
+def fits(outline: Outline, seen: View) -> bool:
+    """Return whether a term with this view may be an instance of the outline, or contain one in a longer sum or product."""
+    if not outline.op:
+        return True
+    op, operands = seen
+    if op != outline.op:
+        return False
+    if operands is None:
+        return True
+    if operator(op).commutative:
+        wanted = [o for o in outline.args if o.op]
+        return len(outline.args) <= len(operands) and all(any(fits(o, s) for s in operands) for o in wanted)
+    return all(fits(o, s) for o, s in zip(outline.args, operands, strict=True))

@@ -1,0 +1,112 @@
+"""Search many segments within one budget: each distinct segment once, the most expensive segments first."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from superopt.algebra.operators import rebuild
+from superopt.algebra.terms import subterms
+from superopt.budget import active_time, expired
+from superopt.search.apply import State, Step
+from superopt.search.backtracking import OUT_OF_TIME, Cost, Found, Limits, search
+from superopt.search.ruleset import RuleSet
+
+
+class Find(Protocol):
+    """A function that searches for the cheapest equivalent of a state."""
+
+    def __call__(self, start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found: ...
+
+
+def untouched(start: State, _: RuleSet, /, *, estimate: Cost, **_limits: object) -> Found:
+    """Return the state unchanged with its estimated cost. Nothing is measured."""
+    cost = estimate(start)
+    return Found(start, (), cost, cost, 0, OUT_OF_TIME)
+
+
+def roomy(find: Find, weights: Cost, room: Mapping[State, float]) -> Find:
+    """Return a function that searches as `find` does, but keeps weights within their room.
+
+    Weights may have no more elements (`weights`) than the start's weights and its room together. So a form that fits is found
+    instead of a faster form that could not be used.
+    """
+
+    @functools.wraps(find)
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        within = replace(limits or Limits(), room=room[start])
+        most = weights(start) + within.room
+
+        def fitting(state: State) -> float:
+            return measure(state) if weights(state) <= most else math.inf
+
+        return find(start, rules, estimate=estimate, measure=fitting, limits=within)
+
+    return found
+
+
+def search_all(
+    segments: Mapping[State, float],
+    rules: RuleSet,
+    *,
+    estimate: Cost,
+    measure: Callable[[State], Cost],
+    deadline: float,
+    limits: Limits | None = None,
+    find: Find = search,
+    late: Find = untouched,
+) -> Iterator[tuple[State, Found]]:
+    """Yield each segment and its search result, as soon as it is found.
+
+    A segment may take a share of the time that is left when its turn comes: half by the estimated cost of its runs, half
+    equally. A segment whose turn comes after the deadline is left to `late`.
+
+    Args:
+        segments: the number of runs of each segment in one run of the model.
+        rules: the rules of the search.
+        estimate: the estimated cost of a state.
+        measure: a function that returns, for a segment, the measured cost of its equivalents.
+        deadline: the active time at which the search ends.
+        limits: the limits of each search.
+        find: the search.
+        late: the search after the deadline.
+    """
+    weight = {state: max(estimate(state), 1e-9) * runs for state, runs in segments.items()}
+    waiting = sorted(segments, key=lambda state: -weight[state])
+    for position, state in enumerate(waiting):
+        rest = waiting[position:]
+        share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
+        now = active_time()
+        own = replace(limits or Limits(), deadline=now + share * max(deadline - now, 0.0))
+        way, cost = (late, estimate) if expired(deadline) else (find, measure(state))
+        yield state, way(state, rules, estimate=estimate, measure=cost, limits=own)
+
+
+def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
+    """Return the seconds that each step saves by itself, in the order of the steps; negative for a step that costs."""
+    costs = [measure(start), *map(measure, states(start, steps))]
+    return [before - after for before, after in itertools.pairwise(costs)]
+
+
+def states(start: State, steps: Sequence[Step]) -> Iterator[State]:
+    """Yield the state after each step."""
+    state = start
+    for step in steps:
+        replacement = dict(zip(step.roots, step.replacements, strict=True))
+        state = tuple(rebuild(root, replacement) for root in state)
+        yield state
+
+
+def weight_elements(state: State) -> int:
+    """Return the number of elements of the weights that the state's nodes read.
+
+    Weight-only terms are computed beforehand and count as weights. A constant of a dynamic extent does not count: it is made at
+    run time.
+    """
+    live = [t for t in subterms(*state) if not t.constant]
+    shapes = (w.shape for w in {a for t in live for a in t.args if a.constant})
+    return sum(math.prod(e for e in shape if isinstance(e, int)) for shape in shapes if all(isinstance(e, int) for e in shape))

@@ -1,0 +1,365 @@
+"""The search over a model's segments: search each distinct segment once, confirm its gain and cache the result."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
+from pathlib import Path
+
+from superopt.algebra.dim_binding import DimBinding
+from superopt.algebra.terms import subterms
+from superopt.budget import active_time, expired
+from superopt.cost.measure import Clock
+from superopt.cost.segment_cost import Measured
+from superopt.errors import InvalidModelError, ShapeError, failure
+from superopt.model.available_fusions import contributed, offered
+from superopt.model.islands import Island
+from superopt.partial.library import Partial
+from superopt.rules.accuracy import is_algorithm
+from superopt.rules.fp_flags import FpMode
+from superopt.rules.rule import Rule
+from superopt.runtime.cache import Part, digest_of
+from superopt.runtime.compare import LONG
+from superopt.runtime.result_cache import digest_of_files
+from superopt.search import roofline
+from superopt.search.apply import State, computed
+from superopt.search.backtracking import NOISE, Cost, Found, Limits, search
+from superopt.search.fuse import fused, with_fusions
+from superopt.search.gate import Gate
+from superopt.search.island import search_island
+from superopt.search.mutants import Tally, search_mutants
+from superopt.search.record import nodes_of, recorded, restored
+from superopt.search.ruleset import RuleSet, renames
+from superopt.search.schedule import Find, gains, roomy, search_all, untouched, weight_elements
+from superopt.search.segments import LEFT, Gain, Segment, gate_of, left
+from superopt.search.vanish import once_vanished
+
+LARGE = 100
+"""The number of terms beyond which steps are not measured individually."""
+SHORTEST = 1e-9
+"""The least time in seconds that anything is taken to need."""
+CLEAR = 1.1
+"""The predicted speedup from which a gain on a segment that takes `LONG` is believed without a second measurement: the whole
+candidate is compared in the end. A gain within the noise is discarded, because a second measurement is not worth its time.
+"""
+MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
+"""The machine assumed for an uncalibrated device of each provider."""
+SEARCHING = ("cost", "model", "partial", "protobuf", "runtime", "search")
+"""The packages on whose code the results of a search depend."""
+
+
+@functools.cache
+def code_version() -> str:
+    """Return a digest of the searching and measuring code; cached results are valid only for the same code."""
+    package = Path(__file__).resolve().parents[1]
+    return digest_of_files(path for part in SEARCHING for path in package.glob(f"{part}/*.py"))
+
+
+class Search:
+    """The search over the segments of one model: rules, and costs on a device, summed over the `sizings`.
+
+    Searches for mutants begin with the `partial` rules. The result may have operators that the opset offers in place of their
+    definitions and, with `contrib`, ONNX Runtime's own operators. `mode` is the floating-point mode; `strict` makes the gates
+    strict. Results of an earlier search with the same `budget`, in seconds, and the same rules are read from the clock's cache.
+    `tally` counts what searches for mutants did.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        clock: Clock,
+        opset: int,
+        sizings: Sequence[DimBinding],
+        budget: float,
+        partial: Sequence[Partial] = (),
+        *,
+        contrib: bool = False,
+        mode: FpMode = FpMode.RELAXED,
+        strict: bool = False,
+    ) -> None:
+        self.mode, self.strict = mode, strict
+        apart = [rule for rule in rules if is_algorithm(rule)]
+        self.rules = RuleSet([rule for rule in rules if not (rule in apart or renames(rule))], apart)
+        standard, own = offered(opset), contributed() if contrib else ()
+        self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
+        self.clock = clock
+        self.opset = opset
+        self.sizings = sizings
+        self.machine = machine(clock)
+        self.partial = partial
+        texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *standard, *own)]
+        calibration = [*astuple(self.machine)] if clock.roofline is not None else []
+        self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget, *calibration]
+        self.tally = Tally()
+
+    def gains(
+        self, parts: Sequence[Segment], deadline: float, *, find: Find = search, room: float = math.inf
+    ) -> Iterator[Gain]:
+        """Yield the gain of each distinct segment, in the order of the search; without steps if nothing is cheaper.
+
+        A search takes no step that grows the weights of all copies of its segment by more than `room`, in bytes, and no
+        algorithm whose weights no longer fit in the last-level cache if they did before: all other nodes would then take longer
+        than measured. A segment that cannot be timed, lowered or sized is `left` as it is, and the others are searched.
+        """
+        by_type: dict[str, list[Segment]] = {}
+        for part in parts:
+            by_type.setdefault(part.island.dtype.name, []).append(part)
+        for same_type in by_type.values():
+            island = same_type[0].island
+            measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
+            measure = functools.partial(self._measure, measured, island.sizings)
+            copies: dict[State, list[Segment]] = {}
+            for part in same_type:
+                copies.setdefault(part.state, []).append(part)
+            for state, why in self._inadmissible(copies).items():
+                yield left(copies.pop(state), why)
+            runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
+            finding = self._with_mutants(island, measured) if find is search_mutants else once_vanished(find)
+            finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
+            limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
+            ways = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
+            rooms = {state: room / island.dtype.itemsize / len(alike) for state, alike in copies.items()}
+            gates = {state: gate_of(alike, self.mode, strict=self.strict) for state, alike in copies.items()}
+            known, late = (_tolerant(behind(roomy(way, self._weights, rooms), gates)) for way in ways)
+            for state, found in search_all(
+                runs,
+                self.rules,
+                estimate=self._estimate,
+                measure=measure,
+                deadline=deadline,
+                limits=limits,
+                find=known,
+                late=late,
+            ):
+                try:
+                    saved = self._saved(state, found, measure(state)) if found.steps else ()
+                    more = self._weights(found.outputs) - self._weights(state)
+                except Exception as error:  # noqa: BLE001
+                    yield left(copies[state], failure(error))
+                    continue
+                yield Gain(tuple(copies[state]), found, tuple(saved), more * len(copies[state]) * island.dtype.itemsize)
+
+    def _inadmissible(self, states: Iterable[State]) -> dict[State, str]:
+        """Return the states that cannot be searched, with the reason: a state undefined at one of the sizings, say."""
+        found: dict[State, str] = {}
+        for state in states:
+            try:
+                if not math.isfinite(self._estimate(state)):
+                    found[state] = "its cost cannot be estimated"
+                self._weights(state)
+            except Exception as error:  # noqa: BLE001
+                found[state] = failure(error)
+        return found
+
+    def _with_mutants(self, island: Island, measured: Measured) -> Find:
+        """Return `search_mutants` with quick measurements on warm caches, and with a memory kept beside the times."""
+        glanced = Measured(self.clock.warm(), self.opset, dtype=island.dtype.numpy())
+        memory = Part(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
+
+        @functools.wraps(search_mutants)
+        def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            return search_mutants(
+                start,
+                rules,
+                estimate=estimate,
+                measure=measure,
+                glance=self._measure(glanced, island.sizings, start),
+                faster=functools.partial(self._faster, measured, island.sizings),
+                limits=limits,
+                memory=memory,
+                tally=self.tally,
+                partial=self.partial,
+            )
+
+        return found
+
+    def forgone(self, parts: Sequence[Segment], seconds: float) -> float:
+        """Return the seconds that ONNX Runtime's own operators would save in a run at the first of the sizings.
+
+        Counts only fusions examined within `seconds`. The result is kept beside the times.
+        """
+        rules, total, deadline = RuleSet(contributed()), 0.0, active_time() + seconds
+        for part in parts:
+            try:
+                state, gate = self._at(part.state), gate_of([part], self.mode, strict=self.strict)
+            except ShapeError:
+                continue
+            key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0], gate.key]
+            saved = functools.partial(self._forgone, state, rules.gated(gate), part.island, deadline)
+            total += self.clock.cache.kept(key, saved) * part.runs
+        return total
+
+    def _forgone(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
+        """Return the seconds that the rules' fusions would save in the state, which has no dynamic dimensions."""
+        if expired(deadline) or next(fused(state, rules), None) is None:
+            return 0.0
+        measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
+        try:
+            cost = measured.seconds(state, state)
+            faster = self._fusion_faster(measured, (), lambda other: measured.seconds(other, state), deadline)
+            return cost - with_fusions(Found(state, (), cost, cost, 0, ""), rules, faster=faster).after
+        except (InvalidModelError, ShapeError):
+            return 0.0
+
+    def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[DimBinding]) -> Find:
+        """Extend `find` by a search for fusions: to all offered operators, and to ONNX Runtime's own operators alone."""
+
+        @functools.wraps(find)
+        def fusing(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            faster = self._fusion_faster(measured, everywhere, measure)
+            fusions = (some.gated(rules.gate) for some in self.fusions)
+            return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
+
+        return fusing
+
+    def _fusion_faster(
+        self, measured: Measured, everywhere: Sequence[DimBinding], measure: Cost, deadline: float = math.inf
+    ) -> Callable[[State, State], float]:
+        """Return `_faster` with a deadline, after which the speedup is 0.
+
+        For states that take `LONG`, divide the cost of each state measured by itself: their kernels outweigh the overhead
+        between kernels, and timing whole states takes long.
+        """
+
+        def faster(before: State, after: State) -> float:
+            if expired(deadline):
+                return 0.0
+            cost = measure(before)
+            return cost / measure(after) if cost >= LONG else self._faster(measured, everywhere, before, after)
+
+        return faster
+
+    def _faster(self, measured: Measured, everywhere: Sequence[DimBinding], before: State, after: State) -> float:
+        """Return the least speedup of `after` over `before` at any sizing; 0 if it cannot be run."""
+        try:
+            if len(everywhere) > 1:
+                measured.require_expressible(after)
+            pairs = dict.fromkeys((self._at(before, s), self._at(after, s)) for s in self.sizings)
+            return min(itertools.starmap(measured.ratio, pairs))
+        except (InvalidModelError, ShapeError):
+            return 0.0
+
+    def _saved(self, state: State, found: Found, measure: Cost) -> list[float]:
+        """Return the seconds that each step saves; for a large state, the measured total shared out by estimates."""
+        if len(subterms(*state)) <= LARGE:
+            return gains(state, found.steps, measure)
+        shares = gains(state, found.steps, self._estimate)
+        return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
+
+    def _believed(self, find: Find, measured: Measured) -> Find:
+        """Extend `find`: discard the steps if a second measurement does not confirm the gain."""
+
+        @functools.wraps(find)
+        def believed(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
+            if not found.steps or self._stands(start, found, measured):
+                return found
+            return replace(found, outputs=start, steps=(), after=found.before)
+
+        return believed
+
+    def _remembered(self, find: Find, kind: Find, island: Island) -> Find:
+        """Extend `find` by the cache: return what a search of this kind found before in such an island at the same sizings.
+
+        A result is cached even if the search had no time.
+        """
+        sizes = [[*map(str, sizings)] for sizings in (self.sizings, island.sizings)]
+        about = ["found", getattr(kind, "__name__", ""), island.dtype.name, *sizes, *self.settings]
+
+        def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+            within = limits or Limits()
+            gate = None if rules.gate is None else rules.gate.key
+            key = [*about, within.growth, within.room, nodes_of(start)[0], gate]
+            look = functools.partial(find, start, rules, estimate=estimate, measure=measure, limits=limits)
+            return restored(self.clock.cache.kept(key, lambda: recorded(look())))
+
+        return found
+
+    def _at(self, state: State, sizing: DimBinding | None = None) -> State:
+        """Return the state with numbers for the dynamic dimensions."""
+        return tuple(map((sizing or self.sizings[0]).at, state))
+
+    def _weights(self, state: State) -> int:
+        return weight_elements(self._at(state))
+
+    def _estimate(self, state: State) -> float:
+        return sum(roofline.seconds(self._at(state, s), self.machine) for s in self.sizings)
+
+    def _stands(self, state: State, found: Found, measured: Measured) -> bool:
+        """Return whether to believe a result: the state before could be measured, and a second measurement agrees."""
+        known = math.isfinite(found.before)
+        return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
+
+    def _pays(self, before: State, after: State, measured: Measured) -> bool:
+        """Return whether the state after is no slower than the state before at any of the sizings."""
+        if len(self.sizings) == 1:
+            return True
+        pairs = ((self._at(before, s), self._at(after, s)) for s in self.sizings)
+        return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
+
+    def _holds(self, before: State, found: Found, measured: Measured) -> bool:
+        """Return whether a second measurement confirms the gain at one of the sizings, or none is needed.
+
+        The gain was found by measuring each state by itself.
+        """
+        if not computed(found.outputs):
+            return True
+        predicted = found.before / max(found.after, SHORTEST)
+        if found.before >= LONG and not 1 + NOISE < predicted < CLEAR:
+            return predicted >= CLEAR
+        return any(measured.stands(self._at(before, s), self._at(found.outputs, s), predicted, NOISE) for s in self.sizings)
+
+    def _measure(self, measured: Measured, everywhere: Sequence[DimBinding], start: State) -> Cost:
+        """Return a cost function that measures equivalents of a state beside the state itself."""
+
+        def seconds(state: State) -> float:
+            try:
+                if len(everywhere) > 1:
+                    measured.require_expressible(state)
+                return sum(measured.seconds(self._at(state, s), self._at(start, s)) for s in self.sizings)
+            except (InvalidModelError, ShapeError):
+                return math.inf
+
+        return seconds
+
+
+def behind(find: Find, gates: Mapping[State, Gate]) -> Find:
+    """Restrict a search to the matches and states that each segment's gate admits."""
+
+    @functools.wraps(find)
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        gate = gates[start]
+
+        def admitted(state: State) -> float:
+            return math.inf if state != start and gate.rounds_otherwise(state) else measure(state)
+
+        return find(start, rules.gated(gate), estimate=estimate, measure=admitted, limits=limits)
+
+    return found
+
+
+def _tolerant(find: Find) -> Find:
+    """Extend `find`: a state whose search fails stays as it is, and the result says why."""
+
+    @functools.wraps(find)
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        try:
+            return find(start, rules, estimate=estimate, measure=measure, limits=limits)
+        except Exception as error:  # noqa: BLE001
+            why = LEFT + failure(error)
+        return replace(untouched(start, rules, estimate=estimate), stopped=why)
+
+    return found
+
+
+def machine(clock: Clock) -> roofline.Machine:
+    """Return the clock's device as estimates see it: its peaks, and the time of a run of one small node."""
+    measured = clock.roofline
+    if measured is None:
+        return MACHINES[clock.device.provider]
+    operations, traffic = measured.peaks
+    return roofline.Machine(operations, traffic, measured.call + measured.node)

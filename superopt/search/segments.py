@@ -1,0 +1,154 @@
+"""Segments: the windows of a model's islands, each distinct segment searched once, and the gain for all its copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from superopt.algebra.value_analysis import Facts, joined
+from superopt.errors import failure
+from superopt.model.bodies import Scope
+from superopt.model.islands import Chart, Island
+from superopt.model.splice import Replacement
+from superopt.rules.fp_flags import FpMode
+from superopt.rules.rule import Rule
+from superopt.search.absorption import absorption
+from superopt.search.apply import State
+from superopt.search.backtracking import Found
+from superopt.search.canonical import Canonical, canonical
+from superopt.search.gate import Gate
+from superopt.search.partition import windows
+from superopt.search.ruleset import RuleSet
+from superopt.search.schedule import states
+from superopt.search.vanish import vanished
+
+Runs: TypeAlias = "Mapping[Scope, float]"
+"""How often each body of a model runs in one run of the model; a body that is not listed runs once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A window of an island, with the canonical form that it shares with every segment that differs only in names.
+
+    `runs` is how often the segment runs in one run of the model: more than once in the body of a loop, perhaps.
+    """
+
+    island: Island
+    form: Canonical
+    runs: float = 1.0
+
+    @property
+    def state(self) -> State:
+        """The terms that the segment computes, over numbered variables."""
+        return self.form.outputs
+
+    @property
+    def facts(self) -> dict[str, Facts]:
+        """The facts of the numbered variables."""
+        return {name: self.island.facts[term.name] for name, term in self.form.names.items()}
+
+
+LEFT = "left as it is: "
+"""The prefix of the stop reason of a segment that could not be searched (could not be timed or lowered, say)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """The search result for segments that are equal up to names.
+
+    `steps` are the seconds that each step saves, `bytes` the growth of the model's weights (negative if they shrink).
+    """
+
+    copies: tuple[Segment, ...]
+    found: Found
+    steps: tuple[float, ...]
+    bytes: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that all copies save in a run, by the cost model."""
+        return (self.found.before - self.found.after) * self.runs
+
+    @property
+    def runs(self) -> float:
+        """How often the copies run, in total, in one run of the model."""
+        return sum(segment.runs for segment in self.copies)
+
+    @property
+    def left(self) -> str:
+        """The reason why the segments could not be searched; empty if they were."""
+        return self.found.stopped.removeprefix(LEFT) if self.found.stopped.startswith(LEFT) else ""
+
+    def halved(self) -> Gain | None:
+        """Return the first half of the steps, or None for a single step; the growth of the weights is taken to be the same."""
+        count = len(self.steps) // 2
+        if not count:
+            return None
+        *_, outputs = states(self.copies[0].state, self.found.steps[:count])
+        after = self.found.before - sum(self.steps[:count])
+        found = replace(self.found, outputs=outputs, steps=self.found.steps[:count], after=after)
+        return replace(self, found=found, steps=self.steps[:count])
+
+    def replacements(self) -> Iterator[Replacement]:
+        """Yield the terms that replace the copies' outputs."""
+        for segment in self.copies:
+            terms = segment.form.restored(self.found.outputs)
+            island = segment.island
+            outputs = dict(zip(island.outputs, terms, strict=True))
+            yield Replacement(outputs, island.dtype, island.conditions, island.sizings, island.scope)
+
+
+def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment]:
+    """Return the windows of all islands that run; with `between`, the windows that cover the seams of the others."""
+    return [
+        _segment(chart.island(nodes), runs)
+        for island in running(chart, runs)
+        for nodes in windows(island.nodes, island.reads, island.kinds, between=between)
+    ]
+
+
+def whole(chart: Chart, runs: Runs) -> list[Segment]:
+    """Return every island of several nodes that runs, as one segment each."""
+    return [_segment(island, runs) for island in running(chart, runs) if len(island.nodes) > 1]
+
+
+def running(chart: Chart, runs: Runs) -> list[Island]:
+    """Return the islands, except in bodies that never ran: changes there would be neither measured nor checked."""
+    return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
+
+
+def written(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMode.FAST) -> tuple[Gain, ...]:
+    """Re-emit each segment through lowering, without changing the algebra.
+
+    Nodes that the rules show to compute an existing value are left out.
+    """
+    known, found = RuleSet(rules), list[Gain]()
+    for part in parts:
+        try:
+            state, steps = vanished(part.state, known.gated(gate_of([part], mode)))
+        except Exception as error:  # noqa: BLE001
+            failure(error)
+            continue
+        found.append(Gain((part,), Found(state, steps, 0.0, 0.0, 0, ""), (0.0,) * len(steps)))
+    return tuple(found)
+
+
+def left(copies: Iterable[Segment], why: str) -> Gain:
+    """Return a gain without steps for segments that could not be searched."""
+    parts = tuple(copies)
+    return Gain(parts, Found(parts[0].state, (), 0.0, 0.0, 0, LEFT + why), ())
+
+
+def _segment(island: Island, runs: Runs) -> Segment:
+    return Segment(island, canonical(tuple(island.outputs.values())), runs.get(island.scope, 1.0))
+
+
+Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
+
+
+def gate_of(copies: Sequence[Segment], mode: FpMode, *, strict: bool = True) -> Gate:
+    """Return the gate for segments that are equal up to names: it admits what the facts of each of them allow."""
+    first, *others = (segment.facts for segment in copies)
+    facts = {name: joined(known, *(one[name] for one in others)) for name, known in first.items()}
+    return Gate(mode, facts, absorption, strict=strict)

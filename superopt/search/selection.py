@@ -1,0 +1,151 @@
+"""Selection of the gains to take, the model with these gains, and their description in the report."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+from superopt.algebra.value_analysis import ASSUMPTIONS
+from superopt.errors import failure
+from superopt.model.load import Model
+from superopt.model.splice import splice
+from superopt.report.optimization import AppliedRule, Arithmetic, SegmentGain
+from superopt.rules.fp_flags import ALL_FLAGS, FpFlag, FpMode
+from superopt.rules.fusion import fusions
+from superopt.rules.rule import Rule
+from superopt.search.apply import PARTLY
+from superopt.search.segments import Gain, Passes, left
+from superopt.speclib.recurrence import recurrences
+
+GROWTH, GROWTH_OF_SMALL, SMALL = 0.5, 3.0, 2**28
+"""How much the weights may grow, as a share of the original's weights. The second share applies as long as the growth is at
+most the last figure, in bytes.
+"""
+REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
+"""The flags of a step that sums in another order."""
+GROWTH_AT_LEAST = 2**20
+"""The growth of the weights, in bytes, that is always allowed."""
+
+
+def room(weights: int, growth: float | None) -> float:
+    """Return the bytes by which weights of this size may grow; `growth` is a share of the size, if it is given."""
+    share = max(GROWTH * weights, min(GROWTH_OF_SMALL * weights, SMALL)) if growth is None else growth * weights
+    return GROWTH_AT_LEAST + share
+
+
+def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
+    """Return the gains to take within `growth` bytes of weights: gains that shrink weights first, then the best per byte."""
+    taken: list[Gain] = []
+    left = growth
+    useful = [g for g in found if g.found.steps and g.seconds > 0]
+    for gain in sorted(useful, key=lambda g: -math.inf if g.bytes <= 0 else -g.seconds / g.bytes):
+        if gain.bytes <= left:
+            taken.append(gain)
+            left -= gain.bytes
+    return taken
+
+
+def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
+    """Yield the choices of gains to try, in case a larger choice does not measure faster.
+
+    The order is: all gains, the `others`, the `forms` alone if there are any, the first pass alone, the more promising half of
+    it, half of that half, and so on. A pass depends on the passes before it; gains within a pass are independent.
+    """
+    kept = [taken for taken in passes if taken]
+    if not kept:
+        return
+    yield tuple(kept)
+    yield from (other for other in others if any(other))
+    first = sorted(kept[0], key=lambda gain: -gain.seconds)
+    if len(kept) > 1:
+        if forms:
+            yield (forms,)
+        yield (tuple(first),)
+    while first := first[: len(first) // 2]:
+        yield (tuple(first),)
+
+
+def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
+    """Return whether the passes have steps of these rules."""
+    return any(step.rule in rules for passes in found for taken in passes for gain in taken for step in gain.found.steps)
+
+
+def fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
+    """Return the model with those of the gains that it can have together, these gains, and the others as they are `left`.
+
+    Halving the gains finds a gain that cannot be lowered over the model's dimensions, or that would close a cycle.
+    """
+    try:
+        return spliced(model, (tuple(taken),)), [*taken], []
+    except Exception as error:  # noqa: BLE001
+        why = failure(error)
+        if len(taken) == 1:
+            return model, [], [left(taken[0].copies, why)]
+    half = len(taken) // 2
+    model, first, dropped = fitting(model, taken[:half])
+    model, second, more = fitting(model, taken[half:])
+    return model, first + second, dropped + more
+
+
+def windows_left(searched: Iterable[Gain]) -> dict[str, int]:
+    """Return the number of segments that could not be searched or lowered, by the reason."""
+    found: Counter[str] = Counter()
+    for gain in searched:
+        if gain.left:
+            found[gain.left] += len(gain.copies)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def spliced(model: Model, passes: Passes) -> Model:
+    """Return the model with these gains taken, one pass after the other; the model itself if there are none."""
+    for taken in filter(None, passes):
+        model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
+    return model
+
+
+def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
+    """Return the rules, definitions and corrected mutants of all steps taken, largest gain first."""
+    times: dict[str, int] = defaultdict(int)
+    saved: dict[str, float] = defaultdict(float)
+    for gain in taken:
+        for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
+            times[step.rule] += len(gain.copies)
+            saved[step.rule] += seconds * gain.runs
+    taken = list(taken)
+    text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in (*fusions().values(), *rules)}}
+    text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
+    return tuple(
+        AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
+    )
+
+
+def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
+    """Return the floating-point flags that the steps need, and the assumptions under which the mode admits them.
+
+    A mutant may need every flag. A recurrence is computed by its own definition, summed in another order.
+    """
+    known = {rule.name: rule.flags for rule in (*fusions().values(), *rules)}
+    flags: set[FpFlag] = set()
+    for step in (step for taken in passes for gain in taken for step in gain.found.steps):
+        flags |= ALL_FLAGS if step.rule.startswith(PARTLY) else known.get(step.rule, REGROUPED)
+    assumed = mode is FpMode.RELAXED and not flags <= {*REGROUPED, FpFlag.ARCP, FpFlag.NSZ}
+    return Arithmetic(str(mode), tuple(str(flag) for flag in FpFlag if flag in flags), ASSUMPTIONS if assumed else ())
+
+
+def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
+    """Return the report's rows about each segment that was searched."""
+    return tuple(
+        SegmentGain(
+            outputs=tuple(gain.copies[0].island.outputs),
+            nodes=len(gain.copies[0].island.nodes),
+            copies=len(gain.copies),
+            before=gain.found.before,
+            after=gain.found.after,
+            rules=tuple(step.rule for step in gain.found.steps),
+            states=gain.found.expanded,
+            stopped=gain.found.stopped,
+        )
+        for gain in searched
+    )

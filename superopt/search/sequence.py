@@ -1,0 +1,102 @@
+"""Rejoin elements that a model takes one by one into one sequence, by the rules for operators that only move elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Shape, Term
+from superopt.errors import ShapeError
+from superopt.search.apply import MOVES
+from superopt.search.ruleset import RuleSet
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Elements of one shape joined along an axis, where each element has extent 1.
+
+    Attributes:
+        term: the joined elements.
+        axis: the axis, counted from the front.
+        rule: the name of the rule that joined the elements last.
+    """
+
+    term: Term
+    axis: int
+    rule: str
+
+    def moved(self, shape: tuple[int, ...], axis: int) -> Term:
+        """Return the sequence in this shape, with the elements along this axis of the shape."""
+        count = shape[axis]
+        before, after = (math.prod(s[:a]) for s, a in ((self.term.sizes, self.axis), (shape, axis)))
+        term = self.term
+        for rows in [] if before == after else [n for n in (before, after) if n != 1]:
+            inner = math.prod(shape) // count // rows
+            split = (rows, count, inner) if rows == before else (count, rows, inner)
+            term = apply("transpose", shaped(term, split), perm=(1, 0, 2))
+        return shaped(term, shape)
+
+
+class Sequences:
+    """Sequences of elements, joined by rules for operators that only move elements."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules.within(MOVES)
+
+    def of(self, elements: Sequence[Term], shape: tuple[int, ...]) -> Term:
+        """Return the elements along the first axis of a term of this shape. The elements may have any one shape."""
+        whole = self.whole(elements)
+        rows = [shaped(e, (1, *shape[1:])) for e in elements]
+        return whole.moved(shape, 0) if whole is not None else self._joined(rows, -len(shape))[0]
+
+    def whole(self, elements: Sequence[Term]) -> Joined | None:
+        """Return the elements joined, or None if they are not consecutive parts of one term.
+
+        The parts may be in the order of the term or in reverse order.
+        """
+        for parts in _under_reshapes(elements):
+            for axis, extent in enumerate(parts[0].sizes):
+                if extent != 1:
+                    continue
+                for ordered in (parts, parts[::-1]):
+                    term, rule = self._joined(ordered, axis - parts[0].rank)
+                    if term.op != "concat":
+                        back = apply("reverse", term, axis=axis - term.rank)
+                        return Joined(term if ordered is parts else back, axis, rule)
+        return None
+
+    def _joined(self, parts: Sequence[Term], axis: int) -> tuple[Term, str]:
+        """Return the concatenation of the parts and the name of the last rule applied.
+
+        Parts that follow each other in one term are joined to one part.
+        """
+        result, rule = parts[-1], ""
+        for part in reversed(parts[:-1]):
+            result = apply("concat", part, result, axis=axis)
+            shorter: list[tuple[bool, Term, str]] = []
+            for name, match in self._rules.matches(result):
+                (made,), known = match.replacements, set(match.binding.tensors.values())
+                if made in known or known.issuperset(made.args):
+                    shorter.append((made not in known, made, name))
+            if shorter:
+                _, result, rule = min(shorter, key=lambda one: one[0])
+        return result, rule
+
+
+def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
+    """Yield the elements, then the operands of their reshapes while all elements are reshapes and have one shape."""
+    while len({e.shape for e in elements}) == 1:
+        yield elements
+        if any(e.op != "reshape" for e in elements):
+            return
+        elements = [e.args[0] for e in elements]
+
+
+def shaped(term: Term, shape: Shape) -> Term:
+    """Return the term in this shape."""
+    try:
+        return term if term.shape == shape else apply("reshape", term, shape=shape)
+    except ShapeError:
+        raise AssertionError(f"{term.shape} has not as many elements as {shape}") from None

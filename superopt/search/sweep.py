@@ -1,0 +1,87 @@
+"""Sweeps: apply a rule at all of its places in a whole island at once, and again to the result.
+
+Some rewrites pay only if they are made everywhere, which no window shows. For example, moving the product of one time step in
+front of the slices that separate the steps costs more at each step. For all steps together, the result is one product. A rule
+with several outputs is applied to siblings: two products that share an operand become parts of one product, then two of the
+results do, until all products are one. Terms that only move elements and cancel after a sweep are removed at once.
+
+First, each sweep with an estimated gain is measured, and kept if it gains. If none is left, several sweeps are followed one
+after another by estimate alone, and their best ends are measured. Before these sweeps, the search tries the island in wider
+form (see `widen`) and with its layers joined from the inputs on (see `layers`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from superopt.budget import active_time, expired
+from superopt.search.apply import State, Step
+from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, Found, Limits
+from superopt.search.layers import layered, wide
+from superopt.search.ruleset import RuleSet
+from superopt.search.sweeper import Sweeper, Swept
+from superopt.search.widen import widened
+
+SWEPT = "no sweep gains more"
+LAYERS, FURTHER = 0.75, 0.7
+"""The share of the time that joining layers may take, and the share of the remaining time for all other sweeps.
+
+Partly joined layers gain nothing, while every other sweep is useful by itself.
+"""
+MEASURED = 3
+"""The number of states with a lower estimate that are measured, the cheapest first."""
+
+
+def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
+    """Return the cheapest state that sweeps reach, or `start` if no state is cheaper. Sweeps may follow other sweeps."""
+    within = limits or Limits()
+    found = Found(start, (), cost := measure(start), cost, 0, SWEPT)
+
+    def taken(swept: Swept) -> bool:
+        """Return whether the state measures cheaper than the best state. If so, it becomes the best state."""
+        nonlocal found
+        after, expanded = measure(swept.state), found.expanded + 1
+        cheaper = after < found.after * (1 - NOISE)
+        here = replace(found, outputs=swept.state, steps=(*begun, *swept.steps), after=after) if cheaper else found
+        found = replace(here, expanded=expanded)
+        return cheaper
+
+    def any_taken(ends: Iterable[Swept]) -> bool:
+        """Return whether one of the ends with the lowest estimates is taken."""
+        return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[:MEASURED])) > 0
+
+    begun: tuple[Step, ...] = ()
+    for state, steps in widened(start, rules):
+        taken(Swept(state, steps, estimate(state)))
+    begun, start = found.steps, found.outputs
+    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, _share(LAYERS, within))))
+    better, deadline = True, _share(FURTHER, within)
+    while better and not expired(deadline):
+        begun, start = found.steps, found.outputs
+        sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), deadline)
+        better = len([*sweeper.descent(start, taken)]) > 0 or any_taken(sweeper.cheaper(start))
+    return replace(found, stopped=OUT_OF_TIME if expired(deadline) else SWEPT)
+
+
+def _share(share: float, limits: Limits) -> float:
+    """Return the active time at which this share of the remaining time is over."""
+    now = active_time()
+    return now + share * (limits.deadline - now)
+
+
+def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
+    """Yield states with layers joined from the inputs on, then states that further gaining sweeps reach.
+
+    Sweeps that gain without joins are made before the layers are joined.
+    """
+    if not wide(start):
+        return
+    first = Swept(start, (), sweeper.estimate(start))
+    *_, alone = first, *sweeper.descent(start, lambda _: True, joins=False)
+    last = alone
+    for joined in layered(alone, sweeper):
+        yield (last := joined)
+    for end in sweeper.descent(last.state, lambda _: True):
+        yield replace(end, steps=(*last.steps, *end.steps))

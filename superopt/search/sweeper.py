@@ -1,0 +1,308 @@
+"""The parts of sweeps: find a rule's places side by side, apply the rule at all of them, and tidy the result.
+
+See `sweep` for their use.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from superopt.algebra.terms import Term
+from superopt.budget import expired
+from superopt.errors import ShapeError
+from superopt.rules.match import Match, Pattern
+from superopt.search.apply import MOVES, State, Step, computed, rebuilt, siblings
+from superopt.search.backtracking import Cost
+from superopt.search.lookahead import GAIN
+from superopt.search.meeting import added, change, covered_first, in_order, meeting, mixed, mixture
+from superopt.search.ruleset import RuleSet
+from superopt.search.vanish import vanished
+
+STEEP = 0.25
+"""The relative rise of the estimate by one sweep above which further sweeps of the rule are not expected to make up for it."""
+ALIKE = 1e-3
+"""The relative difference of estimates below which two states count as alike."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The limits of sweeps in a row.
+
+    Attributes:
+        depth: the most sweeps in a row.
+        beam: the most states that are followed from one sweep to the next.
+        again: the most repetitions of one rule.
+    """
+
+    depth: int = 5
+    beam: int = 5
+    again: int = 8
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A state, the sweeps that lead to it, and its estimate."""
+
+    state: State
+    steps: tuple[Step, ...]
+    estimate: float
+
+
+@dataclass(frozen=True)
+class Sweeper:
+    """Sweeps within limits.
+
+    No state's estimate exceeds `ceiling`, and nothing starts after `deadline`.
+    """
+
+    rules: RuleSet
+    estimate: Cost
+    ceiling: float
+    deadline: float
+    reach: Reach = Reach()
+    _known: dict[tuple[State, bool], Mapping[str, list[Match]]] = field(default_factory=dict, compare=False, repr=False)
+
+    def cheaper(self, start: State) -> Iterator[Swept]:
+        """Yield states that sweeps reach with an estimate below that of `start`, by a descent and then by a beam search."""
+        yield from self.descent(start, lambda _: True)
+        here = self.estimate(start)
+        seen = {start}
+        frontier = [Swept(start, (), here)]
+        for _ in range(self.reach.depth):
+            ahead: list[Swept] = []
+            for swept in frontier:
+                for end in self._ends(swept):
+                    if end.state not in seen:
+                        seen.add(end.state)
+                        ahead.append(end)
+                        if end.estimate < here * (1 - GAIN):
+                            yield end
+            frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
+
+    def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
+        """Apply the rule with the largest estimated gain until no rule gains, and yield each state that is `taken`.
+
+        Rules are tried in the order of their last gain, or of their gain in one sweep (lazy greedy; Minoux, Accelerated greedy
+        algorithms for maximizing submodular set functions, 1978). A state that was not taken is tried again after others were
+        taken. A rule that gains nothing by itself is judged together with the sweeps that it makes possible.
+
+        Args:
+            start: the state to begin with.
+            taken: a function that returns whether to go on from a state.
+            joins: if False, only rules with one output are used.
+        """
+        swept = Swept(start, (), self.estimate(start))
+        found = True
+        while found:
+            found = False
+            gains = self._gains(swept, joins=joins)
+            while gains:
+                rule = max(gains, key=lambda name: gains[name])
+                del gains[rule]
+                best = self._best(swept, rule)
+                if swept.estimate - best.estimate <= GAIN * swept.estimate:
+                    best = self._followed(swept, rule, joins=joins)
+                gain = swept.estimate - best.estimate
+                if gain <= GAIN * swept.estimate:
+                    continue
+                if gain < max(gains.values(), default=0.0):
+                    gains[rule] = gain
+                elif taken(best):
+                    swept, found = best, True
+                    yield swept
+
+    def _gains(self, start: Swept, *, joins: bool) -> dict[str, float]:
+        """Return the estimated gain of one sweep of each rule.
+
+        Rules that raise the estimate a little are included, because several of their sweeps may lower it.
+        """
+        rules = self._sweeping(start.state, joins=joins)
+        gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
+        return {rule: gain for rule, gain in gains.items() if gain > -STEEP * start.estimate}
+
+    def _best(self, start: Swept, rule: str) -> Swept:
+        """Return the cheapest state that the rule's sweeps reach, or `start` if none is cheaper."""
+        return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
+
+    def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
+        """Return the state after the rule's first sweep and sweeps of rules that match only after it.
+
+        If that state is not cheaper, `start` is returned. Each of the later sweeps has to lower the estimate.
+        """
+        before = self._places(start.state, joins=joins)
+        best = here = next(self._first(start, rule), start)
+        while best is not start:
+            news = [name for name in self._sweeping(here.state, joins=joins) if name not in before]
+            best = min((self._best(here, name) for name in news), key=lambda swept: swept.estimate, default=here)
+            if best.estimate >= here.estimate:
+                break
+            here = best
+        return min(start, here, key=lambda swept: swept.estimate)
+
+    def _first(self, start: Swept, rule: str) -> Iterator[Swept]:
+        """Yield the state after the rule's first sweep, if there is one."""
+        return itertools.islice(self._repeated(start, rule), 1)
+
+    def _ends(self, start: Swept) -> Iterator[Swept]:
+        """Yield, for each rule, the state after its sweep, then the states after its repeated sweeps."""
+        for rule in self._places(start.state):
+            yield from self._repeated(start, rule)
+
+    def _repeated(self, swept: Swept, rule: str) -> Iterator[Swept]:
+        """Yield the tidied state after the rule's sweep, then after the rule's next sweep from there, and so on."""
+        for _ in range(self.reach.again):
+            if expired(self.deadline):
+                return
+            after = self.swept(swept, rule, self._places_of(rule, swept.state))
+            if after is None or after.state == swept.state:
+                return
+            swept = self.tidied(after)
+            yield swept
+
+    def _places(self, state: State, *, joins: bool = True) -> Mapping[str, list[Match]]:
+        """Return the matches of each rule that stand side by side, operands before users.
+
+        A rule with one output needs more than one match. Rules with several outputs are included with `joins`. The matches are
+        cached, because they are needed for every rule that is tried from a state.
+        """
+        known = self._known.get((state, joins))
+        if known is None:
+            live = computed(state)
+            found: dict[str, list[Match]] = {}
+            for term in live:
+                for name, match in self.rules.matches(term):
+                    found.setdefault(name, []).append(match)
+            alone = {name: matches for name, matches in found.items() if len(matches) > 1}
+            known = self._known[state, joins] = {**alone, **self._merges(live)} if joins else alone
+        return known
+
+    def _sweeping(self, state: State, *, joins: bool) -> list[str]:
+        """Return the rules that match in the state. Without `joins`, only rules with one output are returned."""
+        return [*self._places(state, joins=joins)]
+
+    def _places_of(self, rule: str, state: State) -> list[Match]:
+        """Return the matches of one rule that stand side by side."""
+        live = computed(state)
+        return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
+
+    def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
+        """Return, for each rule with several outputs, matches that share no root: each term with its first matching sibling."""
+        return self.joins([sorted(same, key=in_order) for same in siblings(live)], live, only)
+
+    def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
+        """Return, for each rule with several outputs, matches within layers, in the given order of each layer's terms.
+
+        Of several matches at the same roots, the match with the fewest new operators is taken, then the match with the fewest
+        mixed concatenations. Of several axes along which a rule joins, the axis with the fewest mixed concatenations is taken.
+        """
+        known = set(live)
+        found: dict[str, dict[Pattern, list[Match]]] = {}
+        for ordered in layers:
+            taken: dict[Pattern, set[Term]] = {}
+            for term in ordered:
+                for rule, pattern in self.rules.several(term):
+                    used = taken.setdefault(pattern, set())
+                    if term in used or only not in ("", rule.name):
+                        continue
+                    free = tuple(tuple(t for t in ordered if t.op == op and t not in used) for op in pattern.roots)
+                    alike = self.rules.beside(rule, pattern, term, free)
+                    if alike:
+                        best = min(alike, key=lambda match: (added(match, known), mixed(match)))
+                        used.update(best.roots)
+                        found.setdefault(rule.name, {}).setdefault(pattern, []).append(best)
+        return {name: min(along.values(), key=mixture) for name, along in found.items()}
+
+    def tidied(self, swept: Swept) -> Swept:
+        """Return the state without terms that compute nothing, and with operators that only move elements cancelled.
+
+        One rule is applied after the other, as long as the estimate falls or more neighbouring parts meet.
+        """
+        better = True
+        while better and not expired(self.deadline):
+            swept, better = self._vanished(swept), False
+            found = self._cancelling(swept.state)
+            for rule in sorted(found, key=lambda name: -len(found[name])):
+                tidier = self.swept(swept, rule, found[rule])
+                if tidier is not None and (tidier.estimate < swept.estimate or _meets(swept, tidier)):
+                    swept, better = tidier, True
+        return swept
+
+    def _vanished(self, swept: Swept) -> Swept:
+        """Return the state without terms that compute nothing."""
+        state, steps = vanished(swept.state, self.rules)
+        return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
+
+    def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
+        """Return matches that leave fewer operators, at operators that only move elements and have such operands."""
+        live = dict.fromkeys(computed(state))
+        found: dict[str, list[Match]] = {}
+        for term in live:
+            if term.op in MOVES and any(a.op in MOVES for a in term.args):
+                matches = ((change(match, live), name, match) for name, match in self.rules.matches(term))
+                least, name, match = min(matches, key=lambda one: one[0], default=((0, 0), "", None))
+                if match is not None and least < (0, 0):
+                    found.setdefault(name, []).append(match)
+        return found
+
+    def swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
+        """Return the state with the matches' roots rewritten, or None if its estimate exceeds the ceiling.
+
+        Of matches that share a root, the first is applied. If the shared root is a commutative operator, the next match is then
+        applied to operands that are still there, and so on.
+        """
+        here = {root: root for match in matches for root in match.roots}
+        state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)
+        while waiting:
+            wanted: dict[Term, Term] = {}
+            later: list[Match] = []
+            for match in waiting:
+                if len(match.roots) == 1 and here[match.roots[0]] in wanted:
+                    later.append(match)
+                    continue
+                for root, new in zip(match.roots, _replacements(match, here), strict=True):
+                    if here[root] is not new:
+                        wanted.setdefault(here[root], new)
+            waiting = later
+            done = rebuilt(state, wanted)
+            if done is None:
+                return None
+            state = tuple(done[root] for root in state)
+            roots = tuple(root for root in wanted if root in done)
+            if roots:
+                steps.append(Step(rule, roots, tuple(done[root] for root in roots)))
+            here = {root: done.get(now, now) for root, now in here.items()}
+        estimate = self.estimate(state)
+        return None if estimate > self.ceiling else Swept(state, tuple(steps), estimate)
+
+
+def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
+    """Return the replacements of the match's roots in their present form, or the roots if the match no longer applies."""
+    if all(here[root] is root for root in match.roots):
+        return match.replacements
+    try:
+        new = match.at(here[match.roots[0]]) if len(match.roots) == 1 else None
+    except ShapeError:
+        new = None
+    return [here[root] for root in match.roots] if new is None else [new]
+
+
+def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
+    """Yield the states by rising estimate, without states whose estimate equals that of the previous state.
+
+    Such states differ only in arrangement.
+    """
+    last = 0.0
+    for swept in sorted(states, key=lambda s: s.estimate):
+        if swept.estimate > last * (1 + ALIKE):
+            last = swept.estimate
+            yield swept
+
+
+def _meets(before: Swept, after: Swept) -> bool:
+    """Return whether more neighbouring parts meet than before at about the same estimate, so that they can become one."""
+    if after.estimate > before.estimate * (1 + GAIN):
+        return False
+    here, there = (sum(map(meeting, computed(swept.state))) for swept in (before, after))
+    return there > here

@@ -1,0 +1,64 @@
+"""Models that a whole search leaves unchanged: their reports are stored in the time cache, so that no search is repeated."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from superopt.algebra.operators import specs_folder, substitutions_folder
+from superopt.protobuf.stored import Loadable, identity
+from superopt.report.optimization import AppliedRule, Arithmetic, Environment, Report, Rounding, SegmentGain, Timing
+from superopt.runtime.cache import Cache, Json
+from superopt.runtime.result_cache import digest_of_files
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The record of a model that may be known to stay unchanged; `about` are the other settings that the result depends on."""
+
+    cache: Path
+    about: Sequence[Json]
+    model: Loadable
+
+    def before(self) -> Report | None:
+        """Return the earlier report, if the same code left the same model unchanged."""
+        with closing(Cache(self.cache)) as known:
+            record = known.get(self._key)
+        return None if record is None else _report(record)
+
+    def remember(self, report: Report) -> None:
+        """Store the report of a model that stays unchanged."""
+        with closing(Cache(self.cache)) as known:
+            known.put(self._key, asdict(report))
+
+    @functools.cached_property
+    def _key(self) -> Sequence[Json]:
+        package = Path(__file__).resolve().parents[1]
+        files = [*package.rglob("*.py"), *specs_folder().glob("*.py"), *substitutions_folder().rglob("*.*")]
+        return ["kept", *self.about, digest_of_files(files), identity(self.model)]
+
+
+def _report(record: Mapping[str, Any]) -> Report:
+    """Return the report that a record holds, which has neither a prediction nor tuning."""
+    return Report(
+        **{
+            **record,
+            "rules": tuple(AppliedRule(**rule) for rule in record["rules"]),
+            "segments": tuple(SegmentGain(**_with_tuples(segment)) for segment in record["segments"]),
+            "timing": Timing(**record["timing"]) if record["timing"] else None,
+            "rounding": Rounding(**_with_tuples(record["rounding"])) if record["rounding"] else None,
+            "arithmetic": Arithmetic(**_with_tuples(record["arithmetic"])),
+            "environment": Environment(**record["environment"]),
+            "assumptions": tuple(record["assumptions"]),
+            "shapes": {shape: Timing(**timing) for shape, timing in record["shapes"].items()},
+        }
+    )
+
+
+def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record with JSON's lists turned back into tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}

@@ -1,0 +1,245 @@
+"""Widening: pad tensors along an axis so that kernels get extents that suit them.
+
+A kernel that computes sixteen channels at a time is slow with forty-four. A stored rule says that slicing undoes padding. Read
+from right to left, the rule widens a term if other rules can move the padding up into weights, where it costs nothing at run
+time. Rules then move the remaining slice down through the terms that use it, until a term takes the slice into its weights. So
+one walk from the inputs to the outputs carries a whole island in wider form. Where no rule fits a term with wide operands, the
+slice stays in front of the term. A concatenation of slices is not itself a slice. So rules split a term over a concatenation
+into terms over its parts, each of which can take one slice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.terms import Term, subterms
+from superopt.errors import ShapeError
+from superopt.search.apply import State, Step, computed, parted
+from superopt.search.ruleset import RuleSet, Undoing
+
+LINE = 16
+"""The divisor of extents that suit kernels: the single-precision numbers in a cache line, and in the widest vector register."""
+MOST = 3
+"""The reciprocal of the largest fraction by which an extent may grow."""
+DEPTH = 6
+"""The most terms through which padding moves up to weights."""
+TRIES = 100
+"""The most attempts to move the padding of one term up: a sum of many terms can be split in too many ways to try them all."""
+
+
+def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
+    """Yield the state in wider form and the steps, for each axis along which stored rules undo padding.
+
+    States that do not change are left out. The first step leads to the wider state. The other steps name the other rules that
+    were used, and change nothing.
+    """
+    for undoing in rules.undoing():
+        walk = _Walk(rules, undoing)
+        try:
+            state = walk.through(start)
+        except ShapeError:
+            continue
+        if state != start:
+            yield state, (Step(undoing.rule, start, state), *(Step(name, (), ()) for name in walk.used))
+
+
+@dataclass
+class _Walk:
+    """The walk from inputs to outputs, with the new form of each term met so far.
+
+    Attributes:
+        rules: the rules.
+        undoing: the rule under which a slice undoes padding.
+        plain: maps a term to its form in the new state.
+        wide: maps a term to the wider term of which it is a slice.
+        done: the terms of the new state, both plain and wide.
+        cut: the slices of wide terms.
+        zero: maps a term of the new state to its form with padding.
+        used: the names of the other rules that were used.
+        stuck: maps a term and an amount of padding to the number of terms through which the padding cannot move up. The entry
+            stays valid, because all terms above were met before.
+        tries: the number of attempts to move the padding of the present term up.
+    """
+
+    rules: RuleSet
+    undoing: Undoing
+    plain: dict[Term, Term] = field(default_factory=dict)
+    wide: dict[Term, Term] = field(default_factory=dict)
+    done: set[Term] = field(default_factory=set)
+    cut: set[Term] = field(default_factory=set)
+    zero: dict[Term, Term] = field(default_factory=dict)
+    used: dict[str, None] = field(default_factory=dict)
+    stuck: dict[tuple[Term, int], int] = field(default_factory=dict)
+    tries: int = 0
+
+    def through(self, state: State) -> State:
+        """Return the state in wider form."""
+        for term in computed(state):
+            self._meet(term)
+        return tuple(self._narrow(root) for root in state)
+
+    def _meet(self, term: Term) -> None:
+        """Find the new form of a term whose operands were met."""
+        own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
+        if wider is None:
+            self.plain[term] = own
+        else:
+            self.wide[term] = wider
+
+    def _form(self, own: Term) -> tuple[Term, Term | None]:
+        """Return the new form of a term over operands of the new state, and the wider term of which it is a slice, or None."""
+        below: tuple[str, Term] | None = None
+        for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
+            (new,) = match.replacements
+            if self._is_slice(new) and not self._slices(new.args[0]):
+                below = below or (name, new.args[0])
+            elif not self._slices(new):
+                own = new
+                self.used[name] = None
+                break
+        else:
+            own = self._apart(own)
+        more = self._padding(own)
+        self.tries = 0
+        wider = self._padded(own, more, DEPTH) if more else None
+        if wider is not None:
+            self.zero[self.undoing.sliced(wider, own)] = wider
+        elif below is not None:
+            name, wider = below
+            self.used[name] = None
+        if wider is not None:
+            self.cut.add(self.undoing.sliced(wider, own))
+        self.done.add(own if wider is None else wider)
+        return own, wider
+
+    def _apart(self, term: Term) -> Term:
+        """Return the term as the concatenation of its results for the parts of an operand, or unchanged.
+
+        The operand has to be a concatenation of slices, and rules have to prove the two forms equal.
+        """
+        for operand in term.args:
+            if self._has_sliced_parts(operand):
+                ways = itertools.chain(self._made_of_parts(term, operand), self._with_parts_of_weights(term, operand))
+                for name, new in itertools.islice(ways, 1):
+                    self.used[name] = None
+                    return self._formed(new)
+        return term
+
+    def _has_sliced_parts(self, term: Term) -> bool:
+        """Return whether the term is a concatenation along the axis with slices among its parts."""
+        waiting, seen = [term], set[Term]()
+        while waiting:
+            one = waiting.pop()
+            if one in seen or one.op != "concat" or one.rank != self.undoing.rank or one["axis"] != self.undoing.axis:
+                continue
+            seen.add(one)
+            if not self.cut.isdisjoint(one.args):
+                return True
+            waiting += one.args
+        return False
+
+    def _made_of_parts(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
+        """Yield concatenations, along any axis, of the operator's results for each part that rules prove equal to the term."""
+        if term.args != (whole,):
+            return
+        for axis in range(-term.rank, 0):
+            try:
+                parts = (apply(term.op, part, **dict(term.attributes)) for part in whole.args)
+                new = apply("concat", *parts, axis=axis)
+            except ShapeError:
+                continue
+            yield from ((name, new) for name, match in self.rules.matches(new) if match.replacements == (term,))
+
+    def _with_parts_of_weights(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
+        """Yield the rules' replacements for the term with a weight split where the parts of the operand meet."""
+        first = whole.args[0].shape[self.undoing.axis]
+        extent = whole.shape[self.undoing.axis]
+        weights = ((a, axis) for a in term.args if a.constant for axis in range(-a.rank, 0) if a.shape[axis] == extent)
+        for weight, axis in weights:
+            pieces = parted(weight, axis, first)
+            operands = (pieces if operand == weight else operand for operand in term.args)
+            for name, match in self.rules.matches(apply(term.op, *operands, **dict(term.attributes))):
+                (new,) = match.replacements
+                if whole not in subterms(new):
+                    yield name, new
+
+    def _formed(self, term: Term) -> Term:
+        """Return the term in the new state, after its operands that are not yet in the new state were given their new forms."""
+        if term.is_variable or term.constant or term in self.done or term in self.cut:
+            return term
+        own, wider = self._form(apply(term.op, *map(self._formed, term.args), **dict(term.attributes)))
+        return own if wider is None else self.undoing.sliced(wider, own)
+
+    def _narrow(self, term: Term) -> Term:
+        """Return the term in the new state, as a slice if it has a wider form."""
+        wider = self.wide.get(term)
+        if wider is None:
+            return self.plain.get(term, term)
+        return self.undoing.sliced(wider, term)
+
+    def _padding(self, term: Term) -> int:
+        """Return the padding that the term's axis needs, or 0 if it needs none or would grow too much."""
+        if term.rank != self.undoing.rank:
+            return 0
+        extent = term.shape[self.undoing.axis]
+        if not isinstance(extent, int):
+            return 0
+        more = -extent % LINE
+        return more if more * MOST <= extent else 0
+
+    def _padded(self, term: Term, more: int, depth: int) -> Term | None:
+        """Return the padded term with the padding moved up until only weights are padded, or None if rules cannot do so."""
+        if term in self.zero:
+            return self.zero[term]
+        if self.stuck.get((term, more), -1) >= depth or self.tries >= TRIES:
+            return None
+        self.tries += 1
+        found = self._padded_by_rules(term, more, depth)
+        if found is None and self.tries < TRIES:
+            self.stuck[term, more] = depth
+        return found
+
+    def _padded_by_rules(self, term: Term, more: int, depth: int) -> Term | None:
+        padded = self.undoing.padded(term, more)
+        alone = padded if padded.constant else None
+        if not depth or term.is_variable:
+            return alone
+        for name, match in self.rules.matches(padded):
+            (new,) = match.replacements
+            if new.op == padded.op:
+                continue
+            known = {t: self._moved(t, more, depth - 1) for t in self._made(new) if t.op == padded.op}
+            found = {t: k for t, k in known.items() if k is not None}
+            if len(found) == len(known):
+                self.used[name] = None
+                return rebuild(new, found)
+        return alone
+
+    def _made(self, term: Term) -> Iterator[Term]:
+        """Yield the term and the terms below it, down to terms that are already in the new state."""
+        seen, stack = set[Term](), [term]
+        while stack:
+            one = stack.pop()
+            if one not in seen and one not in self.done:
+                seen.add(one)
+                yield one
+                stack += one.args
+
+    def _moved(self, padded: Term, more: int, depth: int) -> Term | None:
+        """Return the padded term with its padding moved up further, or None if that is not possible.
+
+        The padding has to be of the walk's axis and amount. Other padding is only kept if it pads a weight.
+        """
+        alike = padded.args[0].rank == self.undoing.rank and padded == self.undoing.padded(padded.args[0], more)
+        alone = padded if padded.constant else None
+        return self._padded(padded.args[0], more, depth) if alike else alone
+
+    def _is_slice(self, term: Term) -> bool:
+        return term.op == "slice" and term["axis"] == self.undoing.axis and term["start"] == 0
+
+    def _slices(self, term: Term) -> bool:
+        """Return whether the term has a new slice that is computed at run time."""
+        return any(self._is_slice(one) for one in self._made(term) if not one.constant)

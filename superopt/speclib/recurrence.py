@@ -1,0 +1,173 @@
+"""Recurrences: a step in notation, applied once for every element of a sequence, which defines operators such as LSTM."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt.algebra.index import Tensor, require, same
+from superopt.algebra.operators import Emit, Node, apply, registry
+from superopt.algebra.terms import Extent, Term
+from superopt.notation.parsing import parse
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrence:
+    """The states after a step as a function of the states before it, an element `x` of the sequence, and weights.
+
+    The operators take the sequence, the weights, the biases and the states before the first step, in this order.
+
+    Attributes:
+        step: Notation text with one output for each of the `states`.
+        weights: For each operand that is a matrix, the step's names of its equal parts, side by side along its last axis.
+        biases: For each operand that is a vector, the step's names of its parts. A bias is added to every row, so the step gets
+            its parts expanded to the shape of a state.
+        every: The operator whose result has the first state after every step.
+        last: The operators whose results are the other states after the last step.
+        equals: Other texts of the step that occur in models; they are equal by rules.
+    """
+
+    step: str
+    states: tuple[str, ...]
+    weights: Mapping[str, tuple[str, ...]]
+    biases: Mapping[str, tuple[str, ...]]
+    every: str
+    last: tuple[str, ...] = ()
+    equals: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """The parts of weights, then the parts of biases."""
+        return {**self.weights, **self.biases}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The step's names of the parts of weights and biases."""
+        return tuple(name for names in self.parts.values() for name in names)
+
+    @property
+    def name(self) -> str:
+        """The name of a rewrite by this definition in reports."""
+        return f"{self.every}.definition"
+
+    @property
+    def text(self) -> str:
+        """The definition as one line."""
+        operands = ", ".join(["x", *self.parts, *self.states])
+        return f"{self.every}({operands}): ({', '.join(self.states)}) => {' '.join(self.step.split())}"
+
+    def after(self, operands: Mapping[str, Term], text: str = "") -> tuple[Term, ...]:
+        """Return the states after one step, given `x`, the states before it and the parts of the weights, by name.
+
+        Another `text` of the step may be given.
+        """
+        return parse(" ".join((text or self.step).split()), operands)
+
+    def unrolled(self, x: Term, *operands: Term) -> list[tuple[Term, ...]]:
+        """Return the states after every step over x[t, n, i], given weights, biases and the first states [n, k]."""
+        weights, states = operands[: len(self.parts)], operands[len(self.parts) :]
+        shape = states[0].sizes
+        known: dict[str, Term] = {}
+        for names, weight in zip(self.parts.values(), weights, strict=True):
+            for position, name in enumerate(names):
+                part = apply("slice", weight, axis=-1, start=position * shape[-1], stop=(position + 1) * shape[-1])
+                known[name] = part if part.rank > 1 else apply("expand", part, shape=shape, axes=(-1,))
+        found: list[tuple[Term, ...]] = []
+        for position in range(x.sizes[0]):
+            one = apply("reshape", apply("slice", x, axis=-3, start=position, stop=position + 1), shape=x.shape[1:])
+            states = self.after({"x": one, **dict(zip(self.states, states, strict=True)), **known})
+            found.append(states)
+        return found
+
+
+@functools.cache
+def recurrences() -> tuple[Recurrence, ...]:
+    """Return every recurrence that defines operators in specs/, in alphabetical order of the operators."""
+    return tuple(spec.module.RECURRENCE for spec in registry().values() if hasattr(spec.module, "RECURRENCE"))
+
+
+def stacked(elements: Sequence[Term]) -> Term:
+    """Return the elements, each of shape [n, k], as one sequence [t, n, k]."""
+    rows = [apply("reshape", e, shape=(1, *e.shape)) for e in elements]
+    result = rows.pop()
+    while rows:
+        result = apply("concat", rows.pop(), result, axis=-3)
+    return result
+
+
+DIRECTIONS = {"forward": 1, "reverse": -1}
+
+
+def is_plain(node: Node, activations: Sequence[str]) -> bool:
+    """Return whether a node is a recurrence over whole sequences in one direction, with these activations and known weights."""
+    options = any(node.attribute(name, 0) for name in ("clip", "input_forget", "layout"))
+    given = [a.lower() for a in node.attribute("activations", ())] or [*activations]
+    shape = node.operand(0).rank == 3 and all(node.operand(p).constant and node.operand(p).sizes[0] == 1 for p in (1, 2))
+    whole = node.absent(4) and node.absent(7)
+    return not options and given == [*activations] and shape and whole and node.attribute("direction", "forward") in DIRECTIONS
+
+
+def operands_of(node: Node) -> tuple[Term, Term, Term]:
+    """Return the sequence in the order in which the node reads it, and the weights [i, g k] and [k, g k] of its g gates."""
+    x, w, r = (node.operand(position) for position in range(3))
+    x = x if _is_forward(node) else apply("reverse", x, axis=0)
+    w, r = (apply("transpose", apply("reshape", a, shape=a.shape[1:]), perm=(1, 0)) for a in (w, r))
+    return x, w, r
+
+
+def biases_of(node: Node) -> tuple[Term, Term]:
+    """Return the biases [g k] that the node adds to the input's part and to the state's part."""
+    size = node.operand(2).sizes[1]
+    if node.absent(3):
+        return apply("zeros", shape=(size,)), apply("zeros", shape=(size,))
+    both = apply("reshape", node.operand(3), shape=(2 * size,))
+    return apply("slice", both, axis=0, start=0, stop=size), apply("slice", both, axis=0, start=size, stop=2 * size)
+
+
+def first_state(node: Node, position: int) -> Term:
+    """Return the state [n, k] before the first step, from this input of the node; zeros if the input is omitted."""
+    shape = (node.operand(0).sizes[1], node.operand(2).sizes[2])
+    return apply("zeros", shape=shape) if node.absent(position) else apply("reshape", node.operand(position), shape=shape)
+
+
+def outputs_of(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
+    """Return the terms of the node's outputs, given the first state after every step and the other states after the last."""
+    t, n, k = every.sizes
+    final = apply("slice", every, axis=0, start=t - 1, stop=t) if t > 1 else every
+    ordered = every if _is_forward(node) else apply("reverse", every, axis=0)
+    rows = [apply("reshape", ordered, shape=(t, 1, n, k)), final, *(apply("reshape", s, shape=(1, n, k)) for s in last)]
+    return tuple(term for position, term in enumerate(rows) if node.wanted(position))
+
+
+def _is_forward(node: Node) -> bool:
+    return DIRECTIONS[node.attribute("direction", "forward")] == 1
+
+
+def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attributes: int) -> tuple[str, ...]:
+    """Write the ONNX node of a recurrence with biases of input and state, and return its outputs, Y [t, 1, n, k] first."""
+    x, w, r, _, *states = term.args
+    turned = [apply("transpose", weight, perm=(1, 0)) for weight in (w, r)]
+    parts = [*turned, apply("concat", *biases, axis=0)]
+    weights = [apply("reshape", part, shape=(1, *part.shape)) for part in parts]
+    first = [apply("reshape", state, shape=(1, *state.shape)) for state in states]
+    count, size = 1 + len(states), states[0].sizes[-1]
+    return emit.several(op_type, x, *weights, None, *first, outputs=count, hidden_size=size, **attributes)
+
+
+def shape_of(
+    gates: int, biases: int, x: Tensor, w: Tensor, r: Tensor, b: Tensor, *states: Tensor
+) -> tuple[Extent, Extent, Extent]:
+    """Return [t, n, k], and require that the operands of a recurrence with this many gates and biases fit together."""
+    ranks = [t.rank for t in (x, w, r, b, *states)]
+    require(ranks == [3, 2, 2, 1] + [2] * len(states), "a recurrence: x[3], w[2], r[2], b[1] and states[2]")
+    n, k = states[0].shape
+    for state in states:
+        require(same(state.shape[0], x.shape[1]), "a recurrence: a state for every row")
+        require(same(state.shape[1], k), "a recurrence: states are of one size")
+    require(same(w.shape[0], x.shape[2]), "a recurrence: a weight for every input")
+    require(same(r.shape[0], k), "a recurrence: a weight for every state")
+    require(same(w.shape[1], gates * k), "a recurrence: weights of the input for every gate")
+    require(same(r.shape[1], gates * k), "a recurrence: weights of the state for every gate")
+    require(same(b.shape[0], biases * k), "a recurrence: the biases of every gate")
+    return x.shape[0], n, k

@@ -1,0 +1,60 @@
+"""Shared code of reductions over whole axes: their definitions, and their ONNX nodes at every opset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from superopt.algebra.index import Axes, Index, Tensor, Value, require, tensor
+from superopt.algebra.operators import Emit, Node, apply, operator
+from superopt.algebra.terms import Extent, Term
+
+Reduce = Callable[[Extent, Callable[[Index], Value]], Value]
+
+
+def reduced(
+    x: Tensor,
+    axes: Axes,
+    reduce: Reduce,
+    element: Callable[[Value], Value] = lambda value: value,
+    result: Callable[[Value], Value] = lambda value: value,
+) -> Tensor:
+    """Return `result` of the reduction of `element` of every element of x over these axes, which disappear."""
+    require(len(axes) > 0 and all(a < b for a, b in pairwise(axes)), "a reduction's axes are in order, and at least one")
+    kept = [a for a in range(-x.rank, 0) if a not in axes]
+
+    def over(rest: Axes, index: dict[int, Index]) -> Value:
+        if not rest:
+            return element(x[tuple(index[a] for a in range(-x.rank, 0))])
+        return reduce(x.shape[rest[0]], lambda k: over(rest[1:], {**index, rest[0]: k}))
+
+    return tensor(tuple(x.shape[a] for a in kept), lambda *i: result(over(axes, dict(zip(kept, i, strict=True)))))
+
+
+def lifted(node: Node, name: str) -> Term:
+    """Return the operator `name` over the node's axes, or over all axes if it gives none. `keepdims=1` is a reshape.
+
+    A node without axes and with `noop_with_empty_axes` is its operand.
+    """
+    x = node.operand(0)
+    axes = node.attribute("axes", ())
+    if not axes and node.attribute("noop_with_empty_axes", 0):
+        return x
+    return over_axes(x, name, tuple(axes), keep=bool(node.attribute("keepdims", 1)))
+
+
+def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
+    """Return the operator `name` over these axes of x, counted from either end; over all axes if there are none.
+
+    With `keep`, the axes have extent 1 in the result.
+    """
+    chosen = sorted({a % x.rank for a in axes}) if axes else list(range(x.rank))
+    found = apply(name, x, axes=tuple(chosen)) if chosen else x
+    return apply("reshape", found, shape=tuple(1 if a in chosen else n for a, n in enumerate(x.shape))) if keep else found
+
+
+def lowered(term: Term, emit: Emit, *, keep: bool = False) -> str:
+    """Write the reduction as the first ONNX operator of its spec."""
+    x = term.args[0]
+    axes = tuple(a + x.rank for a in term.integers("axes"))
+    return emit(operator(term.op).onnx[0], x, axes=axes, keepdims=int(keep))

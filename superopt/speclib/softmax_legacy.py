@@ -1,0 +1,35 @@
+"""Softmax and LogSoftmax at every opset: before opset 13 they run over an axis and all following axes, flattened."""
+
+from __future__ import annotations
+
+from math import prod
+
+from superopt.algebra.operators import Emit, Node, apply
+from superopt.algebra.terms import Term
+
+ONE_AXIS = 13
+
+
+def lifted(node: Node, name: str) -> Term:
+    """Return the operator `name` along the node's axis."""
+    x = node.operand(0)
+    if node.opset >= ONE_AXIS:
+        return apply(name, x, axis=node.attribute("axis", -1))
+    axis = node.attribute("axis", 1)
+    axis = axis if axis >= 0 else axis + x.rank
+    if prod(x.sizes[axis + 1 :]) == 1:
+        return apply(name, x, axis=axis)
+    flat = apply("reshape", x, shape=(prod(x.sizes[:axis]), prod(x.sizes[axis:])))
+    return apply("reshape", apply(name, flat, axis=-1), shape=x.shape)
+
+
+def lowered(term: Term, op_type: str, emit: Emit) -> str:
+    """Write the term as ONNX's operator."""
+    x = term.args[0]
+    axis = term.integer("axis") + x.rank
+    if emit.opset >= ONE_AXIS or prod(x.sizes[axis + 1 :]) == 1:
+        return emit(op_type, x, axis=axis)
+    perm = (*(a for a in range(x.rank) if a != axis), axis)
+    back = tuple(perm.index(a) for a in range(x.rank))
+    moved = emit(op_type, apply("transpose", x, perm=perm), axis=x.rank - 1)
+    return emit("Transpose", moved, perm=back)
