@@ -39,7 +39,7 @@ COLLECTION = 100_000, 20, 100
 
 
 @dataclass(frozen=True)
-class Call:
+class TaskCall:
     """A task: its name, the key of its result, the function and its arguments."""
 
     name: str
@@ -168,10 +168,10 @@ class Tasks:
 
     def __init__(self, *, workers: int = 1, scheduler: str = "", finished: Finished | None = None) -> None:
         self.finished = finished or Finished(None)
-        self._waiting: list[tuple[bool, int, Call]] = []
+        self._waiting: list[tuple[bool, int, TaskCall]] = []
         self._order = itertools.count()
-        self._ready: deque[tuple[Call, Any]] = deque()
-        self._running: dict[Future[Any], Call] = {}
+        self._ready: deque[tuple[TaskCall, Any]] = deque()
+        self._running: dict[Future[Any], TaskCall] = {}
         self._attempts: dict[str, int] = {}
         self._workers = workers
         self._opened = contextlib.ExitStack()
@@ -198,7 +198,7 @@ class Tasks:
 
         Urgent tasks, for which others wait, run before the others.
         """
-        call = Call(name, key, function, arguments)
+        call = TaskCall(name, key, function, arguments)
         known = self.finished.get(key)
         if known is not None:
             self._ready.append((call, known[0]))
@@ -225,7 +225,7 @@ class Tasks:
             self._done(call, call.function(*call.arguments))
             return
         self._submit(self._executor)
-        lost: list[Call] = []
+        lost: list[TaskCall] = []
         done = wait(self._running, timeout=PATIENCE, return_when=FIRST_COMPLETED).done
         for future in done:
             call = self._running.pop(future)
@@ -246,11 +246,11 @@ class Tasks:
                 break
             heapq.heappop(self._waiting)
 
-    def _done(self, call: Call, result: Any) -> None:
+    def _done(self, call: TaskCall, result: Any) -> None:
         self.finished.put(call.key, result)
         self._ready.append((call, result))
 
-    def _again(self, lost: list[Call]) -> None:
+    def _again(self, lost: list[TaskCall]) -> None:
         """Requeue the tasks that were running when a process died, for new processes."""
         assert isinstance(self._executor, ProcessPoolExecutor)
         _end(self._executor, at_once=True)

@@ -23,13 +23,13 @@ from superopt.report.verification import Verification
 from superopt.rules.fp_flags import ALL_FLAGS
 from superopt.rules.rule import Rule
 from superopt.search.apply import State, Step, successors
-from superopt.search.backtracking import Found
+from superopt.search.backtracking import SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.segments import Gain, Segment, whole
 from superopt.search.selection import spliced
 from tests.models import model, weight
 
-Find = Callable[[State], Found | None]
+Find = Callable[[State], SearchResult | None]
 
 
 class Certified:
@@ -70,7 +70,7 @@ class Certified:
 def at_random(rules: RuleSet, seed: int, steps: int = 4) -> Find:
     """So many rewrites at random, as if every one paid."""
 
-    def find(state: State) -> Found | None:
+    def find(state: State) -> SearchResult | None:
         rng, here, taken = random.Random(seed), state, list[Step]()
         for _ in range(steps):
             ways = [way for way, _ in zip(successors(here, rules), range(200), strict=False)]
@@ -79,7 +79,7 @@ def at_random(rules: RuleSet, seed: int, steps: int = 4) -> Find:
             name = rng.choice(sorted({step.rule for _, step in ways}))
             here, step = rng.choice([way for way in ways if way[1].rule == name])
             taken.append(step)
-        return Found(here, tuple(taken), 1.0, 0.0, 0, "") if taken else None
+        return SearchResult(here, tuple(taken), 1.0, 0.0, 0, "") if taken else None
 
     return find
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from superopt.algebra.operators import POSITIVE, operator
 from superopt.algebra.terms import Term, subterms, variable, variables
-from superopt.model.term_pairs import Pair, differences
+from superopt.model.term_pairs import TermPair, differences
 from superopt.notation.parsing import Equation
 from superopt.rules.instances import instantiations
 from superopt.rules.match import Binding, instantiate
@@ -31,7 +31,7 @@ class Case:
     rule: Rule
     ranks: str
     seed: int
-    pair: Pair
+    pair: TermPair
 
 
 def cases(rules: Iterable[Rule], *, instances: int, choices: int = 0, seed: int = 0) -> Iterator[Case]:
@@ -50,7 +50,7 @@ def cases(rules: Iterable[Rule], *, instances: int, choices: int = 0, seed: int 
                 if _positive(equation):
                     arrays = {name: np.asarray(np.abs(a) + np.float32(0.5)) for name, a in arrays.items()}
                 arrays.update(_positions(sides[0] + sides[1], arrays, rng))
-                yield Case(rule, ranks, number, Pair(sides[0], sides[1], arrays))
+                yield Case(rule, ranks, number, TermPair(sides[0], sides[1], arrays))
 
 
 def _positions(terms: Sequence[Term], arrays: Mapping[str, Array], rng: np.random.Generator) -> Iterator[tuple[str, Array]]:

@@ -333,9 +333,9 @@ def test_values_are_a_function_of_the_seed_and_hold_what_they_say() -> None:
 
 
 def test_trials_at_several_sizes_name_them() -> None:
-    from superopt.runtime.check import Trial
+    from superopt.runtime.check import CheckSizes
 
     proto = model([node("Relu", ["x"], ["y"])], {"x": ["N", 4]})
-    found = check_all(proto, proto, CPU, [Trial(f"N={n}", {"N": n}, 60.0) for n in (8, 9)])
+    found = check_all(proto, proto, CPU, [CheckSizes(f"N={n}", {"N": n}, 60.0) for n in (8, 9)])
     assert {"random (N=8)", "random (N=9)", "masked (N=9)", "random (N=0)"} < {*found.inputs}
     assert found.reference == "float64"

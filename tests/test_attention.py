@@ -287,7 +287,7 @@ def always_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is right counts as faster."""
     monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: 1.5)
     monkeypatch.setattr("superopt.search.segment_search.Search._stands", lambda *_: True)
-    monkeypatch.setattr("superopt.runtime.multi_shape.Compared.faster", property(lambda _: True))
+    monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
 
 
 def require_same_models(one: Path, other: Path) -> None:

@@ -133,7 +133,9 @@ def crowded() -> tuple[Assumptions, saturate.Saturation]:
     (x,), (y,) = assumptions.left, assumptions.right
     n = x.shape[-1]
     a = size(Sym("a", real=True))
-    search = saturate.Saturation(assumptions, frozenset(registry()), saturate.Limits(rounds=3, terms=800, growth=((8, 24),)))
+    search = saturate.Saturation(
+        assumptions, frozenset(registry()), saturate.SaturationLimits(rounds=3, terms=800, growth=((8, 24),))
+    )
     image = apply("reshape", x, shape=(1, 1, n, n))
     kernel = apply("reshape", y, shape=(1, 1, n, n))
     seeds = [

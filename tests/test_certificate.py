@@ -29,18 +29,18 @@ from superopt.rules.rule import Rule, digest, parse_rule
 from superopt.rules.store import load_rules
 from superopt.search.apply import State
 from superopt.search.apply import Step as Taken
-from superopt.search.backtracking import Found, Limits
+from superopt.search.backtracking import SearchLimits, SearchResult
 from superopt.search.island import search_island
 from superopt.search.record import steps_recorded, steps_restored
 from superopt.search.roofline import CPU, seconds
 from superopt.search.ruleset import RuleSet
 from superopt.search.widen import widened
 from superopt.verification.arrays import NUMPY, UndecidedError, applied, evaluated
-from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, Step, read
+from superopt.verification.certificates import Certificate, CertifiedStep, Pass, Rewrite, RewrittenNodes, read
 from superopt.verification.contents import content_digest
 from superopt.verification.derivation import check_nodes
 from superopt.verification.instances import is_instance
-from superopt.verification.models import Source, expression_names, extent_of
+from superopt.verification.models import ModelSource, expression_names, extent_of
 from superopt.verification.runs import compare, difference
 from superopt.verification.steps import Means, Steps
 from tests.certified import MODELS, Certified, at_random
@@ -95,10 +95,10 @@ def test_what_is_rewritten_at_random_is_proved(name: str, rules: list[Rule], pre
 def test_a_corrected_mutant_is_tested() -> None:
     x = variable("x", (4, 6))
     root, new, wrong = relu(x), apply("maximum", x, apply("zeros", shape=(4, 6))), apply("abs", x)
-    (shown,) = Steps({}, {}).follow(Rewrite((), (root,), (Step("~> by hand", (root,), (new,)),), (new,)))
+    (shown,) = Steps({}, {}).follow(Rewrite((), (root,), (CertifiedStep("~> by hand", (root,), (new,)),), (new,)))
     assert shown.means is Means.TESTED
     with pytest.raises(CertificateError, match="is not right: values differ"):
-        Steps({}, {}).follow(Rewrite((), (root,), (Step("~> by hand", (root,), (wrong,)),), (wrong,)))
+        Steps({}, {}).follow(Rewrite((), (root,), (CertifiedStep("~> by hand", (root,), (wrong,)),), (wrong,)))
 
 
 def test_a_widened_island_is_tested(rules: list[Rule], prepared: RuleSet) -> None:
@@ -109,13 +109,13 @@ def test_a_widened_island_is_tested(rules: list[Rule], prepared: RuleSet) -> Non
     ways = list(widened(start, prepared))
     assert ways
     for state, taken in ways:
-        rewrite = Rewrite((), start, tuple(Step(s.rule, s.roots, s.replacements) for s in taken), state)
+        rewrite = Rewrite((), start, tuple(CertifiedStep(s.rule, s.roots, s.replacements) for s in taken), state)
         assert {shown.means for shown in steps.follow(rewrite)} == {Means.TESTED}
 
 
 def test_sweeps_are_instances(rules: list[Rule], prepared: RuleSet, tmp_path: Path) -> None:
-    def find(state: State) -> Found:
-        return search_island(state, prepared, estimate=estimate, measure=estimate, limits=Limits(expansions=2))
+    def find(state: State) -> SearchResult:
+        return search_island(state, prepared, estimate=estimate, measure=estimate, limits=SearchLimits(expansions=2))
 
     found = Certified(MODELS["branches"](), [find], rules, tmp_path).verified()
     assert {kind.how for kind in found.kinds} == {"proved"}
@@ -147,7 +147,7 @@ def test_the_command_says_what_was_shown(capsys: pytest.CaptureFixture[str], bra
 def test_wrong_results_are_refused(folder: Path) -> None:
     """Results that an earlier version found, and confirmed: running both models, by itself, tells them apart."""
     record = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
-    original, optimized = Source.read(folder / "in.onnx"), Source.read(folder / "out.onnx")
+    original, optimized = ModelSource.read(folder / "in.onnx"), ModelSource.read(folder / "out.onnx")
     assert (original.digest(), optimized.digest()) == (record["original"], record["optimized"])
     with pytest.raises(CheckFailedError):
         compare(original, optimized, given=record["sizes"])
@@ -173,7 +173,7 @@ def redone(certified: Certified, folder: Path, change: Callable[[onnx.ModelProto
     change(proto)
     path = folder / "changed.onnx"
     onnx.save(proto, path)
-    record = {**certified.record, "optimized": Source.read(path).digest()}
+    record = {**certified.record, "optimized": ModelSource.read(path).digest()}
     return lambda: verify(certified.original, path, json.dumps(record))
 
 
@@ -213,7 +213,7 @@ def test_a_node_outside_the_segments_is_the_original(rules: list[Rule], prepared
         redone(certified, tmp_path, change)()
 
 
-def controlled(first: NodeProto, second: NodeProto, *weights: TensorProto) -> Source:
+def controlled(first: NodeProto, second: NodeProto, *weights: TensorProto) -> ModelSource:
     """An If of two outputs, whose first branch computes `p` by one node and `q` by the other."""
 
     def branch(name: str, nodes: Sequence[NodeProto], arrays: Sequence[TensorProto] = ()) -> GraphProto:
@@ -229,13 +229,13 @@ def controlled(first: NodeProto, second: NodeProto, *weights: TensorProto) -> So
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "yz"]
     graph = helper.make_graph([chosen], "g", ports, outputs, [weight("w", 4)])
     opset = helper.make_opsetid("", 17)
-    return Source(Path("model.onnx"), helper.make_model(graph, opset_imports=[opset], ir_version=8))
+    return ModelSource(Path("model.onnx"), helper.make_model(graph, opset_imports=[opset], ir_version=8))
 
 
 def test_bodies_are_compared_node_by_node() -> None:
     product, total = (helper.make_node(op, ["x", "w"], ["p"]) for op in ("Mul", "Add"))
     relu, negative = (helper.make_node(op, ["x"], ["q"]) for op in ("Relu", "Neg"))
-    place = Place((("y", "then_branch"),), ("p",), {}, ("p",))
+    place = RewrittenNodes((("y", "then_branch"),), ("p",), {}, ("p",))
     certificate = Certificate("", "", True, {}, (), (Pass((Rewrite((place,), (), (), ()),), {}),))
     original = controlled(product, relu)
     check_nodes(original, controlled(total, relu), certificate)
@@ -457,7 +457,7 @@ def test_where_tensors_lie_does_not_matter(tmp_path: Path) -> None:
     onnx.save(proto, whole)
     assert len([*tmp_path.glob("apart-*.data")]) == 1
     assert content_digest(load(apart).model) == content_digest(as_model(proto))
-    assert Source.read(apart).digest() == Source.read(whole).digest() == content_digest(as_model(proto))
+    assert ModelSource.read(apart).digest() == ModelSource.read(whole).digest() == content_digest(as_model(proto))
 
 
 def test_looking_at_a_model_does_not_change_what_it_holds() -> None:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError, ProviderError, RuntimeMissingError
-from superopt.protobuf.stored import Placed
+from superopt.protobuf.stored import StoredModel
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import check
 from superopt.runtime.reference import Reference
-from superopt.runtime.rounding import ELSEWHERE, Output
+from superopt.runtime.rounding import ELSEWHERE, OutputPair
 from superopt.runtime.session import Array, Device, Port, Session, random_inputs, runtime
 
 CPU = Device()
@@ -255,9 +255,9 @@ def test_nan_where_the_original_has_none_is_refused() -> None:
 
 def test_rounding_may_decide_what_is_not_finite() -> None:
     infinite, missing, finite = (np.array([value, 1], np.float32) for value in (-np.inf, np.nan, 3))
-    assert Output(infinite, missing, [], None).fault(4.0) == Output(infinite, finite, [], None).fault(4.0) == ELSEWHERE
-    assert not Output(infinite, missing, [finite], None).fault(4.0)
-    assert "nan instead of 3" in Output(finite, missing, [infinite], None).fault(4.0)
+    assert OutputPair(infinite, missing, [], None).fault(4.0) == OutputPair(infinite, finite, [], None).fault(4.0) == ELSEWHERE
+    assert not OutputPair(infinite, missing, [finite], None).fault(4.0)
+    assert "nan instead of 3" in OutputPair(finite, missing, [infinite], None).fault(4.0)
 
 
 def test_values_below_the_least_magnitude_are_rounded_to_it_or_to_zero() -> None:
@@ -298,7 +298,7 @@ def test_weights_in_other_files_have_a_float64_run(tmp_path: Path) -> None:
     content = (tmp_path / "m.onnx").read_bytes()
     expected = check(whole, whole, CPU)
     assert expected.reference == "float64"
-    assert check(tmp_path / "m.onnx", whole, CPU) == check(Placed(content, tmp_path), whole, CPU) == expected
+    assert check(tmp_path / "m.onnx", whole, CPU) == check(StoredModel(content, tmp_path), whole, CPU) == expected
 
 
 def test_an_original_whose_outputs_are_large_runs_on_few_inputs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from onnx import helper, numpy_helper
 from superopt import errors
 from superopt.cli import main as cli
 from superopt.cli.types import seconds
-from superopt.discovery.candidates import Counts
+from superopt.discovery.candidates import UniverseCounts
 from superopt.flows.generate import Generation
-from superopt.proof.ledger import Row
+from superopt.proof.ledger import LedgerRow
 from superopt.report.progress import Progress
 from superopt.rules.rule import parse_rule, parse_rules
 from superopt.rules.store import load
@@ -387,8 +387,8 @@ def test_generation_is_counted_universe_by_universe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     counts = (
-        Counts("matrix", "first", 1000, 9000, 80, 20, 0, 4, 9, 3, 2, 8, 1.5),
-        Counts("matrix", "second", 234, 1, 1, 1, 0, 1, 1),
+        UniverseCounts("matrix", "first", 1000, 9000, 80, 20, 0, 4, 9, 3, 2, 8, 1.5),
+        UniverseCounts("matrix", "second", 234, 1, 1, 1, 0, 1, 1),
     )
     asked: list[object] = []
 
@@ -413,14 +413,14 @@ def test_generation_is_counted_universe_by_universe(
 
 def test_what_is_not_proved_has_an_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (rule,) = parse_rules("twice: relu(relu(x)) => relu(x) for x[2]")
-    proved = Row("twice", "matrix", rule, Proved(12.5, ("g in 1, 2",)), "axioms")
+    proved = LedgerRow("twice", "matrix", rule, Proved(12.5, ("g in 1, 2",)), "axioms")
     monkeypatch.setattr("superopt.proof.ledger.prove_store", lambda **_: iter([proved]))
     assert cli.main(["prove"]) == 0
     shown = capsys.readouterr().out
     assert "g in 1, 2" in shown
     assert "12.5" in shown
     assert "1 proved (1 of them for stated values of some attributes)" in shown
-    unknown = Row("once", "matrix", rule, Unknown("no way"), "index")
+    unknown = LedgerRow("once", "matrix", rule, Unknown("no way"), "index")
     monkeypatch.setattr("superopt.proof.ledger.prove_store", lambda **_: iter([proved, unknown]))
     assert "1 of 2 stored rules not proved: once" in fails(capsys, errors.UnprovedError, "prove", "--fresh")
 

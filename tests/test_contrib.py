@@ -310,7 +310,7 @@ def test_a_model_with_the_operator_is_optimized(
     op_type: str, opset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = with_operator(op_type, tmp_path / "in.onnx", opset)
-    monkeypatch.setattr("superopt.runtime.multi_shape.Compared.faster", property(lambda _: True))
+    monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
     found = superopt.optimize(path, budget=1, cache=tmp_path / "cache")
     found.save(out := tmp_path / "out.onnx")
     assert not found.report.failed

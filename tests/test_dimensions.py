@@ -31,7 +31,7 @@ from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
 from superopt.runtime.session import Device, Session
 from superopt.search.apply import State
-from superopt.search.backtracking import Found
+from superopt.search.backtracking import SearchResult
 from superopt.search.island import search_island
 from superopt.search.ruleset import RuleSet
 
@@ -273,7 +273,7 @@ def test_what_was_found_at_the_same_sizes_is_not_searched_again(tmp_path: Path, 
     searched: list[State] = []
 
     @functools.wraps(search_island)
-    def noted(start: State, rules: RuleSet, **how: Any) -> Found:
+    def noted(start: State, rules: RuleSet, **how: Any) -> SearchResult:
         searched.append(start)
         return search_island(start, rules, **how)
 

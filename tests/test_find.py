@@ -18,7 +18,7 @@ from superopt.discovery.generalise import general_rules
 from superopt.discovery.names import named
 from superopt.discovery.numbers import Numbered, distinct_numbers
 from superopt.discovery.phrase import backwards
-from superopt.discovery.prune import Kept, crosses, shortens, useful
+from superopt.discovery.prune import KeptEqualities, crosses, shortens, useful
 from superopt.discovery.rewriter import Classes, Rewriter
 from superopt.discovery.universe import FACTOR, Universe
 from superopt.discovery.universes import convolution, images, matrix
@@ -232,7 +232,7 @@ def test_congruence_reaches_into_terms_and_sums() -> None:
 
 
 def test_what_was_settled_before_is_known_in_larger_terms() -> None:
-    kept = Kept()
+    kept = KeptEqualities()
     settled = candidate(matrix.ELEMENTWISE, "relu(x + y)", "relu(x - y)")
     larger = candidate(matrix.ELEMENTWISE, "relu(x + y) * z", "relu(x - y) * z")
     assert kept.part(larger) == "core"
@@ -268,7 +268,7 @@ def test_a_step_up_and_down_joins_around() -> None:
 
 
 def test_an_equality_is_news_once() -> None:
-    kept = Kept()
+    kept = KeptEqualities()
     found = candidate(matrix.MATRIX, "x @ w + x @ v", "x @ (w + v)")
     assert kept.part(found) == "core"
     assert kept.add(parse_rule(FACTOR_WEIGHTS))
@@ -277,7 +277,7 @@ def test_an_equality_is_news_once() -> None:
 
 
 def test_a_step_over_a_hill_is_for_the_search() -> None:
-    kept = Kept()
+    kept = KeptEqualities()
     found = candidate(matrix.LOW_RANK, "x @ w + x @ v @ u", "x @ (w + v @ u)")
     kept.add(parse_rule(FACTOR_WEIGHTS))
     kept.add(parse_rule("r: x @ w @ u => x @ (w @ u) for x[2], w[2], u[2]"))
@@ -288,7 +288,7 @@ def test_a_step_over_a_hill_is_for_the_search() -> None:
 
 
 def test_a_climb_of_less_than_a_tenth_is_no_hill_whatever_extents_are_larger() -> None:
-    kept = Kept()
+    kept = KeptEqualities()
     kept.add(parse_rule("r: scale(x, factor=a) @ w => scale(x @ w, factor=a) for x[2], w[2]"))
     kept.add(parse_rule("r: x @ scale(w, factor=a) => scale(x @ w, factor=a) for x[2], w[2]"))
     found = candidate(matrix.MATRIX, "scale(x, factor=a) @ w", "x @ scale(w, factor=a)")
@@ -300,7 +300,7 @@ def test_a_climb_of_less_than_a_tenth_is_no_hill_whatever_extents_are_larger() -
 
 
 def test_steps_that_no_search_takes_lead_over_no_hill() -> None:
-    kept = Kept()
+    kept = KeptEqualities()
     kept.add(parse_rule("r: x - y => scale(y, factor=-1) + x for x[2], y[2]"))
     kept.add(parse_rule("r: scale(x @ w, factor=a) => scale(x, factor=a) @ w for x[2], w[2]"))
     kept.add(parse_rule("r: x @ w + y @ w => (x + y) @ w for x[2], y[2], w[2]"))
@@ -310,7 +310,7 @@ def test_steps_that_no_search_takes_lead_over_no_hill() -> None:
 def test_what_another_kind_of_operator_computes_is_kept_though_rules_join_it() -> None:
     weighted, kernel = "x * expand(t, shape=x.shape, axes=(-3,))", "identity_kernel(shape=({0}, {0}, 1, 1), at=(0, 0))"
     convolved = f"conv(x, {kernel} * expand(t, shape=({{0}}, {{0}}, 1, 1), axes=(-4,)))"
-    kept = Kept()
+    kept = KeptEqualities()
     kept.add(parse_rule(f"r: conv(x, {kernel.format('x.shape[-3]')}) => x for x[4]"))
     kept.add(
         parse_rule(
@@ -325,7 +325,7 @@ def test_what_another_kind_of_operator_computes_is_kept_though_rules_join_it() -
 
 
 def test_a_sum_as_a_difference_is_kept_both_ways_though_rules_join_it() -> None:
-    kept = Kept()
+    kept = KeptEqualities()
     kept.add(parse_rule("r: y - scale(x, factor=-1) => x + y for x[2], y[2]"))
     kept.add(parse_rule("r: scale(y, factor=-1) + x => x - y for x[2], y[2]"))
     kept.add(parse_rule("r: scale(x @ w, factor=a) => x @ scale(w, factor=a) for x[2], w[2]"))
@@ -347,7 +347,7 @@ def test_a_constant_factor_taken_out_is_kept_though_rules_join_it() -> None:
         f"r: scale(x, factor=a) => x * {ones} for x[2]",
         "r: ones(shape=x.shape) * x => x for x[2]",
     )
-    kept = Kept()
+    kept = KeptEqualities()
     for text in known:
         kept.add(parse_rule(text))
     left, right = (parse(t, {v.name: v for row in matrix.FACTORED.variables for v in row}) for t in (scaled, factored))
@@ -361,14 +361,14 @@ def test_a_constant_factor_taken_out_is_kept_though_rules_join_it() -> None:
 
 
 def test_a_constant_factor_that_steps_take_out_is_nothing_new() -> None:
-    kept = Kept()
+    kept = KeptEqualities()
     kept.add(parse_rule("r: scale(x, factor=a) => x @ scale(eye(n=x.shape[-1]), factor=a) for x[2]"))
     kept.add(parse_rule("r: relu(relu(x)) => relu(x) for x[2]"))
     assert kept.part(candidate(matrix.SQUARE, "scale(x, factor=a)", "x @ scale(eye(n=x.shape[-1]), factor=a)")) is None
 
 
 def test_weights_are_left_alone_on_the_way_over_a_hill() -> None:
-    kept = Kept()
+    kept = KeptEqualities()
     kept.add(
         parse_rule(
             "r: upsample(x, rows=a, columns=b) + upsample(y, rows=a, columns=b) => upsample(x + y, rows=a, columns=b) "
@@ -402,7 +402,7 @@ def test_weights_are_left_alone_on_the_way_over_a_hill() -> None:
     ],
 )
 def test_a_direction_serves_a_search_or_not(left: str, right: str, serves: bool) -> None:
-    assert useful(candidate(matrix.MATRIX, left, right), Kept().sizings(matrix.MATRIX)[0]) is serves
+    assert useful(candidate(matrix.MATRIX, left, right), KeptEqualities().sizings(matrix.MATRIX)[0]) is serves
 
 
 def test_weights_cost_nothing_once_they_are_known() -> None:

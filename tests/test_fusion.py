@@ -29,10 +29,10 @@ from superopt.protobuf.nodes import domains
 from superopt.rules.fusion import fusions
 from superopt.rules.instances import at, instantiations
 from superopt.search.apply import State
-from superopt.search.backtracking import Found
+from superopt.search.backtracking import SearchResult
 from superopt.search.fuse import fused, with_fusions
 from superopt.search.ruleset import RuleSet
-from superopt.verification.certificates import Rewrite, Step
+from superopt.verification.certificates import CertifiedStep, Rewrite
 from superopt.verification.steps import Means, Shown, Steps
 from tests.operator_cases import Array, arrays_for, evaluated, ran
 
@@ -163,9 +163,9 @@ def test_every_layer_is_fused_by_the_same_steps() -> None:
 
 def test_the_fastest_is_taken_and_none_that_is_slower() -> None:
     start = (attention(variable("x", (1, 5, 6))),)
-    found = Found(start, (), 1.0, 1.0, 0, "")
+    found = SearchResult(start, (), 1.0, 1.0, 0, "")
 
-    def ratio(of: str) -> Found:
+    def ratio(of: str) -> SearchResult:
         return with_fusions(found, RULES, faster=lambda _, state: 2.0 if of in operators(state) else 0.5)
 
     assert "multi_head_attention" in operators(ratio("multi_head_attention").outputs)
@@ -183,7 +183,7 @@ def test_what_moves_around_it_goes_where_extents_are_open() -> None:
 # ---------------------------------------------------------------- certificates
 
 
-def followed(before: tuple[Term, ...], steps: Sequence[Step], after: tuple[Term, ...]) -> list[Shown]:
+def followed(before: tuple[Term, ...], steps: Sequence[CertifiedStep], after: tuple[Term, ...]) -> list[Shown]:
     """How `verify` shows the steps of a rewrite."""
     return Steps({}, {}).follow(Rewrite((), before, tuple(steps), after))
 
@@ -193,7 +193,7 @@ def test_a_fusion_of_deep_layers_is_tested() -> None:
     for _ in range(6):
         term = apply("relu", attention(term))
     *_, (after, steps) = fused((term,), RULES)
-    shown = followed((term,), [Step(s.rule, s.roots, s.replacements) for s in steps], after)
+    shown = followed((term,), [CertifiedStep(s.rule, s.roots, s.replacements) for s in steps], after)
     assert {one.means for one in shown} == {Means.TESTED}
 
 
@@ -202,13 +202,13 @@ def test_a_wrong_fusion_is_refused() -> None:
     *_, (_, steps) = fused((start,), RULES)
     wrong = apply("relu", steps[0].roots[0])
     with pytest.raises(CertificateError, match="not right"):
-        followed((start,), [Step(steps[0].rule, steps[0].roots[:1], (wrong,))], (wrong,))
+        followed((start,), [CertifiedStep(steps[0].rule, steps[0].roots[:1], (wrong,))], (wrong,))
 
 
 def test_steps_that_rest_on_each_other_show_nothing() -> None:
     x = variable("x", (3,))
     one, other = apply("relu", x), apply("tanh", apply("relu", x))
-    swapped = Step("multi_head_attention.plain", (one, other), (apply("tanh", one), one))
+    swapped = CertifiedStep("multi_head_attention.plain", (one, other), (apply("tanh", one), one))
     with pytest.raises(CertificateError, match="not right"):
         followed((one, other), [swapped], (apply("tanh", one), one))
 
@@ -308,7 +308,7 @@ def test_an_allowed_fusion_is_verified(tmp_path: Path, monkeypatch: pytest.Monke
     path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
     monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: 1.5)
     monkeypatch.setattr("superopt.search.segment_search.Search._stands", lambda *_: True)
-    monkeypatch.setattr("superopt.runtime.multi_shape.Compared.faster", property(lambda _: True))
+    monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
     found = superopt.optimize(path, budget=4, moves=("rules",), allow_contrib=True, cache=tmp_path / "cache")
     assert found.report.forgone == 0
     assert any(rule.name.startswith("multi_head_attention.") for rule in found.report.rules)

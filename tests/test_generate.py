@@ -20,7 +20,7 @@ import pytest
 from superopt import worker_pool as execute
 from superopt.algebra.terms import Term, variable, variables
 from superopt.discovery import explore
-from superopt.discovery.candidates import Found
+from superopt.discovery.candidates import FoundRule
 from superopt.discovery.enumerate import term_size
 from superopt.discovery.explore import Findings, defined, examined, explored
 from superopt.discovery.job import code_version, content, merged
@@ -150,7 +150,7 @@ def findings(name: str) -> Findings:
     return explored(next(u for u in UNIVERSES if u.name == name), [], 0)
 
 
-def rules_of(name: str, *, large: bool = False) -> list[Found]:
+def rules_of(name: str, *, large: bool = False) -> list[FoundRule]:
     """The rules that a universe finds by itself; with `large`, those between more than three operators too."""
     small = findings(name)
     tasks = [small, *(examined(part, [small.known], 0) for part in small.rest if large)]

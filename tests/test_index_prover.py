@@ -33,10 +33,10 @@ from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation, read
 from superopt.proof.definitions import arithmetic
 from superopt.proof.definitions.alpha import collected, shape
-from superopt.proof.definitions.arithmetic import Effort, contradictory, valid
+from superopt.proof.definitions.arithmetic import SolverEffort, contradictory, valid
 from superopt.proof.definitions.index import Attempt, commutative_obligations, prove_axiom, prove_equation
 from superopt.proof.definitions.simplify import vanishes
-from superopt.proof.definitions.sums import Candidate, Largest, Read, Sum, Summand, substitute_summand
+from superopt.proof.definitions.sums import GuardedValue, Largest, Read, Sum, Summand, substitute_summand
 from superopt.proof.sample import mismatch, replay
 from superopt.proof.verify import prove
 from superopt.rules.rule import Rule, axioms, parse_rule, parse_rules
@@ -409,13 +409,13 @@ def test_valid(facts: list[Cond], claim: Cond) -> None:
 
 
 @pytest.mark.parametrize(("facts", "claim"), FALSE)
-@pytest.mark.parametrize("effort", Effort)
-def test_not_valid(facts: list[Cond], claim: Cond, effort: Effort) -> None:
+@pytest.mark.parametrize("effort", SolverEffort)
+def test_not_valid(facts: list[Cond], claim: Cond, effort: SolverEffort) -> None:
     assert not valid(facts, claim, effort)
 
 
 def test_what_was_asked_before_decides_nothing_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = frozenset([at_least(a, 2)]), at_least(n * a, n + 7), Effort.NONLINEAR
+    question = frozenset([at_least(a, 2)]), at_least(n * a, n + 7), SolverEffort.NONLINEAR
     monkeypatch.setitem(arithmetic._sessions[-1].answers, question, True)
     assert valid(*question)
     with arithmetic.afresh():
@@ -434,7 +434,7 @@ def test_what_is_not_found_out_can_be_passed_over(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_passed_over_is_never_found_to_hold() -> None:
-    question = [at_least(n, a), at_least(a, 2)], at_least(n, 2), Effort.LINEAR
+    question = [at_least(n, a), at_least(a, 2)], at_least(n, 2), SolverEffort.LINEAR
     name = arithmetic._digest(sorted(question[0], key=str), *question[1:])
     with arithmetic.passing_over() as unsettled:
         assert valid(*question)
@@ -475,7 +475,7 @@ def summands(count: int) -> list[Summand]:
     element: Sum = (Summand(1, factors=(Read("x", (size(i), size(j))),)),)
     ranges = {k: (at_least(size(k), 0), at_least(n - 1, size(k))) for k in (i, j)}
     both = [
-        Summand(1, (outer,), ranges[outer], (Largest((Candidate((inner,), ranges[inner], element),)),))
+        Summand(1, (outer,), ranges[outer], (Largest((GuardedValue((inner,), ranges[inner], element),)),))
         for outer, inner in ((i, j), (j, i))
     ]
     return both[:count]

@@ -87,7 +87,7 @@ def test_what_is_found_in_functions_is_written_and_verified(tmp_path: Path, monk
         sums (x, z) => (y) { a = MatMul(x, z) b = MatMul(x, x) y = Add(a, b) }
     """
     onnx.save(onnx.parser.parse_model(text), path)
-    monkeypatch.setattr("superopt.runtime.multi_shape.Compared.faster", property(lambda _: True))
+    monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
     found = superopt.optimize(path, budget=4, moves=("rules",), cache=tmp_path / "cache")
     assert found.report.accepted
     assert [n.op_type for n in found.model.graph].count("MatMul") == 1

@@ -15,7 +15,7 @@ from superopt.algebra.terms import Term, subterms, variable
 from superopt.rules.store import load_rules
 from superopt.search import roofline
 from superopt.search.apply import State, computed
-from superopt.search.backtracking import Limits
+from superopt.search.backtracking import SearchLimits
 from superopt.search.instance import after, is_instance
 from superopt.search.layers import layered, wide
 from superopt.search.ruleset import RuleSet
@@ -131,7 +131,7 @@ def test_tables_and_what_is_behind_them_become_one_lookup(rules: RuleSet) -> Non
 def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int, products: int, cut: int) -> None:
     """Whatever the gate says stays in its order: nothing is cut out of a layer and put together again, but for an odd one."""
     start = mixture(count, width=6, hidden=10)
-    found = sweep(start, rules, estimate=estimate, measure=estimate, limits=Limits(deadline=time.monotonic() + 120))
+    found = sweep(start, rules, estimate=estimate, measure=estimate, limits=SearchLimits(deadline=time.monotonic() + 120))
     live = Counter(t.op for t in computed(found.outputs))
     assert live["matmul"] <= products
     assert live["relu"] == 1

@@ -66,7 +66,7 @@ def test_a_model_without_maps_has_none() -> None:
 
 
 def test_a_classifier_is_optimized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.runtime.multi_shape.Compared.faster", property(lambda _: True))
+    monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
     original = classifier()
     onnx.save(original, tmp_path / "in.onnx")
     optimized = superopt.optimize(tmp_path / "in.onnx", budget=20.0, cache=tmp_path / "cache")

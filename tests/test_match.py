@@ -10,7 +10,7 @@ from superopt.rules.match import Pattern
 from superopt.rules.rule import Rule, parse_rule
 from superopt.rules.signature import Outline, outlines
 from superopt.search.apply import successors
-from superopt.search.backtracking import Limits, search
+from superopt.search.backtracking import SearchLimits, search
 from superopt.search.lookahead import Horizon, chains
 from superopt.search.partition import windows
 from superopt.search.ruleset import RuleSet, fits, view
@@ -132,11 +132,11 @@ def test_search_crosses_a_hill_and_reports_the_steps() -> None:
         live = [t for t in subterms(*state) if t.op == "matmul" and not t.constant]
         return float(sum(8 * rows * columns for rows, columns in (t.args[1].shape for t in live)))  # type: ignore[arg-type]
 
-    found = search((start,), RuleSet([FACTOR, RIGHT]), estimate=cost, measure=cost, limits=Limits(alpha=3.0))
+    found = search((start,), RuleSet([FACTOR, RIGHT]), estimate=cost, measure=cost, limits=SearchLimits(alpha=3.0))
     assert found.outputs == (apply("matmul", x, apply("add", w, apply("matmul", a, b))),)
     assert [s.rule for s in found.steps] == ["right", "factor"]
     assert found.after < found.before
-    greedy = search((start,), RuleSet([FACTOR, RIGHT]), estimate=cost, measure=cost, limits=Limits(alpha=1.0))
+    greedy = search((start,), RuleSet([FACTOR, RIGHT]), estimate=cost, measure=cost, limits=SearchLimits(alpha=1.0))
     assert greedy.outputs == (start,)
 
 

@@ -24,8 +24,8 @@ from superopt.errors import InvalidModelError
 from superopt.runtime.cache import Cache, default_path
 from superopt.runtime.compare import DECIDED, TOLD, Comparison, Until, compare, in_turns
 from superopt.runtime.compare import _median_interval as median_interval
-from superopt.runtime.kernel import Kernel, Timing, random_values
-from superopt.runtime.multi_shape import Compared, compare_once
+from superopt.runtime.kernel import Kernel, KernelTiming, random_values
+from superopt.runtime.multi_shape import SizeComparisons, compare_once
 from superopt.runtime.session import Bound, Device, Session
 
 CPU = Device()
@@ -229,7 +229,7 @@ def test_a_known_state_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.Mo
     state = (apply("relu", convolution(image(), "w")),)
     first = measured(Cache(path)).seconds(state)
 
-    def timed(*_: object, **__: object) -> Timing:
+    def timed(*_: object, **__: object) -> KernelTiming:
         raise AssertionError("timed again")
 
     monkeypatch.setattr(Kernel, "timed", timed)
@@ -419,10 +419,10 @@ def test_faster_means_beyond_margin_and_noise() -> None:
     assert not found(1.05, 1.04, 1.06, 0.05).faster()
     assert not found(1.015, 1.012, 1.018, 0.001).faster()
     assert not found(1.05, 0.99, 1.06, 0.001).faster()
-    assert Compared(
+    assert SizeComparisons(
         ((DimBinding({"n": 1}), found(0.995, 0.98, 1.0, 0.03)), (DimBinding({"n": 8}), found(1.05, 1.04, 1.06, 0.01)))
     ).faster
-    assert not Compared(
+    assert not SizeComparisons(
         ((DimBinding({"n": 1}), found(0.985, 0.98, 1.0, 0.03)), (DimBinding({"n": 8}), found(1.5, 1.4, 1.6, 0.01)))
     ).faster
     assert found(0.9, 0.88, 0.92, 0.01).slower()

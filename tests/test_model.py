@@ -18,7 +18,7 @@ from superopt.model.islands import Chart, Island
 from superopt.model.load import as_proto, load
 from superopt.model.save import loadable, save
 from superopt.model.splice import Replacement, require_valid, splice
-from superopt.protobuf.stored import Loadable, Placed, identity, parsed, stored_bytes
+from superopt.protobuf.stored import Loadable, StoredModel, identity, parsed, stored_bytes
 from superopt.runtime.session import Device, Session
 from tests.models import model, run, weight
 
@@ -174,7 +174,7 @@ def test_links_as_the_hugging_face_cache_lays_them_are_followed(tmp_path: Path) 
     same_values(onnx.load(tmp_path / "n.onnx"), two_layers())
     given = loadable(loaded.model, Scratch(tmp_path), loaded.path)
     feeds = {"x": np.ones((4, 8), np.float32)}
-    assert isinstance(given, Placed)
+    assert isinstance(given, StoredModel)
     np.testing.assert_array_equal(Session(given, Device()).run(feeds)[0], Session(two_layers(), Device()).run(feeds)[0])
 
 
@@ -183,7 +183,7 @@ def test_large_models_are_loaded_from_files_and_small_ones_from_messages(
 ) -> None:
     path = external(tmp_path)
     given = loadable(load(path).model, Scratch(tmp_path), path)
-    assert isinstance(given, Placed)
+    assert isinstance(given, StoredModel)
     assert given.folder == tmp_path.resolve()
     assert stored_bytes(given) >= (tmp_path / "weights.bin").stat().st_size
     assert stored_bytes(path) == path.stat().st_size + (tmp_path / "weights.bin").stat().st_size
@@ -217,7 +217,7 @@ def test_tensors_of_bodies_that_are_laid_out_are_part_of_what_a_model_is(
         return loadable(load(proto).model, Scratch(tmp_path / str(factor)))
 
     one, same, other = map(branching, (1.0, 1.0, 2.0))
-    assert isinstance(one, Placed)
+    assert isinstance(one, StoredModel)
     assert stored_bytes(one) - len(one.content) == 2 * 4 * 8 * 6
     assert identity(one) == identity(same) != identity(other)
     feeds = {"x": np.ones((4, 8), np.float32), "c": np.array(True)}
@@ -230,8 +230,8 @@ def test_a_large_tensor_is_laid_out_once_however_many_models_have_it(tmp_path: P
     proto = two_layers()
     given, scratch = load(proto).model, Scratch(tmp_path)
     one, same = (loadable(model, scratch) for model in (given, given.clone()))
-    assert isinstance(one, Placed)
-    assert isinstance(same, Placed)
+    assert isinstance(one, StoredModel)
+    assert isinstance(same, StoredModel)
     assert [file.name for file in tmp_path.iterdir()] == ["1.data"]
     assert identity(one) == identity(same)
     assert [t.name for t in parsed(one, external=False).graph.initializer if t.external_data] == ["v"]
@@ -239,7 +239,7 @@ def test_a_large_tensor_is_laid_out_once_however_many_models_have_it(tmp_path: P
     value = given.graph.initializers["v"]
     value.const_value = ir.tensor(2 * numpy_helper.to_array(proto.graph.initializer[0]), name="v")
     other = loadable(given, scratch)
-    assert isinstance(other, Placed)
+    assert isinstance(other, StoredModel)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1.data", "2.data"]
     assert (tmp_path / "2.data").stat().st_size == value.const_value.nbytes
     assert stored_bytes(other) - len(other.content) == value.const_value.nbytes, "what others have there is not its own"
@@ -551,7 +551,7 @@ def test_the_identity_of_a_model_is_that_of_its_bytes_wherever_they_lie(
 
     one, same = stored("one")[1], stored("same")[1]
     folder, other = stored("other")
-    assert isinstance(other, Path if limit < 0 else Placed)
+    assert isinstance(other, Path if limit < 0 else StoredModel)
     assert identity(one) == identity(same) == identity(other)
     weights = folder / "weights.bin"
     weights.write_bytes(bytes(weights.stat().st_size))

@@ -16,8 +16,8 @@ from superopt.rules.accuracy import admitted, is_algorithm
 from superopt.rules.store import load_rules
 from superopt.runtime.cache import Cache
 from superopt.search.apply import State, computed
-from superopt.search.backtracking import OUT_OF_TIME, Cost, Found, Limits
-from superopt.search.mutants import Faster, Tally, search_mutants
+from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
+from superopt.search.mutants import Faster, MutantTally, search_mutants
 from superopt.search.record import recorded, restored
 from superopt.search.roofline import CPU, seconds
 from superopt.search.ruleset import RuleSet
@@ -44,14 +44,14 @@ def slow_pools(state: State) -> float:
 
 
 @functools.cache
-def first() -> tuple[Found, Cache, Tally]:
+def first() -> tuple[SearchResult, Cache, MutantTally]:
     """What a search for mutants of the pool finds, remembers and counts, once for all tests that are about that."""
-    memory, tally = Cache(), Tally()
+    memory, tally = Cache(), MutantTally()
     found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=tally)
     return found, memory, tally
 
 
-def searched(limits: Limits | None = None, faster: Faster | None = None) -> Found:
+def searched(limits: SearchLimits | None = None, faster: Faster | None = None) -> SearchResult:
     """What a search finds that has, unless it is limited, nothing to enumerate any more."""
     memory = None if limits else first()[1]
     start, rules = (TWICE,), RuleSet([])
@@ -106,7 +106,7 @@ def test_nothing_is_exchanged_where_nothing_is_cheaper() -> None:
 
 
 def test_the_deadline_is_kept() -> None:
-    found = searched(Limits(deadline=time.monotonic()))
+    found = searched(SearchLimits(deadline=time.monotonic()))
     assert (found.outputs, found.steps, found.stopped) == ((TWICE,), (), OUT_OF_TIME)
 
 
@@ -126,7 +126,7 @@ def test_numbers_have_no_layout_to_exchange() -> None:
 
 def test_what_was_found_of_a_program_is_taken_from_memory_in_another_island() -> None:
     found, memory, tally = first()
-    again = Tally()
+    again = MutantTally()
     other = apply("relu", pooled(apply("exp", X)))
     later = search_mutants((other,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=again)
     assert tally.remembered == 0 < tally.judged
@@ -139,11 +139,11 @@ def test_a_search_that_is_cut_short_is_not_remembered(monkeypatch: pytest.Monkey
     memory, clock = Cache(), itertools.chain([0.0, 0.0], itertools.repeat(2.0))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     cut = search_mutants(
-        (TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, limits=Limits(deadline=1.0)
+        (TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, limits=SearchLimits(deadline=1.0)
     )
     monkeypatch.undo()
     assert (cut.steps, cut.stopped) == ((), OUT_OF_TIME)
-    tally = Tally()
+    tally = MutantTally()
     whole = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, memory=memory, tally=tally)
     assert tally.remembered == 0
     assert whole.outputs == searched().outputs
@@ -151,7 +151,7 @@ def test_a_search_that_is_cut_short_is_not_remembered(monkeypatch: pytest.Monkey
 
 def test_weights_are_solved_for_only_where_that_can_pay() -> None:
     """Where a glance says that everything but the program is dear, nothing is measured, solved for or judged."""
-    tally = Tally()
+    tally = MutantTally()
     found = search_mutants(
         (TWICE,),
         RuleSet([]),
@@ -195,12 +195,14 @@ def test_a_mutant_is_taken_for_what_an_algorithm_makes_of_it() -> None:
     assert [step.rule.partition("-")[0] for step in found.steps[1:]] == ["conv"]
     assert found.after == counted(found.outputs) < found.before
     assert sum(gains((DILATED,), found.steps, counted)) == pytest.approx(found.before - found.after)
-    again = search_mutants((DILATED,), algorithms(), estimate=counted, measure=counted, memory=memory, tally=(tally := Tally()))
+    again = search_mutants(
+        (DILATED,), algorithms(), estimate=counted, measure=counted, memory=memory, tally=(tally := MutantTally())
+    )
     assert (again.outputs, again.steps, tally.remembered) == (found.outputs, found.steps, 1)
 
 
 def test_no_mutant_is_taken_whose_weights_are_too_large() -> None:
-    found = search_mutants((DILATED,), algorithms(), estimate=counted, measure=counted, limits=Limits(growth=0.0))
+    found = search_mutants((DILATED,), algorithms(), estimate=counted, measure=counted, limits=SearchLimits(growth=0.0))
     assert (found.outputs, found.steps) == ((DILATED,), ())
 
 

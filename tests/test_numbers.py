@@ -14,7 +14,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.rules.store import load_rules
 from superopt.search.apply import State, Step
-from superopt.search.backtracking import Cost, Found, Limits
+from superopt.search.backtracking import Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.segments import whole, written
 from superopt.search.selection import spliced
@@ -192,10 +192,10 @@ def test_a_search_begins_where_nothing_vanishes(after: float, taken: int) -> Non
     start, clean, better = (apply("add", X, apply("zeros", shape=(3, 4))),), (X,), (apply("relu", X),)
     seen: list[State] = []
 
-    def find(state: State, _: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    def find(state: State, _: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
         seen.append(state)
         steps = (Step("r", clean, better),) if after > 2 else ()
-        return Found(better if steps else clean, steps, after, min(after, 2.0), 1, "")
+        return SearchResult(better if steps else clean, steps, after, min(after, 2.0), 1, "")
 
     before = 2.5 if taken else 1.0
     found = once_vanished(find)(start, RuleSet(load_rules()), estimate=lambda _: 0.0, measure=lambda _: before, limits=None)

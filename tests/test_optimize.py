@@ -32,7 +32,7 @@ from superopt.runtime.check import check_all
 from superopt.runtime.compare import Comparison, Setting
 from superopt.runtime.session import Device
 from superopt.search.canonical import canonical
-from superopt.search.judging import Judge
+from superopt.search.judging import CandidateJudge
 from superopt.search.passes import LEAST, MOST, budget_of
 from superopt.search.segments import written
 from tests.models import model, run, weight
@@ -377,13 +377,13 @@ def test_nodes_as_they_are_written_are_tried_where_sessions_are_soon_made(
     compare_as(monkeypatch, lambda _: measured(2.0))
     monkeypatch.setattr("superopt.cost.first_run.first_run", lambda *_, **__: FirstRun(opening=opening))
     monkeypatch.setattr(FLOW, "written", written)
-    asked: list[Judge] = []
+    asked: list[CandidateJudge] = []
 
-    def is_promising(judge: Judge, *_: object) -> bool:
+    def is_promising(judge: CandidateJudge, *_: object) -> bool:
         asked.append(judge)
         return False
 
-    monkeypatch.setattr(Judge, "is_promising", is_promising)
+    monkeypatch.setattr(CandidateJudge, "is_promising", is_promising)
     superopt.optimize(branches(), budget=2.0)
     assert bool(asked) == tried
 

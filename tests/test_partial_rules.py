@@ -19,16 +19,16 @@ from superopt.partial import library
 from superopt.partial import proofs as proving
 from superopt.partial.conditions import Stated, candidates, together, weakest
 from superopt.partial.discover import LARGER, SMALLEST, discovered
-from superopt.partial.fitting import Expressions, Known
+from superopt.partial.fitting import Expressions, NamedNumber
 from superopt.partial.judge import compared, judge
-from superopt.partial.library import Certificate, Partial, objection, recalled
+from superopt.partial.library import Partial, PartialCertificate, objection, recalled
 from superopt.partial.phrase import named
 from superopt.partial.sizes import Draw, Family, Range, draws, neighbours
 from superopt.partial.trial import tried
 from superopt.rules.rule import Rule, digest, parse_rule
 from superopt.rules.store import ALL_SIZES, sealed, sealed_lines
 from superopt.search.apply import State
-from superopt.search.mutants import Tally, search_mutants
+from superopt.search.mutants import MutantTally, search_mutants
 from superopt.search.roofline import CPU, seconds
 from superopt.search.ruleset import RuleSet
 
@@ -219,13 +219,13 @@ def test_a_small_family_gives_the_same_bytes_again(tmp_path: Path) -> None:
     assert partial.rule.statement.where == ()
     assert "include_pads=1" in partial.rule.statement.right
     assert "reciprocal" in partial.rule.statement.right
-    assert isinstance(partial.certificate, Certificate)
+    assert isinstance(partial.certificate, PartialCertificate)
 
 
 def test_expressions_of_few_operations_fit_first() -> None:
     names = {name: size(d) for name, d in zip("nhd", DILATED.atoms[:3], strict=True)}
     rows = {"n": (2, 3, 5, 2), "h": (8, 9, 12, 6), "d": (2, 3, 4, 3)}
-    expressions = Expressions([Known(names[name], column) for name, column in rows.items()], 2)
+    expressions = Expressions([NamedNumber(names[name], column) for name, column in rows.items()], 2)
     quotient, product = (next(expressions.fitting(c)) for c in ((4, 3, 3, 2), (8, 27, 80, 18)))
     assert str(quotient) == f"(({names['h']}) // ({names['d']}))"
     assert product == names["n"] * names["d"] * names["d"]
@@ -285,7 +285,7 @@ def test_no_neighbour_has_empty_data() -> None:
 
 
 def test_where_a_stored_rule_helps_nothing_is_enumerated() -> None:
-    tally = Tally()
+    tally = MutantTally()
     found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally, partial=library.load())
     assert tally.recalled >= 2
     assert (tally.enumerated, len(found.steps)) == (0, 2)
@@ -297,7 +297,7 @@ def test_where_a_stored_rule_helps_nothing_is_enumerated() -> None:
 def test_what_a_proved_rule_makes_is_not_judged_in_the_search() -> None:
     counts: list[tuple[int, str]] = []
     for rule in (stored("average-as-conv"), dataclasses.replace(stored("average-as-conv"), proof=None)):
-        tally = Tally()
+        tally = MutantTally()
         found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally, partial=[rule])
         counts.append((tally.judged, found.steps[0].rule.rpartition("; ")[2]))
         assert compared(TWICE, found.outputs[0]).all()
@@ -313,7 +313,7 @@ def test_where_a_stored_rule_is_wrong_its_instance_is_corrected_or_refused() -> 
 
 
 def test_where_no_stored_rule_helps_mutants_are_enumerated() -> None:
-    tally = Tally()
+    tally = MutantTally()
     wrong = certified(parse_rule(UNPADDED), stored("average-as-avg-pool"))
     found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally, partial=[wrong])
     assert tally.recalled == 0 < tally.enumerated

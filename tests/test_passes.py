@@ -15,7 +15,7 @@ from superopt.model.islands import Charts
 from superopt.model.load import Model, load
 from superopt.report.progress import silent
 from superopt.search.apply import Step
-from superopt.search.backtracking import OUT_OF_TIME, Found, search
+from superopt.search.backtracking import OUT_OF_TIME, SearchResult, search
 from superopt.search.island import search_island
 from superopt.search.mutants import search_mutants
 from superopt.search.passes import Improved, improvements
@@ -48,7 +48,7 @@ class Recorded:
         if saved and parts:
             state = parts[0].state
             steps = (Step("again", state, state),)
-            yield Gain((parts[0],), Found(state, steps, self.left + saved.pop(0), self.left, 1, self.stopped), (0.0,))
+            yield Gain((parts[0],), SearchResult(state, steps, self.left + saved.pop(0), self.left, 1, self.stopped), (0.0,))
 
 
 def two_steps() -> Model:
@@ -108,7 +108,7 @@ def test_what_a_deadline_cut_short_is_noted() -> None:
 
 
 def gain(seconds: float) -> Gain:
-    return Gain((cast("Segment", SimpleNamespace(runs=1.0)),), Found((), (), seconds, 0.0, 1, ""), ())
+    return Gain((cast("Segment", SimpleNamespace(runs=1.0)),), SearchResult((), (), seconds, 0.0, 1, ""), ())
 
 
 def test_every_order_and_the_nodes_alone_are_tried_before_smaller_choices() -> None:

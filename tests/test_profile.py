@@ -22,7 +22,7 @@ import superopt
 from superopt.cli import main as cli
 from superopt.cost.calibrate import calibrated
 from superopt.cost.demand import CONVOLUTION, DEPTHWISE, ELEMENT, FUNCTION, KINDS, PRODUCT, WINDOW, Demand, demand
-from superopt.cost.device_profile import DeviceProfile, Known, profiled, read
+from superopt.cost.device_profile import DeviceProfile, MeasuredNode, profiled, read
 from superopt.cost.forecast import ForecastClock, Plan, forecast
 from superopt.cost.measure import Clock
 from superopt.cost.prices import KNOWN_ERROR, UNFOUNDED, Prices, target
@@ -32,7 +32,7 @@ from superopt.flows.profile import profile
 from superopt.report.optimization import summary
 from superopt.rules.rule import parse_rules
 from superopt.runtime.cache import Cache
-from superopt.runtime.kernel import Kernel, Operand, Timing
+from superopt.runtime.kernel import Kernel, KernelTiming, Operand
 from superopt.runtime.session import Device
 from superopt.search.roofline import Machine
 from superopt.search.segment_search import MACHINES, machine
@@ -55,7 +55,7 @@ SIMPLE = Roofline(
 """A device that does one operation a nanosecond, and moves ten bytes."""
 
 
-def simple(*kernels: Known, provider: str = "cpu") -> DeviceProfile:
+def simple(*kernels: MeasuredNode, provider: str = "cpu") -> DeviceProfile:
     return DeviceProfile("Simple", provider, 1, f"Simple|{provider}", {"onnxruntime": "1.0"}, SIMPLE, kernels)
 
 
@@ -69,8 +69,8 @@ def made(*shape: int) -> tuple[Operand, ...]:
     return (Operand(FLOAT, shape),)
 
 
-def known(rows: int, seconds: float) -> Known:
-    return Known(product(rows), cold=False, timing=Timing(seconds, made(rows, 64)))
+def known(rows: int, seconds: float) -> MeasuredNode:
+    return MeasuredNode(product(rows), cold=False, timing=KernelTiming(seconds, made(rows, 64)))
 
 
 def branches(count: int = 8) -> ModelProto:
@@ -281,7 +281,7 @@ def test_a_device_is_described_where_no_time_can_be_kept(tmp_path: Path, capsys:
 
 def test_a_view_takes_a_node_on_a_device_that_is_not_here(saved: Callable[[DeviceProfile], Path]) -> None:
     view = ["", "Reshape", 14, [], [[0, FLOAT, [8, 64], False], [1, TensorProto.INT64, [1], True, [512]]], [True]]
-    profile = read(saved(simple(known(8, 1e-5), Known(view, cold=False, timing=Timing(0.0, made(512))))))
+    profile = read(saved(simple(known(8, 1e-5), MeasuredNode(view, cold=False, timing=KernelTiming(0.0, made(512))))))
     found = Prices(profile).price(view, made(512), cold=False)
     assert (found.known, found.seconds) == (True, SIMPLE.node)
     assert 0.0 in Prices(profile).roofline_errors()

@@ -23,7 +23,7 @@ from superopt.proof.recheck import are_converse, rechecked, rechecked_together, 
 from superopt.proof.sample import mismatch
 from superopt.proof.verify import prove
 from superopt.rules.rule import Rule, digest, parse_rule
-from superopt.rules.store import Entry, Stored, entry_of, load, read_family, spec_digests, write_family
+from superopt.rules.store import LedgerEntry, Stored, entry_of, load, read_family, spec_digests, write_family
 from superopt.rules.verdict import Proved, Unknown
 
 MUTANTS = 40
@@ -66,7 +66,7 @@ def mutants(rules: list[Stored], rng: random.Random) -> Iterator[tuple[Stored, R
 
 def forged(stored: Stored, rule: Rule, folder: Path) -> str:
     """What checking the store says of a rule that is filed with another one's proof."""
-    ledger: Entry = replace(stored.entry, key=digest(rule), specs=spec_digests(rule, stored.entry.axioms))
+    ledger: LedgerEntry = replace(stored.entry, key=digest(rule), specs=spec_digests(rule, stored.entry.axioms))
     write_family("forged", "", [(rule, ledger)], folder)
     (row,) = prove_store(fresh=False, folder=folder)
     return row.word

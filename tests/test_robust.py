@@ -36,7 +36,7 @@ from superopt.runtime.child import Child, child, keeping_child
 from superopt.runtime.feasible import feasible
 from superopt.runtime.session import Device, Port, Session, random_inputs
 from superopt.search import roofline
-from superopt.search.backtracking import Found
+from superopt.search.backtracking import SearchResult
 from superopt.search.segments import Gain, segments, whole, written
 from superopt.search.selection import fitting, windows_left
 from superopt.verification.certificates import read
@@ -85,7 +85,7 @@ def test_gains_that_cannot_be_lowered_are_dropped_and_the_others_taken() -> None
     shapes = [port(f"y{i}", [2, 8]) for i in range(4)]
     given = as_model(model(nodes, [port("x", [2, 8])], shapes, [weight(f"w{i}", 8, 8) for i in range(4)]))
     parts = segments(Chart(given), {TOP: 1.0})
-    gains = [Gain((part,), Found(part.state, (), 0.0, 0.0, 0, ""), ()) for part in parts]
+    gains = [Gain((part,), SearchResult(part.state, (), 0.0, 0.0, 0, ""), ()) for part in parts]
     made, taken, dropped = fitting(given, gains)
     assert taken == gains
     assert not dropped

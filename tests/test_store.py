@@ -25,7 +25,7 @@ RULES = [parse_rule("factor: x @ y + x @ z => x @ (y + z) for x[2, 3], y[2], z[2
 PROOF = Proved(12.5, axioms=("matmul.distribute-right",), instances=("matmul.distribute-right(x=x, y=y, z=z)",), kind="axioms")
 
 
-def entries(*, part: str = store.CORE) -> list[tuple[Rule, store.Entry]]:
+def entries(*, part: str = store.CORE) -> list[tuple[Rule, store.LedgerEntry]]:
     return [(rule, store.entry_of(rule, PROOF, solver="z3 4", origin="test", samples=200, part=part)) for rule in RULES]
 
 

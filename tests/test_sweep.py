@@ -16,7 +16,7 @@ from superopt.rules.rule import parse_rules
 from superopt.rules.store import load_rules
 from superopt.search import roofline
 from superopt.search.apply import State, Step, rebuilt
-from superopt.search.backtracking import OUT_OF_TIME, Cost, Found, Limits, search
+from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult, search
 from superopt.search.instance import after as replayed
 from superopt.search.instance import is_instance
 from superopt.search.record import recorded, restored
@@ -130,7 +130,7 @@ def test_what_does_not_measure_faster_is_not_taken() -> None:
 
 
 def test_without_time_nothing_is_swept() -> None:
-    limits = Limits(deadline=time.monotonic())
+    limits = SearchLimits(deadline=time.monotonic())
     found = sweep(steps(), RuleSet(parse_rules(HOIST)), estimate=estimate, measure=estimate, limits=limits)
     assert found.outputs == steps()
     assert found.stopped == OUT_OF_TIME
@@ -200,11 +200,11 @@ def test_a_form_that_there_is_room_for_is_found_in_the_place_of_a_faster_one() -
     costs = {_weighted(size): 1.0 / size for size in (1, 2, 4, 8)}
     start, *others = costs
 
-    def find(state: State, _: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    def find(state: State, _: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
         del estimate
         assert limits is not None
         best = min((state, *others), key=measure)
-        return Found(best, (), measure(state), measure(best), int(limits.room), "")
+        return SearchResult(best, (), measure(state), measure(best), int(limits.room), "")
 
     found = roomy(find, weight_elements, {start: 12.0})(
         start, rules_of(), estimate=estimate, measure=costs.__getitem__, limits=None
@@ -237,7 +237,7 @@ def test_what_was_found_is_what_is_restored(state: State) -> None:
 def test_what_was_found_of_open_extents_is_restored() -> None:
     x = variable("x", (dimension("batch"), 4))
     before, after = apply("relu", apply("relu", x)), apply("relu", x)
-    found = Found((after,), (Step("again", (before,), (after,)),), 2.0, 1.0, 1, SWEPT)
+    found = SearchResult((after,), (Step("again", (before,), (after,)),), 2.0, 1.0, 1, SWEPT)
     assert restored(json.loads(json.dumps(recorded(found)))) == found
 
 

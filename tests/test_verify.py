@@ -9,10 +9,10 @@ import pytest
 
 from superopt.proof.axioms.standing import standing
 from superopt.proof.definitions.arithmetic import version
-from superopt.proof.ledger import Row, axiom_entry, prove_store
+from superopt.proof.ledger import LedgerRow, axiom_entry, prove_store
 from superopt.proof.verify import prove
 from superopt.rules.rule import Rule, laws, parse_rule, parse_rules
-from superopt.rules.store import BOUNDED, Entry, entry_of, load, load_axioms, write_axioms, write_family
+from superopt.rules.store import BOUNDED, LedgerEntry, entry_of, load, load_axioms, write_axioms, write_family
 from superopt.rules.verdict import Proved, Refuted, Unknown
 
 RULES = parse_rules(
@@ -27,8 +27,8 @@ RULES = parse_rules(
 )
 
 
-def stored(rules: list[Rule]) -> list[tuple[Rule, Entry]]:
-    found: list[tuple[Rule, Entry]] = []
+def stored(rules: list[Rule]) -> list[tuple[Rule, LedgerEntry]]:
+    found: list[tuple[Rule, LedgerEntry]] = []
     for rule in rules:
         verdict = prove(rule)
         assert isinstance(verdict, Proved), rule
@@ -112,8 +112,10 @@ def test_an_edited_rule_is_stale_until_it_is_proved_afresh(folder: Path, tmp_pat
 
 
 def test_the_axioms_have_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bounded = Row("matmul.associativity", "matmul", laws()["matmul.associativity"], Proved(3.0, ("g in 1, 2",)), "definitions")
-    failed = Row("relu.twice", "relu", laws()["relu.twice"], Unknown("not found"), "definitions")
+    bounded = LedgerRow(
+        "matmul.associativity", "matmul", laws()["matmul.associativity"], Proved(3.0, ("g in 1, 2",)), "definitions"
+    )
+    failed = LedgerRow("relu.twice", "relu", laws()["relu.twice"], Unknown("not found"), "definitions")
     write_axioms([axiom_entry(bounded), axiom_entry(failed)], tmp_path)
     ledger = load_axioms(tmp_path)
     assert ledger["matmul.associativity"].status == BOUNDED

@@ -23,7 +23,7 @@ from superopt.cli import main as cli
 from superopt.errors import CheckFailedError, ShapeError
 from superopt.model.lower import lower
 from superopt.proof.definitions.index import Attempt, prove_axiom
-from superopt.proof.definitions.sums import Known, Read, Summand
+from superopt.proof.definitions.sums import Read, Summand, TableElement
 from superopt.proof.definitions.tables import contracted
 from superopt.protobuf.stored import Loadable, parsed
 from superopt.rules.accuracy import admitted, growth
@@ -147,13 +147,13 @@ def test_a_kernel_of_other_tiles_and_other_pads_are_refuted() -> None:
 
 def test_tables_are_multiplied_out_over_whole_axes_alone() -> None:
     i, j, k = Sym("i"), Sym("j"), Sym("k.0")
-    unit = Known((2, 2), tuple(map(Fraction, (1, 0, 0, 1))), (size(i), size(k)))
-    other = Known((2, 2), tuple(map(Fraction, (0, 1, 1, 0))), (size(k), size(j)))
+    unit = TableElement((2, 2), tuple(map(Fraction, (1, 0, 0, 1))), (size(i), size(k)))
+    other = TableElement((2, 2), tuple(map(Fraction, (0, 1, 1, 0))), (size(k), size(j)))
     within = tuple(c for s in (i, j, k) for c in (at_least(size(s), 0), at_least(1, size(s))))
     whole = Summand(1, (k,), within[4:], (unit, other))
     product = contracted((), whole)
     assert product is not None
-    assert product.factors == (Known((2, 2), other.numbers, (size(i), size(j))),)
+    assert product.factors == (TableElement((2, 2), other.numbers, (size(i), size(j))),)
     assert not product.bound
     assert contracted(within, product) is None
     assert contracted((), replace(whole, guard=within[4:5])) is None

@@ -23,7 +23,7 @@ from superopt.protobuf.stored import parsed
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import FACTOR, Check, check
 from superopt.runtime.compare import Comparison, compare_all, compare_settings
-from superopt.runtime.multi_shape import Compared
+from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Array, Device, Session, random_inputs
 from superopt.runtime.settings import chosen, settings
 from superopt.search.selection import GROWTH
@@ -217,7 +217,7 @@ def peer(case: Case, python: Path, name: str, target: Path) -> Row:
     return row
 
 
-def speeds(case: Case, files: Mapping[str, Path], device: Device, seconds: float) -> dict[str, Compared]:
+def speeds(case: Case, files: Mapping[str, Path], device: Device, seconds: float) -> dict[str, SizeComparisons]:
     """Each file compared with the original on the device at every size, all in the same rounds."""
     found: dict[str, list[tuple[DimBinding, Comparison]]] = {name: [] for name in files}
     for sizing in case.sizings:
@@ -232,7 +232,7 @@ def speeds(case: Case, files: Mapping[str, Path], device: Device, seconds: float
         )
         for name, comparison in zip(files, compared, strict=True):
             found[name].append((sizing, comparison))
-    return {name: Compared(tuple(at)) for name, at in found.items()}
+    return {name: SizeComparisons(tuple(at)) for name, at in found.items()}
 
 
 def in_graph(case: Case, candidate: Path) -> Row:
@@ -258,7 +258,7 @@ def in_openvino(case: Case, candidate: Path, python: Path) -> Row:
             at.append((sizing, comparison))
     except elsewhere.ElsewhereError as error:
         return {"failed": str(error)}
-    return {"version": version, "speed": measured(Compared(tuple(at)).least)}
+    return {"version": version, "speed": measured(SizeComparisons(tuple(at)).least)}
 
 
 def rounding(case: Case, candidate: Path, seconds: float) -> Row:

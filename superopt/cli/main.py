@@ -46,7 +46,7 @@ class ReaderGoneError(Exception):
     """The reader of the standard output has closed it."""
 
 
-class Output(Console):
+class StandardOutput(Console):
     """A console on the standard output; everything is written when `print` returns.
 
     Raises:
@@ -80,7 +80,7 @@ class Output(Console):
             raise OutputError(f"the standard output cannot be written: {cause(error)}") from error
 
 
-out = Output(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else PIPED_WIDTH)
+out = StandardOutput(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True, highlight=False)
 signals = Signals()
 
@@ -319,7 +319,7 @@ def run_prove(options: argparse.Namespace) -> int:
     Raises:
         UnprovedError: An axiom or a rule is not proved.
     """
-    from superopt.proof.ledger import Row, axiom_entry, prove_axioms, prove_store, write_proofs
+    from superopt.proof.ledger import LedgerRow, axiom_entry, prove_axioms, prove_store, write_proofs
     from superopt.worker_pool import cores
 
     if options.samples:
@@ -329,7 +329,7 @@ def run_prove(options: argparse.Namespace) -> int:
     what = "axioms" if options.axioms else "stored rules"
     how = {"seed": options.seed, "workers": options.workers or cores()}
     found = prove_axioms(**how) if options.axioms else prove_store(fresh=options.fresh, record=options.write, **how)
-    rows: list[Row] = []
+    rows: list[LedgerRow] = []
     with shown_progress() as listener:
         for row in found:
             rows.append(row)

@@ -14,7 +14,7 @@ from superopt.cost.roofline import Roofline, positive
 from superopt.errors import ProfileError, SuperoptError
 from superopt.files import save_text
 from superopt.runtime.cache import Cache, digest_of, text_of
-from superopt.runtime.kernel import Timing
+from superopt.runtime.kernel import KernelTiming
 from superopt.runtime.session import PROVIDERS, Device, runtime
 
 Json: TypeAlias = "Any"
@@ -24,12 +24,12 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Known:
+class MeasuredNode:
     """A node by its signature, whether its weights were in no cache, and its measured timing."""
 
     signature: Json
     cold: bool
-    timing: Timing
+    timing: KernelTiming
 
     @property
     def text(self) -> str:
@@ -50,7 +50,7 @@ class DeviceProfile:
     identity: str
     versions: Mapping[str, str]
     roofline: Roofline
-    kernels: tuple[Known, ...]
+    kernels: tuple[MeasuredNode, ...]
 
     @property
     def text(self) -> str:
@@ -92,7 +92,7 @@ class DeviceProfile:
 def profiled(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
     """Return the profile of a present device, with all times of nodes that the cache has of it."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
-    kernels = _ordered(Known(key[3], key[2], Timing.of_json(value)) for key, value in times)
+    kernels = _ordered(MeasuredNode(key[3], key[2], KernelTiming.of_json(value)) for key, value in times)
     versions = {"onnxruntime": runtime().__version__}
     return DeviceProfile(device.name, device.provider, device.threads, device.identity, versions, roofline, kernels)
 
@@ -135,15 +135,15 @@ def _of_json(value: Mapping[str, Json]) -> DeviceProfile:
     )
 
 
-def _ordered(kernels: Iterable[Known]) -> tuple[Known, ...]:
+def _ordered(kernels: Iterable[MeasuredNode]) -> tuple[MeasuredNode, ...]:
     return tuple(sorted(kernels, key=lambda known: known.text))
 
 
-def _known(values: Iterable[Json]) -> Iterable[Known]:
+def _known(values: Iterable[Json]) -> Iterable[MeasuredNode]:
     for signature, cold, seconds, outputs in values:
         if not isinstance(cold, bool):
             raise TypeError("a node's entry lacks whether its weights were in a cache")
-        known = Known(signature, cold, Timing.of_json([positive(seconds, zero=True), outputs]))
+        known = MeasuredNode(signature, cold, KernelTiming.of_json([positive(seconds, zero=True), outputs]))
         demand(signature, known.timing.outputs)
         yield known
 

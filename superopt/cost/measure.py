@@ -29,8 +29,8 @@ from superopt.runtime.kernel import (
     SMALL,
     VIEWS,
     Kernel,
+    KernelTiming,
     Operand,
-    Timing,
     attribute_value,
     last_level_cache,
     least_seconds,
@@ -225,12 +225,12 @@ class Clock:
         if None in known:
             kernels = kernels or self.kernels(model)
             return tuple(Piece(k.node.op_type, self.net(self.timing(k).seconds)) for k in kernels)
-        return tuple(Piece(s[1], self.net(Timing.of_json(t).seconds)) for s, t in zip(plan, known, strict=True))
+        return tuple(Piece(s[1], self.net(KernelTiming.of_json(t).seconds)) for s, t in zip(plan, known, strict=True))
 
     def _key(self, signature: Json) -> list[Json]:
         return ["kernel", self._identity, self.cold, signature]
 
-    def timing(self, kernel: Kernel) -> Timing:
+    def timing(self, kernel: Kernel) -> KernelTiming:
         """Return the time of a node in a session of its own, and the kinds of its outputs.
 
         Raises:
@@ -240,7 +240,7 @@ class Clock:
         def timed() -> Json:
             return kernel.timed(self.device, cold=self.cold, call=self.overhead[0]).as_json()
 
-        return Timing.of_json(self.cache.kept(self._key(kernel.signature()), timed))
+        return KernelTiming.of_json(self.cache.kept(self._key(kernel.signature()), timed))
 
     def net(self, seconds: float) -> float:
         """Return a node's time within a longer graph, from its time in a session of its own."""

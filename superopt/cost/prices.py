@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.cost.demand import Demand, demand
-from superopt.cost.device_profile import DeviceProfile, Known, read
+from superopt.cost.device_profile import DeviceProfile, MeasuredNode, read
 from superopt.errors import ProfileError
 from superopt.runtime.cache import text_of
 from superopt.runtime.kernel import Operand
@@ -113,10 +113,10 @@ class Prices:
         variance = (float(weights @ (self._off[similar] - mean) ** 2) + _PRIOR * self.unseen_error**2) / total
         return Price(seconds * math.exp(mean), max(math.sqrt(variance), KNOWN_ERROR), known=False)
 
-    def _off_by(self, known: Known, wanted: Demand) -> float:
+    def _off_by(self, known: MeasuredNode, wanted: Demand) -> float:
         return math.log(self._net(known) / self.profile.roofline.seconds(wanted, cold=known.cold))
 
-    def _net(self, known: Known) -> float:
+    def _net(self, known: MeasuredNode) -> float:
         """Return a known node's time within a longer graph."""
         return max(known.timing.seconds - self.profile.roofline.call, self.profile.roofline.node)
 

@@ -14,7 +14,7 @@ from superopt.discovery.definitions import definitions
 from superopt.discovery.enumerate import Candidate
 from superopt.discovery.generalise import general_rules, specialised
 from superopt.discovery.phrase import backwards
-from superopt.discovery.prune import Kept, crosses, shortens, useful
+from superopt.discovery.prune import KeptEqualities, crosses, shortens, useful
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
 from superopt.proof.precondition import completed
@@ -31,7 +31,7 @@ OUTCOMES = 48
 
 
 @dataclass
-class Counts:
+class UniverseCounts:
     """The counts of one universe.
 
     Attributes:
@@ -67,7 +67,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRule:
     """A proved rule with its proof, in the core or derived for the search.
 
     `shortens` says whether a search gains by the rule even if other rules derive it.
@@ -88,7 +88,7 @@ class Equality:
     candidate: Candidate
     rule: Rule
     part: str
-    rules: tuple[Found, ...]
+    rules: tuple[FoundRule, ...]
 
     def demoted(self) -> Equality:
         """Return the equality as derivable from others, with only the rules by which a search gains all the same."""
@@ -97,7 +97,7 @@ class Equality:
 
 
 @dataclass(frozen=True)
-class Known:
+class DiscoveryInput:
     """The input of discovery: kept equalities, and equalities that could not be proved."""
 
     rules: tuple[Rule, ...] = ()
@@ -109,15 +109,15 @@ class Discovery:
     """The findings in one universe beyond what is known, and the decision on the next equality; also a `Judge`."""
 
     seed: int
-    counts: Counts
-    kept: Kept = field(default_factory=Kept)
+    counts: UniverseCounts
+    kept: KeptEqualities = field(default_factory=KeptEqualities)
     equalities: list[Equality] = field(default_factory=list)
     suspects: list[Rule] = field(default_factory=list)
     rejected: list[store.Rejected] = field(default_factory=list)
     undecided: list[tuple[str, str]] = field(default_factory=list)
     _seen: dict[Equation, tuple[int, bool]] = field(default_factory=dict)
 
-    def learn(self, known: Iterable[Known]) -> None:
+    def learn(self, known: Iterable[DiscoveryInput]) -> None:
         """Add what is known, and the definitions of composite operators."""
         for rule in definitions().values():
             self.kept.add(rule)
@@ -171,8 +171,8 @@ class Discovery:
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
         """Keep the directions that serve a search; of a hill, those that cross or climb it."""
         universe = candidate.universe
-        found = Found(universe.family, complete, proof, part, f"enumerated in {universe.name}")
-        rules: list[Found] = []
+        found = FoundRule(universe.family, complete, proof, part, f"enumerated in {universe.name}")
+        rules: list[FoundRule] = []
         if self._serves(candidate, part) and Pattern.of(complete.equations[0]).usable:
             rules.append(replace(found, shortens=self._shortens(candidate)))
         turned = replace(candidate, left=candidate.right, right=candidate.left)

@@ -13,7 +13,7 @@ import numpy as np
 
 from superopt.discovery.fingerprint import Hashes
 from superopt.discovery.table import Flags, Ints
-from superopt.discovery.values import Digests, Values
+from superopt.discovery.values import Digests, ValueColumns
 
 PARTIAL = np.uint64(0x5851F42D4C957F2D)
 
@@ -40,7 +40,7 @@ class Classified:
         return len(self.first)
 
 
-def classified(values: Values, found: Digests) -> Classified:
+def classified(values: ValueColumns, found: Digests) -> Classified:
     """Return the classes of terms with these digests."""
     known = _keys(values.every, values.positive, values.total, values.every, values.positive, values.total)
     own = _keys(

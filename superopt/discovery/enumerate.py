@@ -20,9 +20,9 @@ from superopt.discovery.instances import Redundancy
 from superopt.discovery.kinds import Rows, Typing
 from superopt.discovery.operands import rows_of
 from superopt.discovery.table import Flags, Ints, Table
-from superopt.discovery.tally import Tally
+from superopt.discovery.tally import GraphTally
 from superopt.discovery.universe import Universe
-from superopt.discovery.values import Values
+from superopt.discovery.values import ValueColumns
 from superopt.errors import ShapeError
 
 TRIED = 64
@@ -109,9 +109,9 @@ class _Enumerator:
         leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
         self.table = Table(universe)
         drawn = environments(universe, _legality(universe, leaves), np.random.default_rng(seed))
-        self.values = Values(self.table, Fingerprints(universe, drawn))
+        self.values = ValueColumns(self.table, Fingerprints(universe, drawn))
         self.typing = Typing(self.table)
-        self.tally = Tally(self.table, self.typing, universe.limit + universe.weighing)
+        self.tally = GraphTally(self.table, self.typing, universe.limit + universe.weighing)
         self.redundancy = None if every else Redundancy(self.table, self.typing)
         self.leaves = leaves
         self.free = np.empty(0, np.uint64)
@@ -231,7 +231,7 @@ def agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bo
     drawn = environments(
         universe, lambda env: all(substitute_cond(c, env.value) is True for c in asked), np.random.default_rng(1)
     )
-    values = Values(Table(universe), Fingerprints(universe, drawn))
+    values = ValueColumns(Table(universe), Fingerprints(universe, drawn))
     for leaf in leaves:
         values.add_leaf(leaf)
     pairs = [(values.digest_of(a), values.digest_of(b)) for a, b in zip(left, right, strict=True)]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from superopt.algebra.operators import forget
-from superopt.discovery.candidates import Counts, Discovery, Equality, Found, Known
+from superopt.discovery.candidates import Discovery, DiscoveryInput, Equality, FoundRule, UniverseCounts
 from superopt.discovery.definitions import ALGORITHMS, FAMILY, definitions, readings
 from superopt.discovery.enumerate import Candidate, candidate_order, enumerate_universe, term_size
 from superopt.discovery.join import joins
@@ -44,21 +44,21 @@ class Slice:
 class Findings:
     """The findings of one task, in the order in which they were made; `rest` is left for tasks that depend on this task."""
 
-    counts: Counts
+    counts: UniverseCounts
     equalities: tuple[Equality, ...]
     suspects: tuple[Rule, ...]
     rejected: tuple[store.Rejected, ...]
     undecided: tuple[tuple[str, str], ...]
     rest: tuple[Slice, ...] = ()
-    definitions: tuple[Found, ...] = ()
+    definitions: tuple[FoundRule, ...] = ()
 
     @property
-    def known(self) -> Known:
+    def known(self) -> DiscoveryInput:
         """The findings that later tasks build on."""
-        return Known(tuple(e.rule for e in self.equalities), self.suspects)
+        return DiscoveryInput(tuple(e.rule for e in self.equalities), self.suspects)
 
 
-def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
+def explored(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
     """Decide what a universe suggests: small equalities first, then two outputs joined in one term.
 
     Larger candidates are left to tasks of their own. Each slice is spread over all of them, so the findings of the first slice
@@ -66,7 +66,7 @@ def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
     """
     started = time.process_time()
     enumeration = enumerate_universe(universe, seed)
-    counts = Counts(universe.family, universe.name, enumeration.built, enumeration.graphs, enumeration.classes)
+    counts = UniverseCounts(universe.family, universe.name, enumeration.built, enumeration.graphs, enumeration.classes)
     ordered = sorted(enumeration.candidates, key=candidate_order)
     small = [c for c in ordered if term_size(*c.left) <= SMALL]
     large = ordered[len(small) :]
@@ -83,9 +83,9 @@ def explored(universe: Universe, known: Sequence[Known], seed: int) -> Findings:
     return _findings(discovery, tuple(Slice(universe, settled, _packed(candidates)) for candidates in waiting))
 
 
-def examined(part: Slice, known: Sequence[Known], seed: int) -> Findings:
+def examined(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Findings:
     """Decide what a slice of a universe's candidates suggests."""
-    discovery = Discovery(seed, Counts(part.universe.family, part.universe.name))
+    discovery = Discovery(seed, UniverseCounts(part.universe.family, part.universe.name))
     discovery.learn(known)
     for candidate in _unpacked(part.universe, part.settled):
         discovery.kept.settle(candidate)
@@ -98,8 +98,8 @@ def defined(stated: str, seed: int) -> Findings:
     """Return the definition of a composite operator, or an algorithm, as proved rules."""
     started = time.process_time()
     family, origin = (FAMILY, "definition of") if stated in definitions() else (ALGORITHMS, "algorithm")
-    counts = Counts(family, stated)
-    found: list[Found] = []
+    counts = UniverseCounts(family, stated)
+    found: list[FoundRule] = []
     undecided: list[tuple[str, str]] = []
     for rule in readings(stated):
         counts.candidates += 1
@@ -108,7 +108,7 @@ def defined(stated: str, seed: int) -> Findings:
         if complete is not None and isinstance(verdict, Proved):
             counts.proved += 1
             if Pattern.of(complete.equations[0]).usable:
-                found.append(Found(family, complete, verdict, store.CORE, f"{origin} {stated}"))
+                found.append(FoundRule(family, complete, verdict, store.CORE, f"{origin} {stated}"))
         else:
             counts.unknown += 1
             undecided.append((rule.text, str(verdict)))

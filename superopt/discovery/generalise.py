@@ -37,7 +37,7 @@ from superopt.algebra.terms import (
 )
 from superopt.discovery.abstraction import abstracted
 from superopt.discovery.phrase import widest, written
-from superopt.discovery.rule_conditions import Judge
+from superopt.discovery.rule_conditions import ConditionJudge
 from superopt.discovery.weakest import weakest
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
@@ -50,7 +50,7 @@ BEGINS, ENDS = ("begin", "first"), ("end", "last")
 
 
 @dataclass(frozen=True)
-class Reading:
+class ExtentReading:
     """How the extents of a universe are written over a rule's own variables. Other extents stay attribute variables.
 
     Attributes:
@@ -90,7 +90,7 @@ class Reading:
         return product
 
 
-def general_rules(sides: Sides, judge: Judge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
+def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
     """Yield nameless rules, left to right, that state an equality of a universe, the most general plausible form first.
 
     With `widen`, the rules cover every rank of their variables and every axis at which they stay well typed and true. Variables
@@ -107,7 +107,7 @@ def general_rules(sides: Sides, judge: Judge, *, widen: bool, rows: Sequence[Seq
                 yield rule
 
 
-def seems(sides: Sides, judge: Judge) -> bool:
+def seems(sides: Sides, judge: ConditionJudge) -> bool:
     """Return whether the sides may be equal as they are, over independent extents and without conditions."""
     readings = itertools.islice(_readings(sides), SEEMING)
     return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
@@ -133,7 +133,7 @@ def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
     return tuple(done[t] for t in sides[0]), tuple(done[t] for t in sides[1])
 
 
-def _forms(sides: Sides, judge: Judge) -> Iterator[Equation]:
+def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
     """Yield a plausible equation with independent extents, else under conditions on numbers, else with shared extents."""
     for reading in _readings(sides):
         equation = _read(sides, reading)
@@ -150,7 +150,9 @@ def _forms(sides: Sides, judge: Judge) -> Iterator[Equation]:
             return
 
 
-def _unconditional(sides: Sides, reading: Reading, conditions: Sequence[Cond], equation: Equation, judge: Judge) -> Equation:
+def _unconditional(
+    sides: Sides, reading: ExtentReading, conditions: Sequence[Cond], equation: Equation, judge: ConditionJudge
+) -> Equation:
     """Return the equation without the conditions that it does not seem to need."""
     for condition in conditions:
         fewer = [c for c in conditions if c != condition]
@@ -160,7 +162,7 @@ def _unconditional(sides: Sides, reading: Reading, conditions: Sequence[Cond], e
     return equation
 
 
-def _abstracted(sides: Sides, reading: Reading, equation: Equation, judge: Judge) -> Equation:
+def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge: ConditionJudge) -> Equation:
     """Return the equation with as many attribute expressions as possible replaced by attribute variables."""
     for number, expression in enumerate(_expressions(sides[0])):
         wider = replace(reading, extents={**reading.extents, expression: size(Sym(f"o{number}"))})
@@ -206,7 +208,7 @@ def _symbol(extent: Size) -> Sym | None:
     return atom if isinstance(atom, Sym) and extent == size(atom) else None
 
 
-def _readings(sides: Sides) -> Iterator[Reading]:
+def _readings(sides: Sides) -> Iterator[ExtentReading]:
     """Yield ways to write the universe's extents as extents of variables, with each variable that has the extent in turn."""
     left = variables(*sides[0])
     options: dict[Extent, list[Extent]] = {}
@@ -224,10 +226,10 @@ def _readings(sides: Sides) -> Iterator[Reading]:
     names = [e for e in options if e in bare or (isinstance(e, Size) and set(e.atoms()) <= used)]
     fixed = {e: written[0] for e, written in options.items() if e not in names}
     for choice in itertools.islice(itertools.product(*(options[e] for e in names)), CHOICES):
-        yield Reading({**fixed, **dict(zip(names, choice, strict=True))})
+        yield ExtentReading({**fixed, **dict(zip(names, choice, strict=True))})
 
 
-def _read(sides: Sides, reading: Reading, conditions: Sequence[Cond] = ()) -> Equation | None:
+def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ()) -> Equation | None:
     """Return the equality over independent extents.
 
     Returns None if the equality is ill typed or if the left side does not determine the right side.
@@ -252,7 +254,7 @@ def _read(sides: Sides, reading: Reading, conditions: Sequence[Cond] = ()) -> Eq
 class _Writer:
     """A writer that rebuilds terms of a universe over variables with extents of their own."""
 
-    def __init__(self, sides: Sides, reading: Reading) -> None:
+    def __init__(self, sides: Sides, reading: ExtentReading) -> None:
         self.reading = reading
         self.order = [t for side in sides for t in subterms(*side)]
         self.done: dict[Term, Term] = {}

@@ -17,14 +17,14 @@ from superopt.algebra.terms import Term, subterms, variables
 from superopt.discovery.classes import Classified
 from superopt.discovery.fingerprint import Hashes
 from superopt.discovery.kinds import Rows, Typing
-from superopt.discovery.table import Code, Flags, Ints, Table
+from superopt.discovery.table import Flags, Ints, OperatorCode, Table
 
 MOST_RENAMINGS = 48
 Bound = dict[Term, Ints]
 
 
 @dataclass(frozen=True)
-class Equality:
+class KeptEquality:
     """A kept candidate, whose instances are recognised in larger candidates."""
 
     left: Term
@@ -63,7 +63,7 @@ class Redundancy:
         self.table = table
         self.typing = typing
         self.registry = Registry()
-        self.equalities: dict[int, list[Equality]] = {}
+        self.equalities: dict[int, list[KeptEquality]] = {}
         self.renamings: list[Ints] = []
 
     def news(self, rows: Rows, classes: Classified, suggested: Ints) -> Ints:
@@ -165,9 +165,9 @@ class Redundancy:
             left = self.typing.term(rows, row)
             right = self.table.terms[number]
             if set(variables(right)) <= set(variables(left)) and found.op == left.op:
-                self.equalities.setdefault(code, []).append(Equality(left, right))
+                self.equalities.setdefault(code, []).append(KeptEquality(left, right))
 
-    def _said(self, equality: Equality, code: int, rows: Rows, classes: Ints) -> Flags:
+    def _said(self, equality: KeptEquality, code: int, rows: Rows, classes: Ints) -> Flags:
         """Return which rows, all of one code, the equality turns into a term of their class."""
         found = np.zeros(len(rows), bool)
         op = self.table.code_of(code)
@@ -228,7 +228,7 @@ class Redundancy:
             kept = np.flatnonzero(column == (bound[pattern] if pattern.is_variable else table.numbers[pattern]))
             yield kept, {v: c[kept] for v, c in bound.items()}
             return
-        code = table.codes.numbers.get(Code(pattern.op, pattern.attributes), -1)
+        code = table.codes.numbers.get(OperatorCode(pattern.op, pattern.attributes), -1)
         here = np.flatnonzero((table.code[column] == code) & (column < len(table)) & (code >= 0))
         kids = table.kids[column[here]]
         count = len(pattern.args)
@@ -250,6 +250,6 @@ class Redundancy:
                 known[part] = np.full(count, self.table.numbers[part], dtype=np.int64)
             else:
                 operands = np.stack([np.where(known[a] < len(self.table), known[a], -1) for a in part.args], axis=1)
-                code = self.table.codes.numbers.get(Code(part.op, part.attributes), -1)
+                code = self.table.codes.numbers.get(OperatorCode(part.op, part.attributes), -1)
                 known[part] = self._looked_up(code, operands, np.ones_like(operands, bool)) if code >= 0 else np.full(count, -1)
         return known[term]

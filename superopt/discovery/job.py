@@ -11,11 +11,11 @@ from pathlib import Path
 
 from superopt.algebra.operators import registry
 from superopt.algebra.terms import Term
-from superopt.discovery.candidates import Counts, Equality
+from superopt.discovery.candidates import Equality, UniverseCounts
 from superopt.discovery.definitions import algorithms, definitions
 from superopt.discovery.explore import Findings, Slice, defined, examined, explored
 from superopt.discovery.join import THREE
-from superopt.discovery.prune import Kept
+from superopt.discovery.prune import KeptEqualities
 from superopt.discovery.universe import Universe
 from superopt.discovery.universe_order import foundations
 from superopt.floating_point.flags import Flagged, flags_of
@@ -29,7 +29,7 @@ APART = frozenset({"cli", "flows", "model", "protobuf", "report", "runtime", "se
 
 
 def explore_all(
-    universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[Counts], None]
+    universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> dict[str, tuple[Findings, ...]]:
     """Return what each universe suggests, by name: the findings of its first task, then of each slice of larger candidates.
 
@@ -95,7 +95,7 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[Flagged]:
 
 def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
     """Return the equalities of all universes, small candidates first, without those that earlier equalities imply."""
-    kept = Kept()
+    kept = KeptEqualities()
     for rule in definitions().values():
         kept.add(rule)
     equalities: list[Equality] = []
@@ -111,9 +111,9 @@ def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
     return equalities
 
 
-def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[Counts]:
+def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[UniverseCounts]:
     """Return the final counts of each universe; an equality that another universe states too is redundant."""
-    counts: list[Counts] = []
+    counts: list[UniverseCounts] = []
     for name, parts in found.items():
         total = together([findings.counts for findings in parts])
         own = [e for e in equalities if e.candidate.universe.name.partition(THREE)[0] == name]
@@ -124,10 +124,10 @@ def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equali
     return counts
 
 
-def together(parts: Sequence[Counts]) -> Counts:
+def together(parts: Sequence[UniverseCounts]) -> UniverseCounts:
     """Return the sums of the counts of one universe's tasks, with the highest memory peak."""
     first = parts[0]
-    total = Counts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
+    total = UniverseCounts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
     for name in (f.name for f in fields(first) if f.name not in ("family", "universe", "peak_bytes")):
         setattr(total, name, sum(getattr(p, name) for p in parts))
     return total

@@ -10,7 +10,7 @@ import numpy as np
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Attribute, Compare, Extent, Size, Term, variable
 from superopt.discovery.fingerprint import Hashes, mixed_ids
-from superopt.discovery.table import MOST_OPERATORS, Code, Flags, Ints, Numbering, Table
+from superopt.discovery.table import MOST_OPERATORS, Flags, Ints, Numbering, OperatorCode, Table
 from superopt.discovery.universe import Template
 from superopt.errors import ShapeError
 
@@ -20,7 +20,7 @@ TOGETHER = 8
 
 
 @dataclass(frozen=True)
-class Kind:
+class TermKind:
     """Terms that are evaluated together: one operator with its attributes, over operands of given shapes."""
 
     code: int
@@ -60,14 +60,14 @@ class Typing:
         self.extents = {n for row in self.universe.variables for v in row for n in v.shape}
         self.extents |= {n for c in self.universe.constants for n in c.term.shape}
         self.summands = {e for n in self.extents if isinstance(n, Size) and len(n.terms) > 1 for e in _summands(n)}
-        self._known: dict[tuple[object, ...], Kind | None] = {}
+        self._known: dict[tuple[object, ...], TermKind | None] = {}
         self._spreads: dict[tuple[str, int], Hashes] = {}
 
     def applied(self, rows: Ints, level: int) -> Iterator[Rows]:
         """Yield all terms of the templates over these rows of operands."""
         arity = rows.shape[1]
         for template in (t for t in self.universe.templates if t.operands == arity):
-            turned = arity == 2 and not Code(template.op, ()).commutative
+            turned = arity == 2 and not OperatorCode(template.op, ()).commutative
             for ordered in (rows, rows[rows[:, 0] != rows[:, 1]][:, ::-1]) if turned else (rows,):
                 some = ordered[self._taken(template, ordered)]
                 for shapes, members in _by_columns(self.table.shape[some]):
@@ -141,7 +141,7 @@ class Typing:
         kind = self._known[key]
         return None if kind is None else self.kinds.of(kind)
 
-    def _kind(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> Kind | None:
+    def _kind(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> TermKind | None:
         operands = [variable(f"o{position}", self.table.shape_of(shape)) for position, shape in enumerate(shapes)]
         try:
             term = apply(op, *operands, **attributes)
@@ -150,11 +150,11 @@ class Typing:
         wanted = term.rank > 0 or attributes.get("shape") == ()
         if not wanted or not all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires):
             return None
-        return Kind(self.table.codes.of(Code(op, term.attributes)), shapes, self.table.shapes.of(term.shape))
+        return TermKind(self.table.codes.of(OperatorCode(op, term.attributes)), shapes, self.table.shapes.of(term.shape))
 
     def _rows(self, kind: int, operands: Ints, level: int) -> Rows:
         """Return the rows as terms of this kind. A sum with sums as operands is only included if it is still of this level."""
-        found: Kind = self.kinds.things[kind]
+        found: TermKind = self.kinds.things[kind]
         code = self.table.code_of(found.code)
         if code.commutative:
             nested = (self.table.root[operands] == self.table.operators.of(code.op)).any(axis=1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from superopt.algebra.operators import operator
 from superopt.algebra.terms import Sym, attribute_atoms, operators, show_extent, subterms
-from superopt.discovery.rule_conditions import Judge
+from superopt.discovery.rule_conditions import ConditionJudge
 from superopt.errors import NotationError, ShapeError
 from superopt.notation.parsing import Equation, Statement, read, show, show_condition
 from superopt.notation.rank_instances import equations
@@ -115,7 +115,7 @@ def written(equation: Equation) -> Rule | None:
 # ---------------------------------------------------------------- more ranks, more axes
 
 
-def widest(equation: Equation, judge: Judge, kinds: Kinds = ()) -> Iterator[Rule]:
+def widest(equation: Equation, judge: ConditionJudge, kinds: Kinds = ()) -> Iterator[Rule]:
     """Yield the rule at every rank of its tensors and along every axis at which it may be true, then at its own ranks only.
 
     Variables of one kind have one rank.
@@ -153,7 +153,7 @@ def _agreeing(condition: str, axis: str) -> str:
     return " == ".join(f"{v}.shape[others({v}, {axis})]" for v in sorted(agrees.group(1, 3)))
 
 
-def _accepted(wide: Phrase, judge: Judge) -> Rule | None:
+def _accepted(wide: Phrase, judge: ConditionJudge) -> Rule | None:
     rule = wide.rule()
     if rule is None or not _reaches(rule, wide) or not judge.plausible(rule.equations) or judge.completed(rule) is None:
         return None
@@ -165,7 +165,7 @@ def _equalities(rule: Rule | None) -> int:
     return sum(" == " in condition for condition in rule.statement.where) if rule is not None else 0
 
 
-def _turned(narrow: Phrase, judge: Judge, equalities: int) -> Iterator[Phrase]:
+def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[Phrase]:
     """Yield the phrase with its axes as variables, the widest choice of axes first.
 
     One of two axes may become all axes of a term except the other axis. At the phrase's own ranks, every choice of axes must
@@ -226,7 +226,7 @@ def _operand(text: str, end: int) -> int:
     return start
 
 
-def _turns(turned: Phrase, names: Sequence[str], judge: Judge, equalities: int) -> bool:
+def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equalities: int) -> bool:
     """Return whether, at the phrase's own ranks, some choice of axes is well typed and every such choice seems true.
 
     No choice may need more equalities. Axes along which the sides are well typed only at few sizes are not worth a match.

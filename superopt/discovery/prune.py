@@ -137,7 +137,7 @@ class _Place:
     classes: Classes
 
 
-class Kept:
+class KeptEqualities:
     """The equalities kept so far, and their verdict on another equality: redundant, a step over a hill, or new."""
 
     def __init__(self) -> None:

@@ -77,7 +77,7 @@ class Classes:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DirectedEquation:
     """An equation in one direction, which is prepared for matching on first use."""
 
     left: Term
@@ -100,13 +100,13 @@ class Reading:
 
 
 @dataclass
-class Row:
+class EquationIndex:
     """The readings for one operator and rank at the root, by a place that a term must have, in the order they were added."""
 
     count: int = 0
-    places: dict[Place | None, tuple[list[int], list[Reading]]] = field(default_factory=dict)
+    places: dict[Place | None, tuple[list[int], list[DirectedEquation]]] = field(default_factory=dict)
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: DirectedEquation) -> None:
         numbers, readings = self.places.setdefault(reading.place, ([], []))
         numbers.append(self.count)
         readings.append(reading)
@@ -184,7 +184,7 @@ class Spread:
         return self._products[term.op]
 
 
-class Normal:
+class OrderedRewriting:
     """Ordered rewriting: up to `STEPS` steps that each make a term smaller under one measure."""
 
     def __init__(self, rewriter: Rewriter, measure: Callable[[Term], Any]) -> None:
@@ -217,9 +217,9 @@ class Rewriter:
 
     def __init__(self) -> None:
         self.version = 0
-        self.small = Normal(self, functools.cache(size_of))
-        self.spread = Normal(self, Spread().of)
-        self._rows: dict[tuple[str, int], Row] = {}
+        self.small = OrderedRewriting(self, functools.cache(size_of))
+        self.spread = OrderedRewriting(self, Spread().of)
+        self._rows: dict[tuple[str, int], EquationIndex] = {}
         self._steps: dict[Term, tuple[tuple[Term, ...], int]] = {}
         self._efforts: dict[Term, tuple[Effort, Effort]] = {}
 
@@ -233,7 +233,7 @@ class Rewriter:
 
     def _direction(self, left: Term, right: Term, where: Cond) -> None:
         if left.args and Pattern((left,), (right,), where).usable:
-            self._rows.setdefault((left.op, left.rank), Row()).add(Reading(left, right, where))
+            self._rows.setdefault((left.op, left.rank), EquationIndex()).add(DirectedEquation(left, right, where))
 
     def joins(self, left: Term, right: Term) -> bool:
         """Return whether both terms have one normal form."""

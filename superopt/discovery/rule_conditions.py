@@ -10,7 +10,7 @@ from superopt.notation.parsing import Equation
 from superopt.rules.rule import Rule
 
 
-class Judge(Protocol):
+class ConditionJudge(Protocol):
     """A judge of which forms of a rule may be true."""
 
     def plausible(self, equations: Sequence[Equation]) -> bool:

@@ -24,7 +24,7 @@ MOST_OPERATORS = 8
 
 
 @dataclass(frozen=True)
-class Code:
+class OperatorCode:
     """An operator with its attributes, as in a template of the universe."""
 
     op: str
@@ -108,9 +108,9 @@ class Table:
         found: Shape = self.shapes.things[code]
         return found
 
-    def code_of(self, number: int) -> Code:
+    def code_of(self, number: int) -> OperatorCode:
         """Return the operator and attributes of this code."""
-        found: Code = self.codes.things[number]
+        found: OperatorCode = self.codes.things[number]
         return found
 
     def level_of(self, runs: Ints, weighs: Ints) -> Ints:

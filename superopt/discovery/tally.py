@@ -10,7 +10,7 @@ from superopt.discovery.table import MOST_OPERATORS, Ints, Table
 ROWS = 1 << 16
 
 
-class Tally:
+class GraphTally:
     """A count of graphs of up to `most` operators. Of graphs that share work between arguments, only the terms are counted."""
 
     def __init__(self, table: Table, typing: Typing, most: int) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from superopt.algebra.terms import Term
 from superopt.discovery.fingerprint import BATCH, Fingerprints, Hashes, mixed_ids
-from superopt.discovery.kinds import Kind, Rows
+from superopt.discovery.kinds import Rows, TermKind
 from superopt.discovery.table import Flags, Ints, Table
 
 Array = npt.NDArray[Any]
@@ -38,7 +38,7 @@ class Digests:
     sure: Flags
 
 
-class Values:
+class ValueColumns:
     """Columns of values, one array for each environment and shape, and the digests of the representatives."""
 
     def __init__(self, table: Table, fingerprints: Fingerprints) -> None:
@@ -83,7 +83,7 @@ class Values:
         self.positive = np.concatenate([self.positive, positive])
         self.total = np.concatenate([self.total, total])
 
-    def digests(self, rows: Rows, kinds: Sequence[Kind], *, quick: bool) -> Digests:
+    def digests(self, rows: Rows, kinds: Sequence[TermKind], *, quick: bool) -> Digests:
         """Return the digests of the rows.
 
         With `quick`, environments after the first are evaluated only for rows whose value in the first environment is not
@@ -105,14 +105,14 @@ class Values:
         defined = np.logical_and.reduce([exact for _, exact in found[: self.fingerprints.positive]])
         return Digests(defined, total[defined], positive[defined], whole[defined], sure[defined])
 
-    def _of(self, rows: Rows, kinds: Sequence[Kind], number: int) -> tuple[Hashes, Flags]:
+    def _of(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> tuple[Hashes, Flags]:
         """Return digests of rows in one environment, and whether they are exact."""
         digests, exact = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)
         for members, value in self._evaluated(rows, kinds, number):
             digests[members], exact[members] = self.fingerprints.digests(value, number)
         return digests, exact
 
-    def _evaluated(self, rows: Rows, kinds: Sequence[Kind], number: int) -> Iterator[tuple[Ints, Array]]:
+    def _evaluated(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> Iterator[tuple[Ints, Array]]:
         """Yield the rows' values in one environment in batches of one kind each, without kinds that are not defined there."""
         columns = np.asarray(self._columns, dtype=np.int64)
         order = np.argsort(rows.kinds, kind="stable")
@@ -146,7 +146,7 @@ class Values:
         total = np.logical_and.reduce([exact for _, exact in found])
         return self._salted(found[0][0], shapes), self._salted(every, shapes), self._salted(positive, shapes), total
 
-    def add(self, rows: Rows, kinds: Sequence[Kind]) -> None:
+    def add(self, rows: Rows, kinds: Sequence[TermKind]) -> None:
         """Store the values of rows that became representatives, in this order. The table already has these representatives."""
         base = len(self._columns)
         self._columns += [0] * len(rows)

@@ -10,14 +10,14 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from superopt.algebra.terms import Atom, Compare, Cond, Extent, Sym, at_least, attribute_atoms, size, substitute_cond
-from superopt.discovery.rule_conditions import Judge
+from superopt.discovery.rule_conditions import ConditionJudge
 from superopt.notation.parsing import Equation
 
 MOST = 3
 TRIED = 3
 
 
-def weakest(equation: Equation, judge: Judge) -> Iterator[tuple[Cond, ...]]:
+def weakest(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
     """Yield conditions that exclude every value at which the equation was found wrong, the least restrictive first."""
     reals = sorted(a for a in attribute_atoms(*equation.left) if isinstance(a, Sym) and a.real)
     outcomes = judge.outcomes(equation) if reals else ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from superopt.floating_point.elements import Pair
+from superopt.floating_point.elements import ElementPair
 from superopt.floating_point.environments import Environments
 from superopt.floating_point.floats import EVERY, FLOAT32, SPARE, WIDE, Array, Contraction, Mask, evaluate, scales
 from superopt.rules.fp_flags import FpFlag
@@ -29,7 +29,7 @@ class Differences:
     overflow_flag: FpFlag = FpFlag.NINF
 
 
-def differences(pair: Pair, environments: Environments) -> Differences:
+def differences(pair: ElementPair, environments: Environments) -> Differences:
     """Return which rows need which flags for the pair's right side to replace its left side."""
     numbers = pair.numbers
     values = environments.values
@@ -75,7 +75,7 @@ def differences(pair: Pair, environments: Environments) -> Differences:
     return Differences(needs, overflow, FpFlag.NNAN if (overflow & lost).any() else FpFlag.NINF)
 
 
-def _read(pair: Pair, environments: Environments) -> tuple[Mask, Mask]:
+def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
     """Return the rows in which either side reads NaN, and the rows in which either side reads infinities."""
     nan = np.zeros(environments.rows, dtype=bool)
     infinite = np.zeros(environments.rows, dtype=bool)
@@ -85,7 +85,7 @@ def _read(pair: Pair, environments: Environments) -> tuple[Mask, Mask]:
     return nan, infinite
 
 
-def _roundings(pair: Pair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
+def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
     """Return which of `reassoc`, `contract` and `arcp` explains each row at which the sides differ by rounding.
 
     `contract` alone explains a row if the sides agree once every product is rounded. `arcp` alone explains it if they agree
@@ -118,7 +118,7 @@ def _roundings(pair: Pair, environments: Environments, rounding: Mask) -> dict[F
     return found
 
 
-def _contracted(pair: Pair) -> bool:
+def _contracted(pair: ElementPair) -> bool:
     """Return whether one side rounds a product that the other side adds by a fused multiply-add."""
     sides = [[pair.program.instructions[n] for n in pair.program.under([root])] for root in (pair.left, pair.right)]
     rounded = [{i[1:] for i in side if i[0] == "mul"} for side in sides]
@@ -126,14 +126,14 @@ def _contracted(pair: Pair) -> bool:
     return bool(rounded[0] & (fused[1] - fused[0]) or rounded[1] & (fused[0] - fused[1]))
 
 
-def _divided(pair: Pair) -> bool:
+def _divided(pair: ElementPair) -> bool:
     """Return whether the sides divide by different numbers, or take reciprocals of different numbers."""
     sides = [[pair.program.instructions[n] for n in pair.program.under([root])] for root in (pair.left, pair.right)]
     quotients = [{i for i in side if i[0] == "div"} for side in sides]
     return quotients[0] != quotients[1]
 
 
-def needs(pair: Pair, environments: Environments, flag: FpFlag) -> Mask:
+def needs(pair: ElementPair, environments: Environments, flag: FpFlag) -> Mask:
     """Return the rows that need the flag, including rows where both sides overflow and nothing else differs."""
     differ = differences(pair, environments)
     found = differ.needs.get(flag, np.zeros(environments.rows, dtype=bool))

@@ -15,7 +15,15 @@ from superopt.algebra import index
 from superopt.algebra.terms import Sym, Term, attribute_atoms, subterms, variable, variables
 from superopt.errors import InstantiationError
 from superopt.floating_point.environments import Input
-from superopt.floating_point.scalars import CONDITIONS, POSITIONS, Code, Instruction, Program, ProgramTooLongError, element_at
+from superopt.floating_point.scalars import (
+    CONDITIONS,
+    POSITIONS,
+    Instruction,
+    Program,
+    ProgramTooLongError,
+    ScalarCode,
+    element_at,
+)
 from superopt.notation.parsing import Equation
 from superopt.rules.instances import Instance, instantiations
 from superopt.rules.match import Binding, instantiate
@@ -32,7 +40,7 @@ PLACES = 80
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class RuleCase:
     """A rule at one choice of its ranks and at concrete sizes, with the positions that it looks up.
 
     `turned` takes the operands of the right side's wide sums and products from the right. Terms keep these operands sorted, so
@@ -60,7 +68,7 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class ElementPair:
     """One output element of a rule, as code of both sides in one program."""
 
     program: Program
@@ -106,7 +114,7 @@ class Pair:
         return [(i[1], i[2]) for i in self.code if i[0] == "input"]
 
 
-def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[Case]:
+def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[RuleCase]:
     """Yield the rule at small sizes, at different choices of ranks if it has several.
 
     Extents are 2 or 3 where possible, because sums of one term and moves of one element reveal little. Every fifth instance is
@@ -126,7 +134,7 @@ def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -
         new = [one for one in drawn if one not in taken] or drawn
         best = min(new, key=functools.partial(_awkwardness, reals=reals, turn=turn % 5)) if turn % 5 != 4 else new[0]
         taken.append(best)
-        yield Case(equation, choice, best, _looked_up(equation, best, rng))
+        yield RuleCase(equation, choice, best, _looked_up(equation, best, rng))
 
 
 def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple[int, float]:
@@ -178,7 +186,7 @@ MOVES = frozenset(
 )
 
 
-def pairs(case: Case, rng: np.random.Generator, *, elements: int = ELEMENTS) -> Iterator[Pair]:
+def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = ELEMENTS) -> Iterator[ElementPair]:
     """Yield some output elements as code, no two of the same form.
 
     Raises:
@@ -193,15 +201,15 @@ def pairs(case: Case, rng: np.random.Generator, *, elements: int = ELEMENTS) -> 
         forms: set[tuple[object, ...]] = set()
         for place in places:
             here, there = element_at(one, place).number, element_at(other, place).number
-            pair = Pair(code.program, here, there, output, place, conditions)
+            pair = ElementPair(code.program, here, there, output, place, conditions)
             if len(forms) < max(elements // len(left), 2) and pair.form not in forms:
                 forms.add(pair.form)
                 yield pair
 
 
-def compiled(case: Case) -> tuple[Code, list[index.Tensor], list[index.Tensor]]:
+def compiled(case: RuleCase) -> tuple[ScalarCode, list[index.Tensor], list[index.Tensor]]:
     """Return both sides as tensors whose elements are code of one program."""
-    code = Code(Program())
+    code = ScalarCode(Program())
     leaves = {}
     for name, shape in case.instance.shapes.items():
         numbers = case.positions.get(name)
@@ -211,7 +219,7 @@ def compiled(case: Case) -> tuple[Code, list[index.Tensor], list[index.Tensor]]:
     return code, code.tensors(left, leaves, turned=False), code.tensors(right, leaves, turned=case.turned)
 
 
-def pair_at(case: Case, output: int, element: tuple[int, ...]) -> Pair:
+def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPair:
     """Return one output element as code.
 
     Raises:
@@ -220,10 +228,10 @@ def pair_at(case: Case, output: int, element: tuple[int, ...]) -> Pair:
     code, left, right = compiled(case)
     conditions = frozenset(_reached(case.equation, CONDITIONS))
     here, there = (element_at(side[output], element).number for side in (left, right))
-    return Pair(code.program, here, there, output, element, conditions)
+    return ElementPair(code.program, here, there, output, element, conditions)
 
 
-def elements_of(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[tuple[Case, Pair]]:
+def elements_of(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[tuple[RuleCase, ElementPair]]:
     """Yield output elements of the rule at some sizes as code, one of each form."""
     met: set[tuple[object, ...]] = set()
     for case in cases(rule, rng, instances=instances):

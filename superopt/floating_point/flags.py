@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from superopt.floating_point.differences import FREEDOMS, differences, needs
-from superopt.floating_point.elements import INSTANCES, Case, Pair, elements_of, generator_for
+from superopt.floating_point.elements import INSTANCES, ElementPair, RuleCase, elements_of, generator_for
 from superopt.floating_point.environments import Environments, Input, combinations, draw, environments_of
 from superopt.floating_point.floats import Mask
 from superopt.floating_point.small import Basis, basis, weakest
@@ -37,7 +37,7 @@ class Witness:
     """Inputs at which a rule needs a flag: sizes, an output, a position in it, and the values that this element reads."""
 
     flag: FpFlag
-    case: Case
+    case: RuleCase
     output: int
     element: tuple[int, ...]
     values: Mapping[Input, float]
@@ -74,7 +74,7 @@ def flags_of(rule: Rule, seed: int = 0) -> Flagged:
     rng = generator_for(rule, seed)
     found: dict[FpFlag, Witness] = {}
     overflow: dict[FpFlag, Witness] = {}
-    tried: dict[tuple[object, ...], Pair] = {}
+    tried: dict[tuple[object, ...], ElementPair] = {}
     evaluations = quiet = turn = 0
     while quiet < QUIET and turn < MAX_TURNS:
         known = len(found)
@@ -126,12 +126,12 @@ def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]
     return rows, list(found.values())
 
 
-def draw_for(pair: Pair, rows: int, rng: np.random.Generator, least: int = 64) -> Environments:
+def draw_for(pair: ElementPair, rows: int, rng: np.random.Generator, least: int = 64) -> Environments:
     """Draw rows of inputs for the element, fewer if its code is long."""
     return draw(pair.inputs, pair.conditions, max(min(rows, MAX_ROWS_TIMES_CODE // len(pair.numbers)), least), rng)
 
 
-def _witness(flag: FpFlag, case: Case, pair: Pair, environments: Environments, mask: Mask) -> Witness:
+def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Environments, mask: Mask) -> Witness:
     """Return the simplest of the rows, with inputs replaced by 0 or 1 where the row still needs the flag."""
     candidates = np.flatnonzero(mask)[:CANDIDATES]
     lengths = [sum(len(f"{environments.values[one][row]:g}") for one in pair.inputs) for row in candidates]
@@ -145,7 +145,7 @@ def _witness(flag: FpFlag, case: Case, pair: Pair, environments: Environments, m
     return Witness(flag, case, pair.output, pair.element, holding[-1] if holding else values)
 
 
-def _still(flag: FpFlag, pair: Pair, rows: Sequence[Mapping[Input, float]]) -> list[bool]:
+def _still(flag: FpFlag, pair: ElementPair, rows: Sequence[Mapping[Input, float]]) -> list[bool]:
     """Return which of these inputs need the flag, too."""
     if not rows:
         return []

@@ -83,7 +83,7 @@ class Scalar:
 
     __slots__ = ("_number", "code")
 
-    def __init__(self, code: Code, number: int) -> None:
+    def __init__(self, code: ScalarCode, number: int) -> None:
         self.code = code
         self._number = number
 
@@ -107,7 +107,7 @@ class Summands(Scalar):
 
     __slots__ = ("summands",)
 
-    def __init__(self, code: Code, summands: Sequence[Scalar]) -> None:
+    def __init__(self, code: ScalarCode, summands: Sequence[Scalar]) -> None:
         super().__init__(code, -1)
         self.summands = summands
 
@@ -124,7 +124,7 @@ def element_at(tensor: index.Tensor, position: tuple[int, ...]) -> Scalar:
     return found
 
 
-class Code:
+class ScalarCode:
     """The interpretation of index notation that emits instructions: an index is a number, a value a `Scalar`."""
 
     def __init__(self, program: Program) -> None:
@@ -293,17 +293,17 @@ class Code:
         return value
 
 
-Kernel: TypeAlias = "Callable[[Code, Term, Sequence[index.Tensor]], index.Tensor | None]"
+Kernel: TypeAlias = "Callable[[ScalarCode, Term, Sequence[index.Tensor]], index.Tensor | None]"
 
 
 def _elementwise(op: str) -> Kernel:
-    def kernel(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+    def kernel(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
         return index.Tensor(operands[0].shape, lambda *i: code.result(op, *(t[i] for t in operands)))
 
     return kernel
 
 
-def _scale(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _scale(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     """Multiply by one number; a factor of -1 becomes a negation, and a scaled reciprocal a quotient."""
     (x,), factor = operands, code.constant(term["factor"])
 
@@ -317,27 +317,27 @@ def _scale(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Te
     return index.Tensor(x.shape, at)
 
 
-def _leaky_relu(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _leaky_relu(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     (x,) = operands
     return index.Tensor(x.shape, lambda *i: _sloped(code, x[i], code.constant(term["alpha"])))
 
 
-def _prelu(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _prelu(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     x, slope = operands
     return index.Tensor(x.shape, lambda *i: _sloped(code, x[i], slope[i]))
 
 
-def _sloped(code: Code, x: Scalar, slope: Scalar) -> Scalar:
+def _sloped(code: ScalarCode, x: Scalar, slope: Scalar) -> Scalar:
     return code.result("choose", code.result("less", x, code.constant(0)), x * slope, x)
 
 
-def _sigmoid(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _sigmoid(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     """Compute 1/2 + tanh(x / 2) / 2: ONNX Runtime's Sigmoid is exact to half a unit of 1, and 0 below -18."""
     (x,), half = operands, code.constant(Fraction(1, 2))
     return index.Tensor(x.shape, lambda *i: code.result("tanh", x[i] * half) * half + half)
 
 
-def _softplus(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _softplus(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     """Compute max(x, 0) + log1p(exp(-|x|)), which keeps the digits of a small result."""
     (x,) = operands
 
@@ -348,7 +348,7 @@ def _softplus(code: Code, _: Term, operands: Sequence[index.Tensor]) -> index.Te
     return index.Tensor(x.shape, at)
 
 
-def _softmax(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _softmax(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     """Compute exp(x - m) over its sum, where m is the largest element, or the logarithm of the quotient."""
     (x,), axis = operands, term.integer("axis")
 
@@ -367,7 +367,7 @@ def _softmax(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.
     return index.Tensor(x.shape, at)
 
 
-def _reduce_min(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _reduce_min(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     (x,), axes = operands, term.integers("axes")
     rest = [a for a in range(-x.rank, 0) if a not in axes]
 
@@ -386,7 +386,7 @@ def _positions(shape: Sequence[Extent], axes: Sequence[int], given: Mapping[int,
     return found
 
 
-def _gather(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _gather(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     """Return the element at the position instead of a sum over all positions."""
     (x, indices), axis = operands, term.integer("axis")
 
@@ -400,12 +400,12 @@ def _gather(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.T
     return index.Tensor(term.shape, at)
 
 
-def _one_hot(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _one_hot(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     (indices,), depth = operands, term.integer("depth")
     return index.Tensor(term.shape, lambda i, n: code.picked(indices[(i,)], depth, lambda k: code.constant(int(k == n))))
 
 
-def _pad_with(code: Code, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
+def _pad_with(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     (x,), before = operands, term.integers("before")
 
     def at(*position: int) -> Scalar:

@@ -17,7 +17,7 @@ import numpy as np
 import z3
 
 from superopt.floating_point.differences import FREEDOMS
-from superopt.floating_point.elements import Pair
+from superopt.floating_point.elements import ElementPair
 from superopt.floating_point.environments import Environments, Input, every
 from superopt.floating_point.floats import SMALL, evaluate
 from superopt.rules.fp_flags import FpFlag
@@ -53,7 +53,7 @@ def weakest(found: Collection[Basis]) -> Basis:
     return max(found, key=list(Basis).index, default=Basis.SAMPLED)
 
 
-def basis(pair: Pair, flags: Collection[FpFlag]) -> Basis:
+def basis(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
     """Return the basis for the claim that the element needs these flags and no others."""
     if pair.identical:
         return Basis.IDENTICAL
@@ -67,7 +67,7 @@ def basis(pair: Pair, flags: Collection[FpFlag]) -> Basis:
     return _asked(pair, flags) if len(pair.numbers) <= MAX_INSTRUCTIONS else Basis.SAMPLED
 
 
-def _wrong(pair: Pair, environments: Environments, flags: Collection[FpFlag]) -> bool:
+def _wrong(pair: ElementPair, environments: Environments, flags: Collection[FpFlag]) -> bool:
     """Return whether the sides differ in some row although the flags promise equality there."""
     known = evaluate(pair.program, pair.numbers, environments.values, SMALL)
     left, right = (np.broadcast_to(known[n], environments.rows) for n in (pair.left, pair.right))
@@ -85,7 +85,7 @@ def _wrong(pair: Pair, environments: Environments, flags: Collection[FpFlag]) ->
 # ---------------------------------------------------------------- Z3
 
 
-def _asked(pair: Pair, flags: Collection[FpFlag]) -> Basis:
+def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
     """Return the basis that Z3 establishes for all inputs."""
     known: dict[int, Any] = {}
     inputs: dict[Input, Any] = {}
@@ -117,7 +117,7 @@ def _asked(pair: Pair, flags: Collection[FpFlag]) -> Basis:
     return Basis.DIFFERENT if verdict == z3.sat and not _opaque(pair) else Basis.SAMPLED
 
 
-def _opaque(pair: Pair) -> bool:
+def _opaque(pair: ElementPair) -> bool:
     """Return whether the code computes functions that are uninterpreted in Z3."""
     return any(i[0] not in ("input", "const") and i[0] not in KNOWN for i in pair.code)
 

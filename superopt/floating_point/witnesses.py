@@ -16,7 +16,7 @@ from superopt.algebra.operators import substitutions_folder
 from superopt.algebra.terms import Extent
 from superopt.errors import StoreError, SuperoptError
 from superopt.floating_point.differences import needs
-from superopt.floating_point.elements import Case, Pair, pair_at
+from superopt.floating_point.elements import ElementPair, RuleCase, pair_at
 from superopt.floating_point.environments import Environments, environments_of
 from superopt.floating_point.flags import Witness
 from superopt.floating_point.scalars import ProgramTooLongError
@@ -72,12 +72,12 @@ def holds(rule: Rule, stored: StoredWitness) -> bool:
         return False
 
 
-def _again(rule: Rule, row: Mapping[str, Any]) -> tuple[Pair, Environments]:
+def _again(rule: Rule, row: Mapping[str, Any]) -> tuple[ElementPair, Environments]:
     shapes = {name: tuple(map(int, shape)) for name, shape in row["shapes"].items()}
     attributes = {name: _number(text) for name, text in row.get("attributes", {}).items()}
     positions = {name: tuple(map(int, at)) for name, at in row.get("positions", {}).items()}
     choice = row.get("choice", 0)
-    case = Case(rule.equations[choice], choice, Instance(shapes, attributes), positions, row.get("turned", False))
+    case = RuleCase(rule.equations[choice], choice, Instance(shapes, attributes), positions, row.get("turned", False))
     pair = pair_at(case, row.get("output", 0), tuple(row["element"]))
     values = {_input(text): float(np.float32(value)) for text, value in row["values"].items()}
     return pair, environments_of([{one: values[one] for one in pair.inputs}])

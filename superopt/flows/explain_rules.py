@@ -23,7 +23,7 @@ TRIED = 12
 
 
 @dataclass(frozen=True)
-class Step:
+class ProofStep:
     """A ground instance of an axiom in a proof: `values` are the values of the axiom's variables."""
 
     axiom: str
@@ -50,7 +50,7 @@ class Explanation:
     stored: Stored
     typing: tuple[str, ...]
     conditions: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ProofStep, ...]
     example: Example | None
 
 
@@ -63,10 +63,10 @@ def explained(stored: Stored) -> Explanation:
     )
 
 
-def _step(instance: str) -> Step:
+def _step(instance: str) -> ProofStep:
     axiom, _, inside = instance.partition("(")
     stated = laws().get(axiom)
-    return Step(axiom, str(stated.statement) if stated else "", re.sub(r"\)$", "", inside))
+    return ProofStep(axiom, str(stated.statement) if stated else "", re.sub(r"\)$", "", inside))
 
 
 def example(equation: Equation) -> Example | None:

@@ -21,7 +21,7 @@ import numpy as np
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.errors import InstantiationError, ShapeError, StoreError
 from superopt.files import save_bytes, save_text
-from superopt.model.functions import Pair, agree, library, pair
+from superopt.model.functions import FunctionPair, agree, library, pair
 from superopt.model.lower import lower
 from superopt.notation.parsing import Equation
 from superopt.protobuf.nodes import Lowered, NodeText
@@ -87,7 +87,7 @@ class Exported:
     written: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
     text: str = ""
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[FunctionPair, ...] = ()
 
     def save(self, path: Path) -> None:
         """Write the module's text, or a model without nodes whose functions are the pairs.
@@ -226,7 +226,7 @@ def _operand(node: NodeText) -> bool:
 
 def function_pairs(rules: Sequence[Rule]) -> Exported:
     """Return each rule that needs no check as a pattern and a replacement with no more nodes than before."""
-    pairs: list[Pair] = []
+    pairs: list[FunctionPair] = []
     left_out: list[tuple[str, str]] = []
     for rule in rules:
         found = _pair(rule)
@@ -237,7 +237,7 @@ def function_pairs(rules: Sequence[Rule]) -> Exported:
     return Exported(tuple(p.name for p in pairs), tuple(left_out), pairs=tuple(pairs))
 
 
-def _pair(rule: Rule) -> Pair | str:
+def _pair(rule: Rule) -> FunctionPair | str:
     """Return the pair, or the reason why there is none."""
     if rule.statement.where:
         return "it has conditions, which a pair of functions cannot ask for"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from superopt.discovery.candidates import SAMPLES, Counts, Found
+from superopt.discovery.candidates import SAMPLES, FoundRule, UniverseCounts
 from superopt.discovery.definitions import ALGORITHMS
 from superopt.discovery.definitions import FAMILY as DEFINITIONS
 from superopt.discovery.explore import peak_bytes
@@ -46,8 +46,8 @@ class Generation:
     """
 
     seed: int
-    counts: tuple[Counts, ...]
-    rules: tuple[Found, ...]
+    counts: tuple[UniverseCounts, ...]
+    rules: tuple[FoundRule, ...]
     undecided: tuple[tuple[str, str], ...]
     stages: Mapping[str, float]
     elapsed: float
@@ -66,7 +66,7 @@ class Generation:
         """The number of rules derived for the search."""
         return len(self.rules) - self.core
 
-    def of(self, family: str) -> tuple[Found, ...]:
+    def of(self, family: str) -> tuple[FoundRule, ...]:
         """Return the rules of one family, in the order in which they are stored."""
         return tuple(found for found in self.rules if found.family == family)
 
@@ -79,7 +79,7 @@ def generate(
     workers: int = 1,
     scheduler: str = "",
     resume: Path | None = None,
-    progress: Callable[[Counts], None] = lambda _: None,
+    progress: Callable[[UniverseCounts], None] = lambda _: None,
 ) -> Generation:
     """Find, prove and store the rules of the families; the same seed gives the same files, wherever the tasks run.
 
@@ -132,12 +132,12 @@ def generate(
     )
 
 
-def in_order(rules: Sequence[Found]) -> list[Found]:
+def in_order(rules: Sequence[FoundRule]) -> list[FoundRule]:
     """Return the rules family by family, the core of each first, with unique names.
 
     A family's names do not depend on the families that come after it.
     """
-    ordered: list[Found] = []
+    ordered: list[FoundRule] = []
     for family in EVERY:
         found = sorted((f for f in rules if f.family == family), key=lambda f: f.part)
         names = named([f.rule for f in found], [f.rule for f in ordered])
@@ -145,6 +145,6 @@ def in_order(rules: Sequence[Found]) -> list[Found]:
     return ordered
 
 
-def _entry(found: Found, flagged: Flagged) -> store.Entry:
+def _entry(found: FoundRule, flagged: Flagged) -> store.LedgerEntry:
     entry = store.entry_of(found.rule, found.proof, solver=version(), origin=found.origin, samples=SAMPLES, part=found.part)
     return replace(entry, flags=flagged.names, flags_basis=flagged.basis)

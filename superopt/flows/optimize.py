@@ -47,14 +47,14 @@ from superopt.runtime.bounds import index_bounds
 from superopt.runtime.cache import Cache, default_path
 from superopt.runtime.check import FACTOR, Check
 from superopt.runtime.compare import RESIDENT
-from superopt.runtime.multi_shape import Compared
+from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Device
 from superopt.runtime.settings import chosen
 from superopt.runtime.tuning import Tuning, tune
 from superopt.search.absorption import absorption
 from superopt.search.apply import PARTLY
 from superopt.search.gate import SPECIAL
-from superopt.search.judging import COMPARING, Judge
+from superopt.search.judging import COMPARING, CandidateJudge
 from superopt.search.passes import LEAST, budget_of, improvements
 from superopt.search.segment_search import Search
 from superopt.search.segments import Gain, Passes, Runs, whole, written
@@ -69,7 +69,7 @@ from superopt.search.selection import (
     spliced,
     windows_left,
 )
-from superopt.search.unimproved_cache import Kept
+from superopt.search.unimproved_cache import UnimprovedModelCache
 from superopt.worker_pool import collecting_rarely
 
 MOVES = ("rules", "mutants")
@@ -196,7 +196,7 @@ def optimize(
                 config_of(loaded.model)
             run.sizings, run.chosen = representative(loaded.model, shapes), any(shapes)
             original = loadable(loaded.model, scratch, loaded.path)
-            kept = None if tune or prices is not None else Kept(path, run.about(budget, opset), original)
+            kept = None if tune or prices is not None else UnimprovedModelCache(path, run.about(budget, opset), original)
             known = kept.before() if kept is not None else None
         if known is not None:
             report = replace(known, model=loaded.label, seconds=run.seconds)
@@ -276,7 +276,7 @@ class _Run:
     checked: Check | None = None
     failed: str = ""
     tuned: Tuning | None = None
-    compared: Compared | Forecasts | None = None
+    compared: SizeComparisons | Forecasts | None = None
     stopped: str = WHOLE
 
     def __post_init__(self) -> None:
@@ -327,7 +327,7 @@ class _Run:
             self.runs = runs(source, self.device, seed=self.seed, sizes=self.sizings[0].numbers)
         return plain
 
-    def judge(self, original: Loadable) -> Judge:
+    def judge(self, original: Loadable) -> CandidateJudge:
         """Return the judge that checks candidates against the original and compares their speed."""
 
         def told(done: float) -> None:
@@ -335,9 +335,11 @@ class _Run:
 
         how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster}
         how |= {"adversarial": self.mode is not FpMode.FAST, "phase": self.phase, "told": told}
-        return Judge(original, self.device, self.sizings, self.cache, **how)
+        return CandidateJudge(original, self.device, self.sizings, self.cache, **how)
 
-    def written(self, model: Model, rules: list[Rule], clock: Clock, judge: Judge, scratch: Scratch) -> tuple[Gain, ...]:
+    def written(
+        self, model: Model, rules: list[Rule], clock: Clock, judge: CandidateJudge, scratch: Scratch
+    ) -> tuple[Gain, ...]:
         """Return all islands re-emitted through lowering, if that alone measures faster, or would but for the noise.
 
         An exporter may write nodes in which ONNX Runtime's fusions find less. Models too large to be in memory twice are
@@ -353,7 +355,7 @@ class _Run:
             failure(error)
             return ()
 
-    def rewritten(self, model: Model, rules: list[Rule], judge: Judge, scratch: Scratch) -> Model:
+    def rewritten(self, model: Model, rules: list[Rule], judge: CandidateJudge, scratch: Scratch) -> Model:
         """Return the `accepted` candidate of a search.
 
         If the candidates fail the check and have algorithms less accurate than the tolerance, a second search omits these
@@ -382,7 +384,7 @@ class _Run:
         return self.mode is FpMode.RELAXED and (partly or exposing)
 
     def improved(
-        self, model: Model, rules: list[Rule], budget: float, judge: Judge, scratch: Scratch, *, strict: bool = False
+        self, model: Model, rules: list[Rule], budget: float, judge: CandidateJudge, scratch: Scratch, *, strict: bool = False
     ) -> Model:
         """Return the model with every segment in the cheapest form that the search finds within the budget, in seconds.
 
@@ -426,7 +428,7 @@ class _Run:
         return model
 
     def accepted(
-        self, model: Model, candidate: Model, judge: Judge, scratch: Scratch, doubtful: AbstractSet[str] = frozenset()
+        self, model: Model, candidate: Model, judge: CandidateJudge, scratch: Scratch, doubtful: AbstractSet[str] = frozenset()
     ) -> tuple[Model, CheckFailedError | None]:
         """Return the first choice of gains that measures faster and passes the check, and the first failure of a check.
 
@@ -490,7 +492,7 @@ class _Run:
     def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
         """Return the final report."""
         accepted = self.compared is not None and self.compared.faster
-        measured = self.compared if isinstance(self.compared, Compared) else None
+        measured = self.compared if isinstance(self.compared, SizeComparisons) else None
         found, taken = (sum(map(len, passes)) for passes in (self.passes, self.taken))
         apart = self.tuned is not None and bool(self.tuned.choices)
         said = details(apart=apart, found=found, taken=taken, too_large=self.too_large, small=self.small)

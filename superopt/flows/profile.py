@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superopt.cost.calibrate import calibrated
-from superopt.cost.device_profile import DeviceProfile, Known, profiled, read
+from superopt.cost.device_profile import DeviceProfile, MeasuredNode, profiled, read
 from superopt.cost.measure import Clock
 from superopt.cost.prices import Prices
 from superopt.cost.roofline import Curve
@@ -21,7 +21,7 @@ from superopt.model.dimensions import representative
 from superopt.model.external_data import temporary
 from superopt.model.load import load, weight_bytes
 from superopt.model.save import loadable
-from superopt.report.profiling import Errors, ModelTime, NodeTime, Profiling, Rate
+from superopt.report.profiling import ModelTime, NodeTime, PredictionErrors, Profiling, Rate
 from superopt.report.progress import Listener, Progress, silent
 from superopt.runtime.cache import Cache, default_path
 from superopt.runtime.kernel import Kernel
@@ -175,13 +175,13 @@ def _shape(curve: Curve) -> tuple[float, float]:
     return highest, next(amount for amount, speed in curve if speed >= highest / 2)
 
 
-def _node_time(known: Known) -> NodeTime:
+def _node_time(known: MeasuredNode) -> NodeTime:
     shapes = ", ".join("x".join(map(str, operand[2])) for operand in known.signature[4] if operand is not None)
     return NodeTime(known.signature[1], shapes, known.cold, known.timing.seconds)
 
 
-def _errors(off: Sequence[float]) -> Errors | None:
+def _errors(off: Sequence[float]) -> PredictionErrors | None:
     if len(off) < FEWEST:
         return None
     tenths = statistics.quantiles((math.exp(abs(each)) for each in off), n=30, method="inclusive")
-    return Errors(tenths[19], tenths[26])
+    return PredictionErrors(tenths[19], tenths[26])

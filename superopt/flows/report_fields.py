@@ -6,15 +6,15 @@ import importlib.metadata
 import platform
 
 from superopt.cost.forecast import ForecastClock, Forecasts
-from superopt.report.optimization import Environment, Prediction, Rounding, SessionTuning, Timing
+from superopt.report.optimization import Prediction, Rounding, RunEnvironment, SessionTuning, Timing
 from superopt.runtime.check import Check
 from superopt.runtime.compare import Comparison
-from superopt.runtime.multi_shape import Compared
+from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Device, runtime
 from superopt.runtime.tuning import Tuning
 
 
-def reason(compared: Compared | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
+def reason(compared: SizeComparisons | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
     """Return why the rewritten model is returned, or is not."""
     if failed:
         return f"what was found fails the check ({failed}); the original is kept"
@@ -49,7 +49,7 @@ def details(*, apart: bool, found: int, taken: int, too_large: int, small: float
     return sessions + left_out + large + little
 
 
-def prediction(clock: ForecastClock | None, compared: Compared | Forecasts | None) -> Prediction | None:
+def prediction(clock: ForecastClock | None, compared: SizeComparisons | Forecasts | None) -> Prediction | None:
     """Return the device for which times were predicted, and the predictions; None if times were measured."""
     if clock is None:
         return None
@@ -85,12 +85,12 @@ def tuned(tuning: Tuning | None) -> SessionTuning | None:
     return SessionTuning(told.entries, found, tried, told.options, told.provider_options, tuning.choices, str(told))
 
 
-def environment(device: Device) -> Environment:
+def environment(device: Device) -> RunEnvironment:
     """Return the hardware and the versions for which the measurements hold."""
     versions = {name: version_of(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
     versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}
     provider = f"{device.provider}, CUDA graph" if device.cuda_graph else device.provider
-    return Environment(device.name, provider, device.threads, versions)
+    return RunEnvironment(device.name, provider, device.threads, versions)
 
 
 def version_of(package: str) -> str:

@@ -13,13 +13,13 @@ from typing import Any
 
 from superopt.errors import CertificateError, InvalidModelError, ModelNotFoundError
 from superopt.report.progress import Listener, Progress, silent
-from superopt.report.verification import Kind, Verification
+from superopt.report.verification import EvidenceKind, Verification
 from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
 from superopt.verification.certificates import Certificate, read
 from superopt.verification.derivation import Linked, check_nodes, check_segments, check_stored, check_weights
 from superopt.verification.inputs import Feeds
-from superopt.verification.models import Source
+from superopt.verification.models import ModelSource
 from superopt.verification.runs import compare
 from superopt.verification.steps import Means, Shown, Steps
 
@@ -123,27 +123,27 @@ def checked(
     )
 
 
-def _source(path: str | os.PathLike[str]) -> Source:
+def _source(path: str | os.PathLike[str]) -> ModelSource:
     file = Path(path)
     if not file.exists():
         raise ModelNotFoundError(f"{file}: no such file")
     if not file.is_file():
         raise InvalidModelError(f"{file}: not a file")
-    return Source.read(file)
+    return ModelSource.read(file)
 
 
-def _require_identity(source: Source, digest: str, which: str) -> None:
+def _require_identity(source: ModelSource, digest: str, which: str) -> None:
     """Raise CertificateError unless the model's content has this digest."""
     if source.digest() != digest:
         raise CertificateError(f"{source.path} is not the {which} model of the certificate")
 
 
-def _kinds(shown: Sequence[Shown]) -> list[Kind]:
+def _kinds(shown: Sequence[Shown]) -> list[EvidenceKind]:
     """Return what was shown by each means, the strongest first."""
-    found: list[Kind] = []
+    found: list[EvidenceKind] = []
     for means in Means:
         same = [one for one in shown if one.means is means]
         if same:
             rules = tuple(dict.fromkeys(one.rule for one in same))
-            found.append(Kind(means.value, len(same), sum(one.roots for one in same), rules))
+            found.append(EvidenceKind(means.value, len(same), sum(one.roots for one in same), rules))
     return found

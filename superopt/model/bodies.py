@@ -19,7 +19,7 @@ from superopt.budget import active_time
 from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
 from superopt.model.load import Model
-from superopt.protobuf.stored import Loadable, Placed, folder_of, parsed
+from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parsed
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import LEAST_INPUTS, cases
 from superopt.runtime.feasible import feasible_bounds
@@ -70,7 +70,7 @@ def runs(
     deadline = active_time() + seconds
     done = 0
     with scratch_folder() as folder:
-        source = Placed(marked.SerializeToString(), folder_of(model).resolve())
+        source = StoredModel(marked.SerializeToString(), folder_of(model).resolve())
         session = Session(source, device, optimize=False, traced=folder / "trace")
         high = feasible_bounds(session, sizes, index_bounds(marked))
         for _, make in cases(session.inputs, seed, sizes, high):

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from superopt.errors import TargetError, first_line
 from superopt.files import remove_scratch, scratch_folder
 from superopt.model.load import Model, as_proto
-from superopt.protobuf.stored import Placed
+from superopt.protobuf.stored import StoredModel
 
 _LARGE = 1 << 16
 """The size in bytes from which a tensor goes into a file. Smaller tensors may be shapes, and stay in the ModelProto."""
@@ -21,7 +21,7 @@ _KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.
 _PAGE = 1 << 12
 
 
-def placed(model: Model, scratch: Scratch | None = None) -> Placed:
+def placed(model: Model, scratch: Scratch | None = None) -> StoredModel:
     """Return the model as a ModelProto whose large tensors are in files, all of them below `folder`.
 
     Tensors that the model keeps in other files stay there. Other large tensors are written to the scratch, if there is one.
@@ -46,7 +46,7 @@ def placed(model: Model, scratch: Scratch | None = None) -> Placed:
             name=value.name or "",
             base_dir=folder,
         )
-    return Placed(as_proto(copy).SerializeToString(), folder)
+    return StoredModel(as_proto(copy).SerializeToString(), folder)
 
 
 class Scratch:

@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Pair:
+class FunctionPair:
     """Two functions with the same inputs and outputs. A match of `pattern` may be replaced by `replacement`."""
 
     name: str
@@ -33,7 +33,7 @@ class Pair:
 
 def pair(
     name: str, left: Sequence[Lowered], right: Sequence[Lowered], inputs: Sequence[str], outputs: int, opset: int
-) -> Pair | str:
+) -> FunctionPair | str:
     """Return the pair of functions for a rule, from its lowered sides at several instances, or the reason why there is none.
 
     An attribute that differs between instances is a wildcard on the left side. On the right side, such an attribute must be one
@@ -58,7 +58,7 @@ def pair(
         _function(f"{name}-{part}", lowered, varying_, wildcards, taken, titles, opset)
         for part, lowered, varying_ in (("pattern", left[0], varying), ("replacement", right[0], _varying(right)))
     ]
-    return Pair(name, functions[0], functions[1])
+    return FunctionPair(name, functions[0], functions[1])
 
 
 def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
@@ -98,7 +98,7 @@ def _function(
     )
 
 
-def library(pairs: Sequence[Pair], opset: int) -> ModelProto:
+def library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
     """Return a model without nodes that holds the functions, each pattern followed by its replacement."""
     imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid(DOMAIN, 1)]
     functions = [function for found in pairs for function in (found.pattern, found.replacement)]

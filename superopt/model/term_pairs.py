@@ -18,7 +18,7 @@ OPSET = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class TermPair:
     """Two tuples of terms over the same variables, with numbers for extents, and a float32 array for each variable."""
 
     left: tuple[Term, ...]
@@ -26,7 +26,7 @@ class Pair:
     arrays: Mapping[str, Array]
 
 
-def differences(pairs: Sequence[Pair], opset: int = OPSET) -> list[float]:
+def differences(pairs: Sequence[TermPair], opset: int = OPSET) -> list[float]:
     """Return, for each pair, the largest difference of its sides, relative to the left side's magnitude if that is above 1.
 
     Each side becomes nodes of its own, and ONNX Runtime's optimizations are off. Positions where the left side is not finite do
@@ -41,7 +41,7 @@ def differences(pairs: Sequence[Pair], opset: int = OPSET) -> list[float]:
         return [*differences(pairs[:half], opset), *differences(pairs[half:], opset)]
 
 
-def _together(pairs: Sequence[Pair], opset: int) -> list[float]:
+def _together(pairs: Sequence[TermPair], opset: int) -> list[float]:
     parts: list[Lowered] = []
     outputs: dict[str, Term] = {}
     inputs: dict[Term, Array] = {}

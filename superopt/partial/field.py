@@ -60,7 +60,7 @@ def _is_prime(odd: int) -> bool:
     return True
 
 
-class Residues:
+class FieldResidues:
     """Residues of shape (..., fields): the product of `factors`, summed over its first axes.
 
     The sum of products is computed on demand. It becomes a matrix product if the factors have separate axes.
@@ -89,18 +89,18 @@ class Residues:
             self.value = contracted(self.factors, self.summed, self.moduli)
         return self.value
 
-    def __add__(self, other: Residues) -> Residues:
-        return Residues(self.moduli, (self.array + other.array) % self.moduli)
+    def __add__(self, other: FieldResidues) -> FieldResidues:
+        return FieldResidues(self.moduli, (self.array + other.array) % self.moduli)
 
-    def __sub__(self, other: Residues) -> Residues:
-        return Residues(self.moduli, (self.array - other.array) % self.moduli)
+    def __sub__(self, other: FieldResidues) -> FieldResidues:
+        return FieldResidues(self.moduli, (self.array - other.array) % self.moduli)
 
-    def __mul__(self, other: Residues) -> Residues:
-        return Residues(self.moduli, self.array, other.array)
+    def __mul__(self, other: FieldResidues) -> FieldResidues:
+        return FieldResidues(self.moduli, self.array, other.array)
 
-    def sum(self) -> Residues:
+    def sum(self) -> FieldResidues:
         """Return the sum over the first axis."""
-        return Residues(self.moduli, *self.factors, summed=self.summed + 1)
+        return FieldResidues(self.moduli, *self.factors, summed=self.summed + 1)
 
 
 def contracted(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
@@ -177,25 +177,25 @@ class PrimeFields:
         self.primes = tuple(moduli)
         self.moduli = np.array(moduli, dtype=np.int64)
 
-    def read(self, array: Array) -> Residues:
-        return Residues(self.moduli, array)
+    def read(self, array: Array) -> FieldResidues:
+        return FieldResidues(self.moduli, array)
 
-    def array(self, value: Residues) -> Array:
+    def array(self, value: FieldResidues) -> Array:
         return value.array
 
-    def ndim(self, value: Residues) -> int:
+    def ndim(self, value: FieldResidues) -> int:
         return value.ndim
 
-    def sum(self, value: Residues) -> Residues:
+    def sum(self, value: FieldResidues) -> FieldResidues:
         return value.sum()
 
-    def max(self, value: Residues) -> Residues:
+    def max(self, value: FieldResidues) -> FieldResidues:
         raise Undecidable("a maximum is no polynomial")
 
-    def select(self, condition: Any, then: Residues, other: Residues) -> Residues:
+    def select(self, condition: Any, then: FieldResidues, other: FieldResidues) -> FieldResidues:
         return self.read(np.where(np.asarray(condition)[..., None], then.array, other.array))
 
-    def number(self, value: Any) -> Residues:
+    def number(self, value: Any) -> FieldResidues:
         """Return the residues of a number, or of an array of indices.
 
         Raises:
@@ -205,10 +205,10 @@ class PrimeFields:
             return self.read(value[..., None] % self.moduli)
         return self.read(np.array(residues(value, self.primes), dtype=np.int64))
 
-    def lowest(self) -> Residues:
+    def lowest(self) -> FieldResidues:
         raise Undecidable("minus infinity is in no field")
 
-    def call(self, function: str, *values: Residues) -> Residues:
+    def call(self, function: str, *values: FieldResidues) -> FieldResidues:
         if function != "reciprocal":
             raise Undecidable(f"{function} of values is no polynomial")
         array = values[0].array

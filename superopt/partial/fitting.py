@@ -49,7 +49,7 @@ COMMUTATIVE = (_product, _sum)
 
 
 @dataclass(frozen=True)
-class Known:
+class NamedNumber:
     """A named number: an expression, and its value at each draw."""
 
     extent: Extent
@@ -59,10 +59,10 @@ class Known:
 class Expressions:
     """Expressions of at most `operations` operations on known numbers, with their columns."""
 
-    def __init__(self, known: Sequence[Known], operations: int) -> None:
+    def __init__(self, known: Sequence[NamedNumber], operations: int) -> None:
         count = len(known[0].column)
         self.operations = operations
-        self.base = [*known, *(Known(n, (n,) * count) for n in NUMBERS)]
+        self.base = [*known, *(NamedNumber(n, (n,) * count) for n in NUMBERS)]
         self._columns = np.array([k.column for k in self.base], dtype=np.int64)
         self._levels = [self._columns]
         self._made: list[list[tuple[Operation, int, int] | None]] = [[None] * len(self.base)]

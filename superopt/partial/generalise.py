@@ -17,7 +17,7 @@ from typing import TypeAlias
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Attribute, Dim, Extent, Term, floor_divide, size, subterms, variable
 from superopt.errors import ShapeError
-from superopt.partial.fitting import Expressions, Known, reals
+from superopt.partial.fitting import Expressions, NamedNumber, reals
 from superopt.partial.mutate import Mutant
 from superopt.partial.sizes import Draw
 
@@ -85,9 +85,9 @@ class _Writer:
         self.count = len(drawn)
         self.choice = choice
         attributes_first = sorted(self.family.atoms, key=lambda atom: isinstance(atom, Dim))
-        own = [Known(size(a), tuple(d.values[a] for d in drawn)) for a in attributes_first]
+        own = [NamedNumber(size(a), tuple(d.values[a] for d in drawn)) for a in attributes_first]
         outputs = zip(self.family.program.shape, zip(*(d.program.sizes for d in drawn), strict=True), strict=True)
-        every = dict.fromkeys([*own, *itertools.starmap(Known, outputs)])
+        every = dict.fromkeys([*own, *itertools.starmap(NamedNumber, outputs)])
         self.known = [k for k in every if len(set(k.column)) > 1]
         self.expressions = Expressions(self.known, OPERATIONS)
         self.done: dict[tuple[Term, ...], Term] = {}
@@ -109,7 +109,7 @@ class _Writer:
         columns = list(zip(*map(_operands, terms), strict=True))
         args = [self.written(column) for column in columns]
         extents = [
-            Known(extent, numbers)
+            NamedNumber(extent, numbers)
             for arg, column in zip(args, columns, strict=True)
             for extent, numbers in zip(arg.shape, zip(*(t.sizes for t in column), strict=True), strict=True)
             if not isinstance(extent, int)

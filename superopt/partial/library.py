@@ -28,14 +28,14 @@ from superopt.partial.trial import Trial, instance, tried
 from superopt.rules import store
 from superopt.rules.match import Pattern
 from superopt.rules.rule import Rule, digest, parse_rules
-from superopt.rules.store import Entry, read_ledger, record, replace_file, rule_lines, sealed, sealed_lines, write_ledger
+from superopt.rules.store import LedgerEntry, read_ledger, record, replace_file, rule_lines, sealed, sealed_lines, write_ledger
 
 FOLDER = "partial"
 NAME_WIDTH = 28
 
 
 @dataclass(frozen=True)
-class Certificate:
+class PartialCertificate:
     """The record of how a partial rule was found and judged.
 
     Attributes:
@@ -72,8 +72,8 @@ class Partial:
     """A partial rule with its certificate, and the ledger entry of its proof for all sizes, if there is one."""
 
     rule: Rule
-    certificate: Certificate
-    proof: Entry | None = None
+    certificate: PartialCertificate
+    proof: LedgerEntry | None = None
 
     @property
     def proved(self) -> bool:
@@ -125,7 +125,7 @@ def objection(partial: Partial) -> str | None:
     return None
 
 
-def _as_said(trial: Trial, boxes: int, certificate: Certificate) -> bool:
+def _as_said(trial: Trial, boxes: int, certificate: PartialCertificate) -> bool:
     judged = trial.judgement
     return judged is not None and len(judged.equal) == boxes and judged.log2_error <= certificate.log2_error
 
@@ -252,5 +252,5 @@ def _read(path: Path) -> Iterator[Partial]:
         yield Partial(rule, certificate, proof)
 
 
-def _certificate(row: Mapping[str, Any]) -> Certificate:
-    return record(Certificate, row, f"the certificate of {row.get('name')}")
+def _certificate(row: Mapping[str, Any]) -> PartialCertificate:
+    return record(PartialCertificate, row, f"the certificate of {row.get('name')}")

@@ -24,7 +24,7 @@ from superopt.algebra.evaluate import evaluate
 from superopt.algebra.terms import Extent, Term, subterms, variables
 from superopt.errors import ShapeError, Undecidable
 from superopt.partial.degree import Bounds, Extremes, bounds
-from superopt.partial.field import BITS, Array, PrimeFields, Residues, TooLarge, drawn, primes
+from superopt.partial.field import BITS, Array, FieldResidues, PrimeFields, TooLarge, drawn, primes
 from superopt.partial.reading import written_out
 from superopt.rules.work import total_work
 
@@ -102,17 +102,17 @@ class Oracles(PrimeFields):
         self.seed = seed
         self.asked = 0
 
-    def lowest(self) -> Residues:
+    def lowest(self) -> FieldResidues:
         """Return residues that no other expression has, which a maximum ignores."""
         return self.read(drawn("minus infinity", np.zeros(1, np.int64), self.seed, self.moduli)[0])
 
-    def max(self, value: Residues) -> Residues:
+    def max(self, value: FieldResidues) -> FieldResidues:
         array = value.array
         left_out = (array == self.lowest().array).all(axis=-1, keepdims=True)
         found = np.where(left_out, 0, self._asked("maximum", [array]))
         return self.read(found.sum(axis=0) % self.moduli)
 
-    def call(self, function: str, *values: Residues) -> Residues:
+    def call(self, function: str, *values: FieldResidues) -> FieldResidues:
         arrays = [v.array for v in values]
         if function == "larger":
             return self.max(self.read(np.stack(np.broadcast_arrays(*arrays))))

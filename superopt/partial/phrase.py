@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from superopt.algebra.terms import show_extent
 from superopt.notation.parsing import Statement, parse_statement, show
 from superopt.partial.discover import Generalised
-from superopt.partial.library import Certificate, Partial, atoms_of, specs_of
+from superopt.partial.library import Partial, PartialCertificate, atoms_of, specs_of
 from superopt.partial.sizes import Family
 from superopt.rules.rule import Rule, digest
 
@@ -48,7 +48,7 @@ def named(found: Sequence[Generalised], seed: int) -> list[Partial]:
 
 def _certified(rule: Rule, found: Generalised, seed: int) -> Partial:
     judged = [t.judgement for t in found.trials if t.judgement is not None]
-    certificate = Certificate(
+    certificate = PartialCertificate(
         key=digest(rule),
         name=rule.name,
         family=found.family.name,

@@ -14,13 +14,13 @@ from typing import TypeAlias
 
 from superopt.algebra.terms import Extent, Inverse, Size, Sym, at_least, atoms
 from superopt.proof.definitions.alpha import collected, factor_key, ordered, shape, sum_key
-from superopt.proof.definitions.arithmetic import Effort, valid
+from superopt.proof.definitions.arithmetic import SolverEffort, valid
 from superopt.proof.definitions.cancel import Cancellation
 from superopt.proof.definitions.functions import EXPONENTS, raised
 from superopt.proof.definitions.normal import PARTIAL, Normal, partial
 from superopt.proof.definitions.signs import Sign, Signs
 from superopt.proof.definitions.simplify import simplified_sum
-from superopt.proof.definitions.sums import Call, Candidate, Factor, Guard, Largest, Power, Sum, Summand, constant_of, times
+from superopt.proof.definitions.sums import Call, Factor, Guard, GuardedValue, Largest, Power, Sum, Summand, constant_of, times
 from superopt.proof.denominators import factors, is_nonzero
 
 Chosen: TypeAlias = "tuple[tuple[object, bool], ...]"
@@ -28,7 +28,7 @@ NOT_ZERO, NOT_NEGATIVE, POSITIVE, EXISTS = "not zero", "not negative", "positive
 
 
 @dataclass(frozen=True)
-class Demand:
+class DomainDemand:
     """A demand on the candidate's value, for all values of its bound indices, where the conditions of `where` are as `chosen`.
 
     The value must be `kind` or, for EXISTS, its power to the symbolic exponent must exist.
@@ -36,7 +36,7 @@ class Demand:
 
     kind: str
     chosen: Chosen
-    candidate: Candidate
+    candidate: GuardedValue
     exponent: Extent = 0
 
     @property
@@ -77,12 +77,12 @@ def undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: I
     return not all(_met(facts, d, known.signs) or _demanded(facts, d, given, known) for d in wanted)
 
 
-def _divisor(extent: Extent, where: Demand | None = None) -> Demand:
+def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
     """Return the demand that an extent is not zero, everywhere or where another demand applies."""
     value: Sum = (Summand(extent),)
     if where is None:
-        return Demand(NOT_ZERO, (), Candidate((), (), value))
-    return Demand(NOT_ZERO, where.chosen, replace(where.candidate, value=value))
+        return DomainDemand(NOT_ZERO, (), GuardedValue((), (), value))
+    return DomainDemand(NOT_ZERO, where.chosen, replace(where.candidate, value=value))
 
 
 def _common_factors(value: Sum) -> Iterator[Extent]:
@@ -91,9 +91,9 @@ def _common_factors(value: Sum) -> Iterator[Extent]:
     yield from sorted(set.intersection(*shared), key=str) if shared else ()
 
 
-def demands(facts: Guard, value: Sum, notation: Normal) -> list[Demand]:
+def demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDemand]:
     """Return the demands of a value that do not hold by its structure, with products and powers split."""
-    found: dict[object, Demand] = {}
+    found: dict[object, DomainDemand] = {}
     for function, arguments, bound, guard, chosen in _partial_calls(value, (), (), ()):
         inside = (*facts, *guard)
         base = simplified_sum(inside, arguments[0], notation)
@@ -105,18 +105,20 @@ def demands(facts: Guard, value: Sum, notation: Normal) -> list[Demand]:
             d for s in power for a in atoms(s.coefficient) if isinstance(a, Inverse) for d in factors(a.of)
         ):
             if not is_nonzero(inside, divisor):
-                demand = Demand(NOT_ZERO, chosen, Candidate(bound, guard, (Summand(divisor),)))
+                demand = DomainDemand(NOT_ZERO, chosen, GuardedValue(bound, guard, (Summand(divisor),)))
                 found.setdefault(demand.key, demand)
         for factor in (f for s in power for f in s.factors):
             if isinstance(factor, Power):
                 open_ = factor.exponent if isinstance(factor.exponent, Size) else 0
-                demand = _of_magnitude(Demand(_kind(factor.exponent), chosen, Candidate(bound, guard, factor.base), open_))
+                demand = _of_magnitude(
+                    DomainDemand(_kind(factor.exponent), chosen, GuardedValue(bound, guard, factor.base), open_)
+                )
                 if not _met(facts, demand, notation.signs):
                     found.setdefault(demand.key, demand)
     return [_strict(d, found) for d in found.values()]
 
 
-def _strict(demand: Demand, others: Mapping[object, Demand]) -> Demand:
+def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> DomainDemand:
     """Strengthen a demand: a value that is neither negative nor zero is positive.
 
     For a value that is not zero, the power to a exists where the power to -a does.
@@ -129,12 +131,14 @@ def _strict(demand: Demand, others: Mapping[object, Demand]) -> Demand:
     return replace(demand, kind=POSITIVE) if demand.kind == NOT_NEGATIVE else demand
 
 
-def _of_magnitude(demand: Demand) -> Demand:
+def _of_magnitude(demand: DomainDemand) -> DomainDemand:
     """Turn the demand that |x| is not zero into a demand on x."""
     match demand.value:
-        case (Summand(1, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if demand.kind != NOT_NEGATIVE:
+        case (Summand(1, (), (), (Largest((GuardedValue((), (), a), GuardedValue((), (), b))),)),) if (
+            demand.kind != NOT_NEGATIVE
+        ):
             if not collected(a + b) and demand.kind != EXISTS:
-                return Demand(NOT_ZERO, demand.chosen, replace(demand.candidate, value=_turned(ordered(a))))
+                return DomainDemand(NOT_ZERO, demand.chosen, replace(demand.candidate, value=_turned(ordered(a))))
             return demand
         case _:
             return demand
@@ -184,7 +188,7 @@ def _partial_in(
             pass
 
 
-def _met(facts: Guard, demand: Demand, signs: Signs) -> bool:
+def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
     """Return whether the demand holds by the structure of the value."""
     inside = (*facts, *demand.candidate.guard)
     sign = signs.of(inside, demand.value)
@@ -196,13 +200,13 @@ def _met(facts: Guard, demand: Demand, signs: Signs) -> bool:
                 return True
             number = constant_of(demand.value)
             return isinstance(number, Size) and is_nonzero(inside, number)
-        case "exists" if sign and valid(inside, at_least(demand.exponent, 0), Effort.LINEAR):
+        case "exists" if sign and valid(inside, at_least(demand.exponent, 0), SolverEffort.LINEAR):
             return True
         case _:
             return sign is Sign.POSITIVE
 
 
-def _demanded(facts: Guard, demand: Demand, given: list[Demand], notation: Normal) -> bool:
+def _demanded(facts: Guard, demand: DomainDemand, given: list[DomainDemand], notation: Normal) -> bool:
     """Return whether the given demands imply this demand wherever it applies."""
     alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
     stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]

@@ -17,11 +17,11 @@ from superopt.proof.recheck import are_converse, established, rechecked, recheck
 from superopt.proof.sample import instantiations, mismatch_at
 from superopt.proof.verify import prove
 from superopt.rules.rule import Rule, digest, laws
-from superopt.rules.store import Entry, entry_of, families, objection, read_family, spec_digests, write_ledger
+from superopt.rules.store import LedgerEntry, entry_of, families, objection, read_family, spec_digests, write_ledger
 from superopt.rules.verdict import Counterexample, Proved, Refuted, Unknown, Verdict
 from superopt.worker_pool import in_order
 
-Stored: TypeAlias = "tuple[Rule, Entry | None]"
+Stored: TypeAlias = "tuple[Rule, LedgerEntry | None]"
 Checked: TypeAlias = "tuple[Verdict, tuple[str, ...]]"
 
 ALIKE = 32
@@ -29,7 +29,7 @@ ALIKE = 32
 
 
 @dataclass(frozen=True)
-class Row:
+class LedgerRow:
     """The result for one axiom or rule, and the choices of ranks it covers.
 
     Attributes:
@@ -43,7 +43,7 @@ class Row:
     verdict: Verdict
     how: str
     ranks: tuple[str, ...] = ()
-    entry: Entry | None = None
+    entry: LedgerEntry | None = None
 
     @property
     def milliseconds(self) -> float:
@@ -70,12 +70,12 @@ class Row:
                 return "unknown"
 
 
-def prove_axioms(*, seed: int = 0, workers: int = 1) -> Iterator[Row]:
+def prove_axioms(*, seed: int = 0, workers: int = 1) -> Iterator[LedgerRow]:
     """Prove every axiom and regrouping law from the definitions and yield a row for each, in alphabetical order."""
     known = sorted(laws().items())
     verdicts = in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
     for (name, law), (verdict, choices) in zip(known, verdicts, strict=True):
-        yield Row(name, name.partition(".")[0], law, verdict, "definitions", choices)
+        yield LedgerRow(name, name.partition(".")[0], law, verdict, "definitions", choices)
 
 
 def _axiom(name: str, seed: int) -> tuple[Verdict, tuple[str, ...]]:
@@ -83,17 +83,19 @@ def _axiom(name: str, seed: int) -> tuple[Verdict, tuple[str, ...]]:
     return prove_axiom(law, seed=seed), law.choices
 
 
-def axiom_entry(row: Row) -> Entry:
+def axiom_entry(row: LedgerRow) -> LedgerEntry:
     """Return the ledger entry for an axiom's row."""
     if isinstance(row.verdict, Proved):
         return replace(entry_of(row.rule, row.verdict, solver=version(), origin="specs"), name=row.name)
     specs = spec_digests(row.rule, ())
-    return Entry(digest(row.rule), row.name, row.word, "index", row.word, (), row.ranks, (), (), version(), specs, "specs")
+    return LedgerEntry(
+        digest(row.rule), row.name, row.word, "index", row.word, (), row.ranks, (), (), version(), specs, "specs"
+    )
 
 
 def prove_store(
     *, fresh: bool, record: bool = False, seed: int = 0, workers: int = 1, folder: Path | None = None
-) -> Iterator[Row]:
+) -> Iterator[LedgerRow]:
     """Check every stored rule and yield a row for each: prove it anew if `fresh`, otherwise replay its stored proof.
 
     Without `fresh`, a rule with a stale proof gets the verdict `Unknown`. So does a rule whose proof has an instance that the
@@ -103,7 +105,7 @@ def prove_store(
     Raises:
         StoreError: the store cannot be read.
     """
-    known: list[tuple[str, Rule, Entry | None]] = []
+    known: list[tuple[str, Rule, LedgerEntry | None]] = []
 
     def stored() -> Iterator[Stored]:
         for family in families(folder):
@@ -119,7 +121,7 @@ def prove_store(
     for place, (verdict, choices) in enumerate(checked):
         family, rule, entry = known[place]
         how = "replayed" if not fresh else verdict.kind if isinstance(verdict, Proved) else ""
-        yield Row(rule.name, family, rule, verdict, how, choices, entry)
+        yield LedgerRow(rule.name, family, rule, verdict, how, choices, entry)
 
 
 def _proved(rule: Rule, record: bool, seed: int) -> Checked:
@@ -152,14 +154,14 @@ def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
     return [(found.get(rule.name) or Unknown(objection(rule, entry) or ""), rule.choices) for rule, entry in stored]
 
 
-def write_proofs(rows: Sequence[Row], folder: Path | None = None) -> None:
+def write_proofs(rows: Sequence[LedgerRow], folder: Path | None = None) -> None:
     """Write the proofs of the rows to the ledgers of their families; the rules and their origins stay unchanged.
 
     Raises:
         StoreError: a ledger cannot be written.
         UnprovedError: a row is not proved; nothing is written.
     """
-    lines: dict[str, list[Entry]] = {}
+    lines: dict[str, list[LedgerEntry]] = {}
     for row in rows:
         if not isinstance(row.verdict, Proved):
             raise UnprovedError(f"nothing is written: {row.name} is not proved ({row.verdict})")

@@ -22,14 +22,14 @@ INLINE_LIMIT = 2**31 - 2**26
 
 
 @dataclass(frozen=True)
-class Placed:
+class StoredModel:
     """A serialized model whose external data is in a folder."""
 
     content: bytes
     folder: Path
 
 
-Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Placed"
+Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | StoredModel"
 """A model that ONNX Runtime can load: a path, its bytes, a ModelProto, or a serialized model and a folder."""
 
 
@@ -39,7 +39,7 @@ def stored_bytes(model: Loadable) -> int:
         return int(model.ByteSize())
     if isinstance(model, bytes):
         return len(model)
-    if isinstance(model, Placed):
+    if isinstance(model, StoredModel):
         return len(model.content) + _mapped(parsed(model, external=False), model.folder)
     return sum(file.stat().st_size for file in _files(model))
 
@@ -62,9 +62,9 @@ def stored_apart(model: ModelProto) -> Iterator[onnx.TensorProto]:
         yield from (tensor for tensor in graph.initializer if tensor.external_data)
 
 
-def _files(model: str | os.PathLike[str] | Placed) -> list[Path]:
+def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
     """Return the files of the model: its own file, and the files of its external data."""
-    if isinstance(model, Placed):
+    if isinstance(model, StoredModel):
         return _external(parsed(model, external=False), model.folder)
     path = Path(model)
     return [path, *_beside(path, *_stamp(path))]
@@ -98,7 +98,7 @@ def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
     try:
         if isinstance(model, bytes):
             return onnx.load_model_from_string(model)
-        if not isinstance(model, Placed):
+        if not isinstance(model, StoredModel):
             return onnx.load(model, load_external_data=external)
         proto = onnx.load_model_from_string(model.content)
         if external:
@@ -114,7 +114,7 @@ def folder_of(model: Loadable) -> Path:
     """Return the folder of the model's external data."""
     if isinstance(model, bytes | ModelProto):
         return Path()
-    return model.folder if isinstance(model, Placed) else Path(model).parent
+    return model.folder if isinstance(model, StoredModel) else Path(model).parent
 
 
 def identity(model: Loadable) -> str:
@@ -125,7 +125,7 @@ def identity(model: Loadable) -> str:
     elif isinstance(model, bytes):
         digest.update(model)
     else:
-        digest.update(model.content if isinstance(model, Placed) else b"")
+        digest.update(model.content if isinstance(model, StoredModel) else b"")
         for file in _files(model):
             digest.update(_digest(file, *_stamp(file)))
     return digest.hexdigest()

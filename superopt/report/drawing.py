@@ -28,7 +28,7 @@ STYLE = """
 
 
 @dataclass(frozen=True)
-class Box:
+class NodeBox:
     """The text, kind and centre of a node."""
 
     lines: tuple[str, ...]
@@ -51,7 +51,7 @@ class Box:
 class Side:
     """The layout of one side of a rule: its boxes by term, its outputs, and its size in pixels."""
 
-    boxes: Mapping[Term, Box]
+    boxes: Mapping[Term, NodeBox]
     outputs: tuple[Term, ...]
     width: float
     height: float
@@ -93,13 +93,13 @@ def laid_out(roots: tuple[Term, ...]) -> Side:
     widths = [sum(boxes[t].width for t in row) + COLUMN_GAP * (len(row) - 1) for row in rows]
     whole = max(widths)
     y = 0.0
-    placed: dict[Term, Box] = {}
+    placed: dict[Term, NodeBox] = {}
     for row, width in zip(rows, widths, strict=True):
         tallest = max(boxes[t].height for t in row)
         x = (whole - width) / 2
         for term in row:
             box = boxes[term]
-            placed[term] = Box(box.lines, box.kind, x + box.width / 2, y + tallest / 2)
+            placed[term] = NodeBox(box.lines, box.kind, x + box.width / 2, y + tallest / 2)
             x += box.width + COLUMN_GAP
         y += tallest + ROW_GAP
     return Side(placed, roots, whole, y - ROW_GAP)
@@ -119,12 +119,12 @@ def _middle(term: Term, column: Mapping[Term, float]) -> float:
     return sum(known) / len(known) if known else 0.0
 
 
-def _box(term: Term) -> Box:
+def _box(term: Term) -> NodeBox:
     if term.is_variable:
-        return Box((f"{term.name}[{', '.join(map(_extent, term.shape))}]",), "variable")
+        return NodeBox((f"{term.name}[{', '.join(map(_extent, term.shape))}]",), "variable")
     parameters = operator(term.op).parameters
     shown = [f"{p.name}={_value(term[p.name])}" for p in parameters if p.default is None or term[p.name] != p.default]
-    return Box((SYMBOLS.get(term.op, term.op), *shown), "operator" if term.args else "constant")
+    return NodeBox((SYMBOLS.get(term.op, term.op), *shown), "operator" if term.args else "constant")
 
 
 def _value(value: Attribute) -> str:
@@ -150,7 +150,7 @@ def _drawn(side: Side, left: float, top: float) -> list[str]:
     return edges + [_node(box, left, top, output=term in side.outputs) for term, box in side.boxes.items()]
 
 
-def _edge(start: Box, end: Box, left: float, top: float, position: int, operands: int) -> str:
+def _edge(start: NodeBox, end: NodeBox, left: float, top: float, position: int, operands: int) -> str:
     x0, y0 = left + start.x, top + start.y + start.height / 2
     x1, y1 = (
         left + end.x + (position - (operands - 1) / 2) * min(18.0, end.width / (operands + 1)),
@@ -160,7 +160,7 @@ def _edge(start: Box, end: Box, left: float, top: float, position: int, operands
     return f'<path class="edge" d="M{x0:.1f} {y0:.1f} C{x0:.1f} {y0 + bend:.1f} {x1:.1f} {y1 - bend:.1f} {x1:.1f} {y1:.1f}"/>'
 
 
-def _node(box: Box, left: float, top: float, *, output: bool) -> str:
+def _node(box: NodeBox, left: float, top: float, *, output: bool) -> str:
     x, y = left + box.x - box.width / 2, top + box.y - box.height / 2
     kind = f"{box.kind} output" if output else box.kind
     rectangle = f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="5"/>'

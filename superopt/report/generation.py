@@ -16,7 +16,7 @@ HEADINGS = {"built": "terms built", "graphs": "graphs they stand for"}
 STAGES = ("enumerate", "dedupe", "verify")
 
 
-class Counts(Protocol):
+class GenerationCounts(Protocol):
     """The counts of one universe, the processor seconds of its stages, and the peak memory of a process that worked on it."""
 
     @property
@@ -32,14 +32,14 @@ class Counts(Protocol):
     def peak_bytes(self) -> int: ...
 
 
-class Run(Protocol):
+class GenerationRun(Protocol):
     """A whole generation run. Times and memory depend on the machine, everything else on the seed alone."""
 
     @property
     def seed(self) -> int: ...
 
     @property
-    def counts(self) -> Sequence[Counts]: ...
+    def counts(self) -> Sequence[GenerationCounts]: ...
 
     @property
     def core(self) -> int: ...
@@ -66,7 +66,7 @@ class Run(Protocol):
     def resumed(self) -> int: ...
 
 
-def counts_table(run: Run) -> RenderableType:
+def counts_table(run: GenerationRun) -> RenderableType:
     """Return a table of the counts of every universe, and the totals of the run."""
     table = Table(title="Rules generated", title_justify="left", show_footer=True)
     table.add_column("family", "all")
@@ -90,7 +90,7 @@ def counts_table(run: Run) -> RenderableType:
     return Group(table, *map(Text, lines))
 
 
-def generation_json(run: Run, templates: int) -> str:
+def generation_json(run: GenerationRun, templates: int) -> str:
     """Return the counts of every universe and family as a JSON object with a final newline.
 
     `templates` is the number of distinct operators with attributes that the terms were built from. Only seconds, bytes,
@@ -115,12 +115,12 @@ def generation_json(run: Run, templates: int) -> str:
     return json.dumps({**whole, "families": families, "universes": universes}, indent=2) + "\n"
 
 
-def _summed(family: str, rows: Sequence[Counts]) -> dict[str, str | int | float]:
+def _summed(family: str, rows: Sequence[GenerationCounts]) -> dict[str, str | int | float]:
     """Return the sums of the rows' counts and processor seconds, and the peak memory of a process."""
     counts = {column: sum(_count(row, column) for row in rows) for column in COLUMNS}
     spent = {stage: sum(float(getattr(row, stage)) for row in rows) for stage in (*STAGES, "seconds")}
     return {"family": family, **counts, **spent, "peak_bytes": max(row.peak_bytes for row in rows)}
 
 
-def _count(row: Counts, column: str) -> int:
+def _count(row: GenerationCounts, column: str) -> int:
     return int(getattr(row, column))

@@ -94,7 +94,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True)
-class Environment:
+class RunEnvironment:
     """The device, provider, threads and versions that the measurements hold for."""
 
     device: str
@@ -198,7 +198,7 @@ class Report:
     timing: Timing | None
     rounding: Rounding | None
     seconds: Mapping[str, float]
-    environment: Environment
+    environment: RunEnvironment
     budget: float
     seed: int
     stopped: str

@@ -54,7 +54,7 @@ class ModelTime:
 
 
 @dataclass(frozen=True)
-class Errors:
+class PredictionErrors:
     """The factors within which two thirds and nine tenths of the known nodes are predicted, each as if it were unknown."""
 
     two_thirds: float
@@ -80,8 +80,8 @@ class Profiling:
     caches: tuple[int, ...]
     known: int
     largest: tuple[NodeTime, ...]
-    roofline: Errors | None
-    corrected: Errors | None
+    roofline: PredictionErrors | None
+    corrected: PredictionErrors | None
     models: tuple[ModelTime, ...]
     others: Mapping[str, int]
     unkept: str = ""

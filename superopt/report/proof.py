@@ -14,7 +14,7 @@ from rich.text import Text
 COLOURS = {"proved": "green", "refuted": "bold red", "unknown": "bold yellow"}
 
 
-class Row(Protocol):
+class VerdictRow(Protocol):
     """The verdict on one axiom or rule."""
 
     @property
@@ -44,7 +44,7 @@ class Row(Protocol):
     def milliseconds(self) -> float: ...
 
 
-def verdicts(title: str, rows: Iterable[Row], *, each: bool) -> RenderableType:
+def verdicts(title: str, rows: Iterable[VerdictRow], *, each: bool) -> RenderableType:
     """Return tables with a line for each family and each row that is not proved for all sizes, and the counts.
 
     With `each`, the second table has all rows.
@@ -55,7 +55,7 @@ def verdicts(title: str, rows: Iterable[Row], *, each: bool) -> RenderableType:
     return Group(*tables, Text(counted(rows)))
 
 
-def _families(title: str, rows: Sequence[Row]) -> Table:
+def _families(title: str, rows: Sequence[VerdictRow]) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("family", no_wrap=True)
     for heading in ("all", "proved", "for all sizes", "seconds"):
@@ -68,7 +68,7 @@ def _families(title: str, rows: Sequence[Row]) -> Table:
     return table
 
 
-def _one_by_one(rows: Iterable[Row]) -> Table:
+def _one_by_one(rows: Iterable[VerdictRow]) -> Table:
     table = Table()
     table.add_column("name", no_wrap=True)
     table.add_column("verdict")
@@ -83,7 +83,7 @@ def _one_by_one(rows: Iterable[Row]) -> Table:
     return table
 
 
-def counted(rows: Sequence[Row]) -> str:
+def counted(rows: Sequence[VerdictRow]) -> str:
     """Return a line with the number of rows for each verdict, the number of bounded proofs, and their total seconds."""
     words = Counter(row.word for row in rows)
     bounded = sum(bool(row.bounded) for row in rows)

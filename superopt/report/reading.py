@@ -13,7 +13,7 @@ from rich.text import Text
 from superopt.rules.store import Stored
 
 
-class Step(Protocol):
+class AxiomUse(Protocol):
     """An axiom instance of a proof."""
 
     @property
@@ -26,7 +26,7 @@ class Step(Protocol):
     def values(self) -> str: ...
 
 
-class Example(Protocol):
+class RuleExample(Protocol):
     """A rule at concrete sizes and values."""
 
     @property
@@ -48,7 +48,7 @@ class Example(Protocol):
     def difference(self) -> float: ...
 
 
-class Explanation(Protocol):
+class RuleExplanation(Protocol):
     """A rule with its typing, conditions, proof and example."""
 
     @property
@@ -61,10 +61,10 @@ class Explanation(Protocol):
     def conditions(self) -> Sequence[str]: ...
 
     @property
-    def steps(self) -> Sequence[Step]: ...
+    def steps(self) -> Sequence[AxiomUse]: ...
 
     @property
-    def example(self) -> Example | None: ...
+    def example(self) -> RuleExample | None: ...
 
 
 def listed(rules: Sequence[Stored]) -> Iterable[Text]:
@@ -81,7 +81,7 @@ def counted(rules: Sequence[Stored]) -> str:
     return f"{len(rules)} rules ({by_family}): {core} core, {len(rules) - core} for the search"
 
 
-def shown(explanation: Explanation) -> RenderableType:
+def shown(explanation: RuleExplanation) -> RenderableType:
     """Return the rule's statement, its conditions and its origin."""
     stored = explanation.stored
     rule, entry = stored.rule, stored.entry
@@ -115,7 +115,7 @@ def _grounds(kind: str, axioms: Sequence[str]) -> str:
     return f"{len(axioms)} axiom{'s' * (len(axioms) != 1)}"
 
 
-def told(explanation: Explanation) -> RenderableType:
+def told(explanation: RuleExplanation) -> RenderableType:
     """Return the same as `shown`, with the proof step by step and a numerical example."""
     parts: list[RenderableType] = [shown(explanation)]
     if explanation.steps:
@@ -126,12 +126,12 @@ def told(explanation: Explanation) -> RenderableType:
     return Group(*parts)
 
 
-def _step(number: int, step: Step) -> RenderableType:
+def _step(number: int, step: AxiomUse) -> RenderableType:
     head = Text.assemble(f"{number:>3}. ", (step.axiom, "cyan"), f"  {step.statement}")
     return Group(head, Padding(Text(f"with {step.values}", style="dim"), (0, 0, 0, 9)))
 
 
-def _example(example: Example) -> list[RenderableType]:
+def _example(example: RuleExample) -> list[RenderableType]:
     shapes = ", ".join(f"{name}{list(shape)}" for name, shape in example.shapes.items())
     attributes = "".join(f", {name} = {value}" for name, value in example.attributes.items())
     before, after = example.flops

@@ -9,7 +9,7 @@ SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Kind:
+class EvidenceKind:
     """The steps that were shown to be right in one way: their number, their number of roots, and their rules."""
 
     how: str
@@ -37,7 +37,7 @@ class Verification:
 
     original: str
     optimized: str
-    kinds: Sequence[Kind]
+    kinds: Sequence[EvidenceKind]
     segments: int = 0
     mode: str = ""
     assumptions: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def verified(found: Verification) -> list[str]:
     return [*lines, f"{found.optimized} computes what {found.original} does: {what}"]
 
 
-def _kind(kind: Kind) -> str:
+def _kind(kind: EvidenceKind) -> str:
     steps = f"{kind.how}: {_count(kind.steps, 'step')} at {_count(kind.roots, 'place')}"
     return f"{steps} ({', '.join(kind.rules[:SHOWN])}{', …' if len(kind.rules) > SHOWN else ''})"
 

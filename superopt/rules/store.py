@@ -33,7 +33,7 @@ CORE, SEARCH = "core", "search"
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A line of a ledger: a rule (or an axiom) with its proof, and the definitions that the proof rests on.
 
     Attributes:
@@ -87,7 +87,7 @@ class Stored:
 
     rule: Rule
     family: str
-    entry: Entry
+    entry: LedgerEntry
 
     @property
     def core(self) -> bool:
@@ -107,9 +107,9 @@ class Rejected:
 # ---------------------------------------------------------------- entries
 
 
-def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", samples: int = 0, part: str = CORE) -> Entry:
+def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", samples: int = 0, part: str = CORE) -> LedgerEntry:
     """Return the ledger line of a proved rule."""
-    return Entry(
+    return LedgerEntry(
         key=digest(rule),
         name=rule.name,
         verdict="proved",
@@ -138,7 +138,7 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
     return {name: registry()[name].digest for name in sorted(names)}
 
 
-def objection(rule: Rule, entry: Entry | None) -> str | None:
+def objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
     """Return why the entry does not prove this rule as it stands, or None if it does."""
     if entry is None or entry.key != digest(rule):
         return "no proof of it as it is written, with the operators as they are defined, is in the ledger"
@@ -182,7 +182,7 @@ def families(folder: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in where.glob("*.rules")))
 
 
-def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, Entry | None]]:
+def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, LedgerEntry | None]]:
     """Return the rules of a family with their ledger lines, which may be stale.
 
     A rule that the ledger knows was read when it was proved, and is read again only when its equations are requested.
@@ -193,7 +193,7 @@ def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, Ent
     return _with_ledger(family, folder)[0]
 
 
-def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Entry | None]], Mapping[str, Entry]]:
+def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, LedgerEntry | None]], Mapping[str, LedgerEntry]]:
     """Return the result of `read_family`, and the family's ledger by key."""
     where = substitutions_folder() if folder is None else folder
     path = where / f"{family}.rules"
@@ -209,7 +209,7 @@ def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Ent
     return found, ledger
 
 
-def read_ledger(family: str, folder: Path | None = None) -> list[Entry]:
+def read_ledger(family: str, folder: Path | None = None) -> list[LedgerEntry]:
     """Return the lines of a family's ledger (or of the axioms' ledger); an empty list if there is no such file.
 
     Raises:
@@ -277,7 +277,7 @@ def load_rules(folder: Path | None = None) -> list[Rule]:
     return [stored.rule for stored in load(folder)]
 
 
-def load_axioms(folder: Path | None = None) -> dict[str, Entry]:
+def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
     """Return the ledger lines, by full name, of the axioms that have not changed since the ledger was written.
 
     Raises:
@@ -334,8 +334,8 @@ def seal(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(row, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _entry(row: Mapping[str, Any]) -> Entry:
-    entry = record(Entry, row, f"the ledger line of {row.get('name')}")
+def _entry(row: Mapping[str, Any]) -> LedgerEntry:
+    entry = record(LedgerEntry, row, f"the ledger line of {row.get('name')}")
     known = {flag.value for flag in FpFlag}
     if unknown := [flag for flag in entry.flags or () if flag not in known]:
         raise StoreError(f"the ledger line of {entry.name} has {unknown[0]!r}, which is no floating-point flag")
@@ -401,7 +401,7 @@ def _tuples(value: Any) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], folder: Path | None = None) -> None:
+def write_family(family: str, about: str, rules: Sequence[tuple[Rule, LedgerEntry]], folder: Path | None = None) -> None:
     """Write exactly these rules to the family's two files, the core first. Each file changes as a whole or not at all.
 
     Raises:
@@ -421,7 +421,7 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, Entry]], f
     replace_file(where / f"{family}.rules", text)
 
 
-def rules_text(about: str, rules: Sequence[tuple[Rule, Entry]]) -> str:
+def rules_text(about: str, rules: Sequence[tuple[Rule, LedgerEntry]]) -> str:
     """Return the text of a .rules file: a comment, the core rules, then the rules derived for the search."""
     titles = {
         CORE: "Core: none was found to follow from the others.",
@@ -454,7 +454,7 @@ def _wrapped(text: str) -> str:
     return wrap.fill(text) + "\n"
 
 
-def write_ledger(family: str, entries: Iterable[Entry], folder: Path | None = None) -> None:
+def write_ledger(family: str, entries: Iterable[LedgerEntry], folder: Path | None = None) -> None:
     """Write exactly these lines to the family's ledger (or the axioms' ledger).
 
     Raises:
@@ -464,7 +464,7 @@ def write_ledger(family: str, entries: Iterable[Entry], folder: Path | None = No
     replace_file(where / f"{family}.proofs.jsonl", "".join(map(_line, entries)))
 
 
-def write_axioms(entries: Sequence[Entry], folder: Path | None = None) -> None:
+def write_axioms(entries: Sequence[LedgerEntry], folder: Path | None = None) -> None:
     """Write exactly these lines to the axioms' ledger, in alphabetical order. Raises as `write_ledger` does."""
     write_ledger(AXIOMS, sorted(entries, key=lambda e: e.name), folder)
 
@@ -480,7 +480,7 @@ def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> N
     replace_file(where / REFUTED, "".join(map(_line, sorted(unique.values(), key=lambda one: (one.rule, one.key)))))
 
 
-def _line(line: Entry | Rejected) -> str:
+def _line(line: LedgerEntry | Rejected) -> str:
     optional = {"unasked": (), "flags": None, "flags_basis": ""}
     kept = {name: value for name, value in asdict(line).items() if name not in optional or value != optional[name]}
     return sealed(kept)

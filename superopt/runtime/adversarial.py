@@ -69,7 +69,7 @@ _Change = Callable[[Array, _Draw], Array]
 
 
 @dataclass(frozen=True)
-class Values:
+class InputValues:
     """Named values for all inputs of a model. `make` computes the values."""
 
     name: str
@@ -99,7 +99,7 @@ def adversarial_values(
     sizes: Mapping[str, int] | None,
     high: Mapping[str, int],
     windowed: frozenset[str] = frozenset(),
-) -> list[Values]:
+) -> list[InputValues]:
     """Return adversarial values for the inputs, the most significant first.
 
     Masks and indices vary with the values: all elements are off, one row is off, all elements are on, or elements are random.
@@ -133,7 +133,8 @@ def adversarial_values(
         return feeds
 
     return [
-        Values(name, functools.partial(make, number, change, switch)) for number, (name, change, switch) in enumerate(kinds)
+        InputValues(name, functools.partial(make, number, change, switch))
+        for number, (name, change, switch) in enumerate(kinds)
     ]
 
 

@@ -16,13 +16,13 @@ from onnx import ModelProto, helper
 
 from superopt.budget import active_time
 from superopt.errors import CheckFailedError, InvalidModelError
-from superopt.protobuf.stored import Loadable, Placed, folder_of, parsed
+from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parsed
 from superopt.runtime.adversarial import adversarial_values, images
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.device import begins_with
 from superopt.runtime.feasible import feasible_bounds
 from superopt.runtime.reference import NoReferenceError, Reference
-from superopt.runtime.rounding import Errors, Output, largest_of, ulp_of
+from superopt.runtime.rounding import OutputErrors, OutputPair, largest_of, ulp_of
 from superopt.runtime.session import Array, Device, Port, Session, is_floating, random_inputs
 from superopt.runtime.sizes import dynamic_dimensions, sizes_to_check
 
@@ -71,7 +71,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Trial:
+class CheckSizes:
     """Sizes of dynamic dimensions at which two models are checked.
 
     Attributes:
@@ -101,7 +101,7 @@ def check(
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
     """
-    trials = [Trial("", sizes or {}, seconds)]
+    trials = [CheckSizes("", sizes or {}, seconds)]
     return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
 
 
@@ -109,7 +109,7 @@ def check_all(
     original: Loadable,
     candidate: Loadable,
     device: Device,
-    trials: Sequence[Trial],
+    trials: Sequence[CheckSizes],
     *,
     factor: float = FACTOR,
     seed: int = 0,
@@ -121,7 +121,7 @@ def check_all(
     For dynamic dimensions, small, odd, even and large sizes are drawn, and sizes on both sides of the model's constants.
 
     An element must be finite where the original's element is finite. Its distance from the original or from a float64 run must
-    be explained by rounding; see `Output`. On all ordinary inputs together, the candidate's largest error must be at most
+    be explained by rounding; see `OutputPair`. On all ordinary inputs together, the candidate's largest error must be at most
     `factor` times the original's. An error of the original below 4 units in the last place of the output's largest magnitude
     counts as 4 units. Where the original is far from its float64 run, the candidate must be far from it too, because the
     original may round on purpose.
@@ -149,7 +149,7 @@ def _checked(
     original: Loadable,
     candidate: Loadable,
     device: Device,
-    trials: Sequence[Trial],
+    trials: Sequence[CheckSizes],
     factor: float,
     seed: int,
     *,
@@ -220,7 +220,7 @@ class _Run:
         moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
         return replace(self, nudged=[*self.nudged, moved])
 
-    def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, Output]]:
+    def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, OutputPair]]:
         """Yield the name of each output, and the output of the original and of the candidate.
 
         Raises:
@@ -230,7 +230,7 @@ class _Run:
         for name, mine, found, exact, spread, *nudged in _tensors(names, self.values, candidate, *others):
             yield (
                 name,
-                Output(
+                OutputPair(
                     mine,
                     found,
                     nudged,
@@ -263,7 +263,7 @@ class _Bench:
     def _full(self) -> bool:
         return sum(run.bytes for run in self.runs) > _MOST_BYTES
 
-    def run(self, trial: Trial, *, adversarial: bool) -> None:
+    def run(self, trial: CheckSizes, *, adversarial: bool) -> None:
         """Run the inputs for which there is time and memory: two ordinary inputs, then adversarial inputs, then the others."""
         self.high = feasible_bounds(self.session, trial.sizes, self.high)
         ordinary = cases(self.session.inputs, self.seed, trial.sizes, self.high)
@@ -442,7 +442,7 @@ class _Bench:
         own = {port.name for port in model.graph.output}
         names = (name for node in model.graph.node for name in node.output if name and name not in own)
         model.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
-        return Session(Placed(model.SerializeToString(), self._folder.resolve()), self.session.device, optimize=False)
+        return Session(StoredModel(model.SerializeToString(), self._folder.resolve()), self.session.device, optimize=False)
 
     def _spread(self, run: _Run) -> Sequence[Any] | None:
         try:
@@ -475,13 +475,13 @@ def _compared(
     *,
     direct: bool,
     exact: bool,
-) -> tuple[list[tuple[str, Errors]], list[tuple[_Run, Sequence[Any]]]]:
+) -> tuple[list[tuple[str, OutputErrors]], list[tuple[_Run, Sequence[Any]]]]:
     """Return the errors of a candidate on ordinary inputs, by output, and its results for the runs where it seems to stray.
 
     Raises:
         CheckFailedError: the candidate has another interface, or cannot be loaded or run.
     """
-    errors: list[tuple[str, Errors]] = []
+    errors: list[tuple[str, OutputErrors]] = []
     doubtful: list[tuple[_Run, Sequence[Any]]] = []
     try:
         session = Session(candidate, device, exact=exact)
@@ -500,7 +500,7 @@ def _compared(
 
 def _looked_closer(
     bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float
-) -> tuple[list[tuple[str, Errors]], set[str]]:
+) -> tuple[list[tuple[str, OutputErrors]], set[str]]:
     """Look closer at the runs where the candidate seems to stray.
 
     Runs with small inputs come first. An ordinary run for which there is no time is judged by the largest noise of the runs
@@ -512,7 +512,7 @@ def _looked_closer(
     Raises:
         CheckFailedError: the candidate strays.
     """
-    errors: list[tuple[str, Errors]] = []
+    errors: list[tuple[str, OutputErrors]] = []
     undecided: set[str] = set()
     noise, start = 0.0, active_time()
     for number, (doubted, others) in enumerate(sorted(doubtful, key=lambda entry: entry[0].input_bytes)):
@@ -538,7 +538,7 @@ def _looked_closer(
     return errors, undecided
 
 
-def _together(errors: Sequence[tuple[str, Errors]], factor: float) -> tuple[float, float]:
+def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tuple[float, float]:
     """Return the largest error of the original and of the candidate.
 
     Floating-point outputs are judged apart from other outputs, whose errors are shares of wrong elements with a coarser least.
@@ -546,7 +546,7 @@ def _together(errors: Sequence[tuple[str, Errors]], factor: float) -> tuple[floa
     Raises:
         CheckFailedError: the candidate's error is too large.
     """
-    by_output: dict[str, Errors] = {}
+    by_output: dict[str, OutputErrors] = {}
     for name, found in errors:
         by_output[name] = by_output.get(name, found).joined(found)
     for name, found in by_output.items():
@@ -554,9 +554,9 @@ def _together(errors: Sequence[tuple[str, Errors]], factor: float) -> tuple[floa
             raise CheckFailedError(f"output {name!r}: {how}")
     for floating in (True, False):
         kind = (found for found in by_output.values() if found.floating is floating)
-        if how := functools.reduce(Errors.joined, kind, Errors(floating=floating)).strayed(factor):
+        if how := functools.reduce(OutputErrors.joined, kind, OutputErrors(floating=floating)).strayed(factor):
             raise CheckFailedError(f"on all inputs together: {how}")
-    whole = functools.reduce(Errors.joined, by_output.values(), Errors())
+    whole = functools.reduce(OutputErrors.joined, by_output.values(), OutputErrors())
     return whole.original, whole.candidate
 
 

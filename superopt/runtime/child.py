@@ -15,7 +15,7 @@ from typing import Any
 from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, RuntimeDiedError, first_line
-from superopt.protobuf.stored import Loadable, Placed, stored_bytes
+from superopt.protobuf.stored import Loadable, StoredModel, stored_bytes
 from superopt.runtime.device import LOAD_CONFIG, Device
 from superopt.runtime.session import Array, Port, port_of
 
@@ -151,7 +151,7 @@ def child() -> Iterator[Child]:
 
 def _source(model: Loadable) -> tuple[str | bytes, str]:
     """Return the source of a session, and the folder of its external data if the source is not a file."""
-    if isinstance(model, Placed):
+    if isinstance(model, StoredModel):
         return model.content, str(model.folder)
     if isinstance(model, bytes):
         return model, ""

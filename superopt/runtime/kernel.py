@@ -79,7 +79,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Timing:
+class KernelTiming:
     """Seconds of one run, and the kind of each output (None for an output that is left out)."""
 
     seconds: float
@@ -89,8 +89,8 @@ class Timing:
         return [self.seconds, [None if o is None else [o.element, list(o.shape)] for o in self.outputs]]
 
     @staticmethod
-    def of_json(value: Json) -> Timing:
-        return Timing(value[0], tuple(None if o is None else Operand(o[0], tuple(o[1])) for o in value[1]))
+    def of_json(value: Json) -> KernelTiming:
+        return KernelTiming(value[0], tuple(None if o is None else Operand(o[0], tuple(o[1])) for o in value[1]))
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Kernel:
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets]
         return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
 
-    def timed(self, device: Device, *, cold: bool = False, call: float = 0.0) -> Timing:
+    def timed(self, device: Device, *, cold: bool = False, call: float = 0.0) -> KernelTiming:
         """Time the node by itself, without graph optimizations. `VIEWS` take no time.
 
         On a GPU, the next node is launched while the last one still runs. So a short node takes the time that a second copy
@@ -161,7 +161,7 @@ class Kernel:
             InvalidModelError: ONNX Runtime cannot run the node alone.
         """
         if self.node.op_type in VIEWS:
-            return Timing(0.0, self.outputs(device))
+            return KernelTiming(0.0, self.outputs(device))
         model, feeds = self.model(), self._feeds()
         hollow = any(tensor.external_data for tensor in model.graph.initializer)
         source: Loadable = model if hollow else model.SerializeToString()
@@ -176,13 +176,13 @@ class Kernel:
             bound = [loaded(source)]
             kinds = self._kinds(bound[0])
             if device.provider != "cpu" and min(bound[0].seconds(1) for _ in range(3)) < _ADDED:
-                return Timing(call + _added(bound[0], loaded(self.model(2))), kinds)
+                return KernelTiming(call + _added(bound[0], loaded(self.model(2))), kinds)
             seconds = least_seconds(bound)
             if cold and self.weight_bytes >= max(_COLD_FROM, _FETCHING * _MEMORY * seconds):
                 copies = min(_MOST_COPIES, 1 + -(-3 * last_level_cache() // (2 * self.weight_bytes)))
                 bound += [loaded(source) for _ in range(copies - 1)]
                 seconds = least_seconds(bound)
-            return Timing(seconds, kinds)
+            return KernelTiming(seconds, kinds)
 
     def outputs(self, device: Device) -> tuple[Operand | None, ...]:
         """Return the kind of each output, from one run of the node on the device.

@@ -12,7 +12,7 @@ from superopt.budget import stopping
 from superopt.errors import CheckFailedError
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Json
-from superopt.runtime.check import FACTOR, Check, Trial, check_all
+from superopt.runtime.check import FACTOR, Check, CheckSizes, check_all
 from superopt.runtime.compare import DECIDED, LOADS, MARGIN, Comparison, compare_settings
 from superopt.runtime.result_cache import once
 from superopt.runtime.session import Device
@@ -24,7 +24,7 @@ CHECKING, HURRIED = 5.0, 2.0
 
 
 @dataclass(frozen=True)
-class Compared:
+class SizeComparisons:
     """Comparisons at the representative sizings, in order."""
 
     at: tuple[tuple[DimBinding, Comparison], ...]
@@ -70,7 +70,7 @@ def check_everywhere(
         CheckFailedError, InvalidModelError: as `check`.
     """
     seconds = (HURRIED if stopping() else CHECKING) / len(sizings)
-    trials = [Trial(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
+    trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
     return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
 
 
@@ -84,12 +84,12 @@ def compare_everywhere(
     seed: int = 0,
     loads: int = LOADS,
     progress: Callable[[float], None] | None = None,
-) -> Compared:
+) -> SizeComparisons:
     """Compare the models at every sizing, for about `seconds` in total, until every sizing has a verdict."""
     how: dict[str, Any] = {"seconds": seconds, "seed": seed, "loads": loads, "progress": progress, "until": DECIDED}
     numbers = [sizing.numbers for sizing in sizings]
     found = compare_settings((original, device), [(candidate, device)], at=numbers, **how)
-    return Compared(tuple((sizing, comparison) for sizing, (comparison,) in zip(sizings, found, strict=True)))
+    return SizeComparisons(tuple((sizing, comparison) for sizing, (comparison,) in zip(sizings, found, strict=True)))
 
 
 def check_once(
@@ -138,7 +138,7 @@ def compare_once(
     loads: int = LOADS,
     again: bool = False,
     progress: Callable[[float], None] | None = None,
-) -> tuple[Compared, float]:
+) -> tuple[SizeComparisons, float]:
     """Return the result of `compare_everywhere` and the seconds that it took, from the cache if possible; see `once`.
 
     With `again`, the result is that of a second comparison of the same two models.
@@ -150,4 +150,4 @@ def compare_once(
 
     about = ["compared everywhere", device.identity, seed, seconds, loads, again, [sizing.numbers for sizing in sizings]]
     record, taken = once(cache, about, [original, candidate], found)
-    return Compared(tuple((sizing, Comparison(**one)) for sizing, one in zip(sizings, record, strict=True))), taken
+    return SizeComparisons(tuple((sizing, Comparison(**one)) for sizing, one in zip(sizings, record, strict=True))), taken

@@ -38,7 +38,7 @@ A candidate whose error is smaller by that factor does not round like the origin
 
 
 @dataclass(frozen=True)
-class Errors:
+class OutputErrors:
     """Errors of one output.
 
     The errors of a floating-point output are relative to the largest finite magnitude of the exact output. The error of any
@@ -86,7 +86,7 @@ class Errors:
             return f"off by {self.candidate:.2g} of the output's magnitude from {than} (allowed {allowed:.2g})"
         return f"{self.candidate:.2%} of the elements are wrong, {self.original:.2%} of the original's"
 
-    def joined(self, other: Errors) -> Errors:
+    def joined(self, other: OutputErrors) -> OutputErrors:
         """Merge the errors of one output on several inputs: the largest errors, and the sums of the counts."""
         largest = {name: max(getattr(self, name), getattr(other, name)) for name in ("original", "candidate", "least")}
         sums = {name: getattr(self, name) + getattr(other, name) for name in ("off", "elements", "own", "other")}
@@ -94,7 +94,7 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputPair:
     """One output of the original and of the candidate on one input.
 
     Attributes:
@@ -128,27 +128,27 @@ class Output:
         with np.errstate(all="ignore"):
             return self._not_finite() or self._strays(factor)
 
-    def errors(self, factor: float) -> Errors:
+    def errors(self, factor: float) -> OutputErrors:
         """Return the errors of both outputs, relative to the largest magnitude of the output."""
         reference = self.original if self.exact is None else self.exact
         if not self.original.size or self.original.shape != self.candidate.shape:
-            return Errors()
+            return OutputErrors()
         if not is_floating(self.original.dtype):
             before, after = (float(np.mean(a != reference)) for a in (self.original, self.candidate))
             own, other = (float(np.count_nonzero(a != reference)) for a in (self.original, self.candidate))
             counts = int(own), self.original.size, own, other
-            return Errors(before, after, max(self._moved_share(), _LEAST_SHARE), False, False, *counts)  # noqa: FBT003
+            return OutputErrors(before, after, max(self._moved_share(), _LEAST_SHARE), False, False, *counts)  # noqa: FBT003
         with np.errstate(all="ignore"):
             exact, original, candidate = (a.astype(np.float64) for a in (reference, self.original, self.candidate))
             finite = np.isfinite(original) & np.isfinite(exact)
             if not finite.any():
-                return Errors()
+                return OutputErrors()
             scale = float(np.max(np.abs(exact[finite]), initial=0.0)) or 1.0
             before, after = (float(np.max(np.abs(a - exact)[finite], initial=0.0)) / scale for a in (original, candidate))
             moved = float(np.max(_noise(original, self.nudged)[finite], initial=0.0)) / scale
             off = self._far_off(original, candidate, exact)
         ulps = _DIRECT_ULPS / factor if self.direct else _LEAST_ULPS
-        return Errors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
+        return OutputErrors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
 
     def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
         """Return how many elements of the original are far from float64, of how many, and the sums of squared errors."""

@@ -19,7 +19,7 @@ from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, ProviderError, first_line
 from superopt.protobuf.names import is_unnamed
-from superopt.protobuf.stored import Loadable, Placed
+from superopt.protobuf.stored import Loadable, StoredModel
 from superopt.runtime.bounds import IndexRange
 from superopt.runtime.device import (
     PROVIDERS,
@@ -400,7 +400,7 @@ def port_of(name: str, kind: str, extents: Sequence[int | str | None]) -> Port:
 
 def _source(model: Loadable, options: Any) -> str | bytes:
     """Return the path or bytes to make a session from. For bytes, the options get the folder of the model's external data."""
-    if isinstance(model, Placed):
+    if isinstance(model, StoredModel):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
         return model.content
     if isinstance(model, bytes):

@@ -16,13 +16,13 @@ from superopt.algebra.operators import rebuild
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.budget import expired
 from superopt.search.apply import State, Step, computed, rebuilt
-from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, Found, Limits
+from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import weight_elements
 
 
 @dataclass(frozen=True)
-class Place:
+class AlgorithmSite:
     """A term, and another algorithm that a rule gives for it.
 
     Attributes:
@@ -50,15 +50,17 @@ class Place:
         return weight_elements((self.other,)) - weight_elements((self.term,))
 
 
-def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits) -> Found:
+def with_algorithms(
+    found: SearchResult, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits
+) -> SearchResult:
     """Return the search result with faster algorithms in place of its operators.
 
     The algorithms are those of the rule set that measure faster in their places. Weights grow by no more than the limits allow.
     """
-    alike: dict[Hashable, list[Place]] = {}
+    alike: dict[Hashable, list[AlgorithmSite]] = {}
     for place in places(found.outputs, rules, estimate):
         alike.setdefault(place.kind, []).append(place)
-    kinds, paying = sorted(alike.values(), key=lambda kind: -sum(place.gain for place in kind)), list[list[Place]]()
+    kinds, paying = sorted(alike.values(), key=lambda kind: -sum(place.gain for place in kind)), list[list[AlgorithmSite]]()
     for kind in kinds:
         if expired(limits.deadline):
             found = replace(found, stopped=OUT_OF_TIME)
@@ -78,27 +80,27 @@ def with_algorithms(found: Found, rules: RuleSet, *, estimate: Cost, measure: Co
 class _Taking:
     """The algorithms taken so far for a search result; weights have at most `most` elements."""
 
-    def __init__(self, found: Found, measure: Cost, most: float) -> None:
+    def __init__(self, found: SearchResult, measure: Cost, most: float) -> None:
         self.start, self.measure, self.most = found, measure, most
         self.state, self.cost = found.outputs, found.after
         self.wanted: dict[Term, Term] = {}
         self.steps: list[Step] = []
         self.tried = 0
 
-    def together(self, kinds: Sequence[Sequence[Place]]) -> None:
+    def together(self, kinds: Sequence[Sequence[AlgorithmSite]]) -> None:
         """Take as many places of these kinds as weights have room for, if the whole state gains.
 
         The places with the largest gain per added weight element come first.
         """
         places = [place for kind in kinds for place in kind]
-        room, chosen = self.most - weight_elements(self.state), list[Place]()
+        room, chosen = self.most - weight_elements(self.state), list[AlgorithmSite]()
         for place in sorted(places, key=lambda place: -place.gain / max(place.weights, 1.0)):
             if place.weights <= room:
                 room -= place.weights
                 chosen.append(place)
         self._take(chosen)
 
-    def one_by_one(self, kinds: Sequence[Sequence[Place]], deadline: float) -> None:
+    def one_by_one(self, kinds: Sequence[Sequence[AlgorithmSite]], deadline: float) -> None:
         """Take each kind if the whole state gains, then single places of the kinds that do not pay or have no room."""
         waiting = [*kinds]
         while waiting and not expired(deadline):
@@ -108,7 +110,7 @@ class _Taking:
         if waiting:
             self.start = replace(self.start, stopped=OUT_OF_TIME)
 
-    def _take(self, places: Sequence[Place]) -> bool:
+    def _take(self, places: Sequence[AlgorithmSite]) -> bool:
         done = rebuilt(self.start.outputs, {**self.wanted, **{place.term: place.other for place in places}})
         trial = None if done is None else tuple(done[root] for root in self.start.outputs)
         if not places or trial is None or weight_elements(trial) > self.most:
@@ -126,7 +128,7 @@ class _Taking:
         self.state, self.cost = trial, after
         return True
 
-    def found(self) -> Found:
+    def found(self) -> SearchResult:
         """Return the search result with the algorithms taken, if the gain exceeds the noise."""
         expanded = self.start.expanded + self.tried
         if self.cost >= self.start.after * (1 - NOISE):
@@ -135,7 +137,7 @@ class _Taking:
         return replace(self.start, outputs=self.state, steps=steps, after=self.cost, expanded=expanded)
 
 
-def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:
+def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSite]:
     """Yield the terms for which the estimate prefers another algorithm, each with the algorithm of least estimate."""
     for term in computed(state):
         ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
@@ -144,13 +146,13 @@ def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Place]:
             yield best
 
 
-def _place(term: Term, rule: str, other: Term, estimate: Cost) -> Place:
+def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
     """Return the place of `term` with its estimated gain."""
     both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
     names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
     operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
     own, way = (rebuild(term, operands),), (rebuild(other, operands),)
-    return Place(term, rule, other, (own, way), estimate(own) - estimate(way))
+    return AlgorithmSite(term, rule, other, (own, way), estimate(own) - estimate(way))
 
 
 def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:

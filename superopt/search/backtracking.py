@@ -30,7 +30,7 @@ OUT_OF_TIME = "out of time"
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """The limits of a search.
 
     Attributes:
@@ -57,7 +57,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The cheapest state found, the steps that lead to it, and both costs in seconds."""
 
     outputs: State
@@ -75,16 +75,16 @@ class _Visit:
     focus: frozenset[Term] | None
 
 
-def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
+def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
     """Return the cheapest state reachable within the limits, or `start` if no state is cheaper.
 
     The result depends only on the costs and the limits, unless the deadline stops the search.
     """
-    return _Search(start, rules, estimate, measure, limits or Limits()).run()
+    return _Search(start, rules, estimate, measure, limits or SearchLimits()).run()
 
 
 class _Search:
-    def __init__(self, start: State, rules: RuleSet, estimate: Cost, measure: Cost, limits: Limits) -> None:
+    def __init__(self, start: State, rules: RuleSet, estimate: Cost, measure: Cost, limits: SearchLimits) -> None:
         self.rules, self.estimate, self.measure, self.limits = rules, estimate, measure, limits
         self.before = self.cost = measure(start)
         self.best = _Visit(start, (), None)
@@ -93,7 +93,7 @@ class _Search:
         self.improvements = self.since = self.expanded = 0
         self.looked: State | None = None
 
-    def run(self) -> Found:
+    def run(self) -> SearchResult:
         """Visit states until the queue is empty or a limit is reached."""
         stopped = self._reason()
         while stopped is None:
@@ -106,7 +106,7 @@ class _Search:
                 if forecast <= self.limits.alpha * self.cost:
                     self._expand(visit)
             stopped = stopped or self._reason()
-        return Found(self.best.state, self.best.steps, self.before, self.cost, self.expanded, stopped)
+        return SearchResult(self.best.state, self.best.steps, self.before, self.cost, self.expanded, stopped)
 
     def _reason(self) -> str | None:
         """Return the reason to stop now, or None if no limit is reached."""

@@ -27,7 +27,7 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True)
-class Repair:
+class CorrectedMutant:
     """A term that equals a program, with its origin, and the seconds that it takes by itself.
 
     The term is the `mutant`, corrected, with operators computed by algorithms as the `steps` say (possibly none).
@@ -40,7 +40,7 @@ class Repair:
     steps: tuple[Step, ...] = ()
 
 
-def recorded(repairs: Sequence[Repair]) -> Json:
+def recorded(repairs: Sequence[CorrectedMutant]) -> Json:
     """Return the repairs as JSON, from which `restored` makes the repairs again."""
     nodes, place = nodes_of([term for r in repairs for term in (r.term, r.mutant)])
     return {
@@ -49,11 +49,11 @@ def recorded(repairs: Sequence[Repair]) -> Json:
     }
 
 
-def restored(record: Json) -> list[Repair]:
+def restored(record: Json) -> list[CorrectedMutant]:
     """Return the repairs from which `recorded` made the record."""
     terms = terms_of(record["nodes"])
     return [
-        Repair(terms[term], name, seconds, terms[mutant], steps_restored(steps))
+        CorrectedMutant(terms[term], name, seconds, terms[mutant], steps_restored(steps))
         for term, name, seconds, mutant, steps in record["repairs"]
     ]
 
@@ -74,7 +74,7 @@ def program_of(term: Term) -> Term | None:
     return program if all(math.isfinite(d) for monomial in degrees(program) for d in monomial) else None
 
 
-def exchanged(state: State, program: Term, repair: Repair, gate: Gate | None = None) -> tuple[State, list[Step]]:
+def exchanged(state: State, program: Term, repair: CorrectedMutant, gate: Gate | None = None) -> tuple[State, list[Step]]:
     """Return the state with the repair at the program's places that the gate admits, and the steps that lead there.
 
     The steps of each place are consecutive.

@@ -15,7 +15,7 @@ import numpy as np
 
 from superopt.algebra.terms import Size, Term, substitute
 from superopt.search.apply import State, Step, computed, foremost, rebuilt
-from superopt.search.backtracking import NOISE, Found
+from superopt.search.backtracking import NOISE, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import shaped
 
@@ -25,7 +25,7 @@ PRIMES = (5, 7, 11, 13, 17, 19)
 """The values that dynamic dimensions take when the orders of elements are compared."""
 
 
-def with_fusions(found: Found, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> Found:
+def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> SearchResult:
     """Return the search result with the fusions that make it fastest, or unchanged if none makes it faster.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from superopt.budget import active_time
 from superopt.search.algorithm import with_algorithms
 from superopt.search.apply import State
-from superopt.search.backtracking import Cost, Found, Limits
+from superopt.search.backtracking import Cost, SearchLimits, SearchResult
 from superopt.search.reroll import rerolled
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweep import SWEPT, sweep
@@ -20,15 +20,17 @@ FAR = 0.5
 """The fraction of an island's time at or below which an island with rerolled recurrences is not swept unrolled as well."""
 
 
-def search_island(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+def search_island(
+    start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
+) -> SearchResult:
     """Return the cheapest state found, or `start` if no state is cheaper.
 
     Algorithms are chosen both for the result of the sweeps and for the start: on a large island, the time may suffice for the
     latter only.
     """
-    within = limits or Limits()
+    within = limits or SearchLimits()
     cost = measure(start)
-    unchanged, half = Found(start, (), cost, cost, 0, SWEPT), (active_time() + within.deadline) / 2
+    unchanged, half = SearchResult(start, (), cost, cost, 0, SWEPT), (active_time() + within.deadline) / 2
     plain = with_algorithms(unchanged, rules, estimate=estimate, measure=measure, limits=replace(within, deadline=half))
     found = _swept(start, rules, estimate=estimate, measure=measure, limits=limits)
     if found.steps:
@@ -37,7 +39,7 @@ def search_island(start: State, rules: RuleSet, /, *, estimate: Cost, measure: C
     return replace(best, expanded=plain.expanded + found.expanded)
 
 
-def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
     """Return the cheapest state that sweeps find. Recurrences are rerolled first, because they leave little to sweep."""
     state, steps = rerolled(start, rules)
     if not steps:

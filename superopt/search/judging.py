@@ -16,7 +16,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.check import Check
 from superopt.runtime.compare import LOADS, LONG, MARGIN
-from superopt.runtime.multi_shape import Compared, check_once, compare_once
+from superopt.runtime.multi_shape import SizeComparisons, check_once, compare_once
 from superopt.runtime.result_cache import once
 from superopt.runtime.session import Device
 from superopt.search.segment_search import SHORTEST
@@ -30,7 +30,7 @@ PATIENCE = 18.0
 
 
 @dataclass
-class Judge:
+class CandidateJudge:
     """Checks candidates against one original on one device, and compares their speed, at the `sizings`.
 
     The check runs at other sizes too; `tolerance` and `adversarial` are arguments of `check`. With a `forecaster`, times are
@@ -59,7 +59,9 @@ class Judge:
         """The seconds of checking and comparing so far."""
         return self.checking + self.comparing
 
-    def judged(self, candidate: Loadable, seconds: float, *, doubtful: bool) -> tuple[Compared | Forecasts, Check | None]:
+    def judged(
+        self, candidate: Loadable, seconds: float, *, doubtful: bool
+    ) -> tuple[SizeComparisons | Forecasts, Check | None]:
         """Compare the candidate and, if it is faster, check it.
 
         A `doubtful` candidate is checked before it is compared. Any other candidate is checked afterwards, because most
@@ -91,7 +93,7 @@ class Judge:
             raise checked
         return checked
 
-    def compare(self, candidate: Loadable, seconds: float = COMPARING) -> Compared | Forecasts:
+    def compare(self, candidate: Loadable, seconds: float = COMPARING) -> SizeComparisons | Forecasts:
         """Compare the models within about `seconds`, or in twice the time if a second comparison may resolve the noise.
 
         Raises:
@@ -150,6 +152,6 @@ class Judge:
 
     def _compared(
         self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False, at: Sequence[DimBinding] = ()
-    ) -> tuple[Compared, float]:
+    ) -> tuple[SizeComparisons, float]:
         how: dict[str, Any] = {"cache": self.cache, "seconds": seconds, "seed": self.seed, "loads": loads, "again": again}
         return compare_once(self.original, candidate, self.device, at or self.sizings, progress=self.told, **how)

@@ -33,7 +33,7 @@ class Horizon:
 
 
 @dataclass(frozen=True)
-class Chain:
+class StepChain:
     """Steps that lead to a state, the estimate of the state, and the terms where the next step may start (None: anywhere)."""
 
     state: State
@@ -44,13 +44,13 @@ class Chain:
 
 def chains(
     start: State, rules: RuleSet, *, estimate: Callable[[State], float], ceiling: float, horizon: Horizon
-) -> Iterator[Chain]:
+) -> Iterator[StepChain]:
     """Yield chains of two or more steps from `start` that end below its estimate and stay at or below `ceiling`."""
     here = estimate(start)
     seen: set[State] = {start}
-    frontier = [Chain(start, (), here, None)]
+    frontier = [StepChain(start, (), here, None)]
     for depth in range(horizon.depth):
-        ahead: list[Chain] = []
+        ahead: list[StepChain] = []
         for chain in frontier:
             for state, step in successors(chain.state, rules, chain.focus):
                 if state in seen:
@@ -62,15 +62,15 @@ def chains(
                 steps = (*chain.steps, step)
                 if cost < here * (1 - GAIN):
                     if depth:
-                        yield Chain(state, steps, cost, None)
+                        yield StepChain(state, steps, cost, None)
                 else:
-                    ahead.append(Chain(state, steps, cost, neighbourhood(state, chain.state)))
+                    ahead.append(StepChain(state, steps, cost, neighbourhood(state, chain.state)))
         frontier = _diverse(ahead, horizon)
 
 
-def _diverse(ahead: list[Chain], horizon: Horizon) -> list[Chain]:
+def _diverse(ahead: list[StepChain], horizon: Horizon) -> list[StepChain]:
     """Return the chains of lowest estimate, with few chains that end with the same rule."""
-    kept: list[Chain] = []
+    kept: list[StepChain] = []
     count: dict[str, int] = {}
     for chain in sorted(ahead, key=lambda c: c.estimate):
         rule = chain.steps[-1].rule

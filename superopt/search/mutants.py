@@ -29,8 +29,8 @@ from superopt.partial.library import Partial, Recalled, recalled
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
 from superopt.search.algorithm import places, with_algorithms
 from superopt.search.apply import PARTLY, State, Step, computed
-from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, Found, Limits
-from superopt.search.corrected_mutant import Json, Memory, Repair, exchanged, program_of, recorded, restored
+from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, SearchLimits, SearchResult
+from superopt.search.corrected_mutant import CorrectedMutant, Json, Memory, exchanged, program_of, recorded, restored
 from superopt.search.record import nodes_of
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import weight_elements
@@ -55,7 +55,7 @@ MOST_REPAIRS = 8
 
 
 @dataclass
-class Tally:
+class MutantTally:
     """Counts of what a search for mutants did, and processor seconds by stage.
 
     Judgements of mutants compared `positions` of the `total` positions of programs. `remembered` counts programs with complete
@@ -88,7 +88,7 @@ Faster: TypeAlias = "Callable[[State, State], float]"
 """A function that returns how many times as fast as the first state the second state is."""
 
 
-class Draft(Protocol):
+class MutantDraft(Protocol):
     """A draft of a mutant; `term` is used for its cost."""
 
     @property
@@ -107,13 +107,13 @@ def search_mutants(
     *,
     estimate: Cost,
     measure: Cost,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     glance: Cost | None = None,
     faster: Faster | None = None,
     memory: Memory | None = None,
-    tally: Tally | None = None,
+    tally: MutantTally | None = None,
     partial: Sequence[Partial] = (),
-) -> Found:
+) -> SearchResult:
     """Return the state with each program replaced by the cheapest corrected mutant, where cheaper; `start` if none is cheaper.
 
     All programs are looked up first. Mutants are enumerated only for programs without a repair from `memory` or from a
@@ -134,9 +134,9 @@ def search_mutants(
         tally: The counts to add to.
         partial: The stored partial rules.
     """
-    within, began = limits or Limits(), active_time()
+    within, began = limits or SearchLimits(), active_time()
     deadline, most = within.deadline, weight_elements(start) + within.growth
-    bench = _Bench(rules.gated(None), partial, estimate, measure, glance or measure, memory, tally or Tally())
+    bench = _Bench(rules.gated(None), partial, estimate, measure, glance or measure, memory, tally or MutantTally())
     state, steps, looked = start, list[Step](), set[Term]()
     before = cost = measure(start)
     ratios = _programs(start, estimate, measure)
@@ -146,7 +146,7 @@ def search_mutants(
     others = [p for p in programs if p not in kept and p not in recalled]
     longest = sorted(recalled, key=lambda p: -ratios[p] * estimate((p,)))
 
-    def by_rules(program: Term, deadline: float) -> list[Repair]:
+    def by_rules(program: Term, deadline: float) -> list[CorrectedMutant]:
         found = bench.by_rules(program, recalled[program], deadline)
         others.extend(() if found else (program,))
         return found
@@ -167,10 +167,10 @@ def search_mutants(
                 state, more = ways[best]
                 steps += more
     stopped = OUT_OF_TIME if len(looked) < len(programs) or others or bench.cut_short else "every operator was looked at"
-    return Found(state, tuple(steps), before, cost, len(looked), stopped)
+    return SearchResult(state, tuple(steps), before, cost, len(looked), stopped)
 
 
-def _is_believed(program: Term, repair: Repair, measure: Cost, faster: Faster | None) -> bool:
+def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: Faster | None) -> bool:
     """Return whether the repair is much faster than the program, or is faster when both are timed in turns."""
     own, other = (program,), (repair.term,)
     return faster is None or measure(own) >= SURE * measure(other) or faster(own, other) > 1 + NOISE
@@ -198,13 +198,13 @@ class _Bench:
         measure: Cost,
         glance: Cost,
         memory: Memory | None,
-        tally: Tally,
+        tally: MutantTally,
     ) -> None:
         self.rules, self.partial = rules, partial
         self.estimate, self.measure, self.glance, self.memory, self.tally = estimate, measure, glance, memory, tally
         self.cut_short = False
 
-    def remembered(self, program: Term) -> list[Repair] | None:
+    def remembered(self, program: Term) -> list[CorrectedMutant] | None:
         """Return all repairs of the program, as `enumerated` does, if the memory has them."""
         self.tally.programs += 1
         key = self._key(program)
@@ -226,11 +226,11 @@ class _Bench:
             return {one: priced[one] for one in sorted(found, key=priced.__getitem__) if priced[one] <= most}
         return {}
 
-    def by_rules(self, program: Term, drafts: Mapping[Recalled, float], deadline: float) -> list[Repair]:
+    def by_rules(self, program: Term, drafts: Mapping[Recalled, float], deadline: float) -> list[CorrectedMutant]:
         """Return the repairs from these drafts, as `enumerated` does; after a repair, skip drafts with higher estimates."""
-        found: list[Repair] = []
+        found: list[CorrectedMutant] = []
 
-        def cheapest() -> Iterator[Draft]:
+        def cheapest() -> Iterator[MutantDraft]:
             most = math.inf
             for draft, price in drafts.items():
                 if price > most:
@@ -242,12 +242,12 @@ class _Bench:
             self._keep(program, found)
         return found
 
-    def enumerated(self, program: Term, deadline: float) -> list[Repair]:
+    def enumerated(self, program: Term, deadline: float) -> list[CorrectedMutant]:
         """Return corrected mutants that are cheaper than the program by themselves, cheapest first.
 
         Each was cheaper than those found before it.
         """
-        found: list[Repair] = []
+        found: list[CorrectedMutant] = []
         try:
             drafts = self._sketches(program, deadline)
         except _OutOfTimeError:
@@ -257,7 +257,7 @@ class _Bench:
             self._keep(program, found)
         return found
 
-    def _looked(self, program: Term, drafts: Iterable[Draft], deadline: float, found: list[Repair]) -> bool:
+    def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
         """Add the repairs of the drafts to `found`, sorted by cost; return whether there was time for all drafts."""
         try:
             bound = self._seconds(program, deadline).after * (1 - WORTH)
@@ -270,7 +270,7 @@ class _Bench:
             found.sort(key=lambda r: r.seconds)
         return True
 
-    def _keep(self, program: Term, found: Sequence[Repair]) -> None:
+    def _keep(self, program: Term, found: Sequence[CorrectedMutant]) -> None:
         key = self._key(program)
         if self.memory is not None and key is not None:
             self.memory.put(key, recorded(found))
@@ -283,7 +283,9 @@ class _Bench:
         except ValueError:
             return None
 
-    def _repairs(self, program: Term, drafts: Iterable[Draft], bound: float, deadline: float) -> Iterator[Repair]:
+    def _repairs(
+        self, program: Term, drafts: Iterable[MutantDraft], bound: float, deadline: float
+    ) -> Iterator[CorrectedMutant]:
         """Yield the repairs that take less time than the bound and than earlier repairs."""
         done: set[Program] = set()
         for draft in drafts:
@@ -302,7 +304,7 @@ class _Bench:
                 if form.after < bound:
                     bound = form.after * (1 - NOISE)
                     name = f"{PARTLY} {', '.join(mutant.made)}; {kind}"
-                    yield Repair(form.outputs[0], name, form.after, term, form.steps)
+                    yield CorrectedMutant(form.outputs[0], name, form.after, term, form.steps)
 
     def _price(self, term: Program, deadline: float) -> float:
         """Return the estimate, with algorithms where the estimate prefers them.
@@ -349,17 +351,19 @@ class _Bench:
                     return False
             return glanced(_state(sketch)) < whole * (1 - WORTH)
 
-    def _seconds(self, term: Program, deadline: float) -> Found:
+    def _seconds(self, term: Program, deadline: float) -> SearchResult:
         with self.tally.stage("measure"):
             return self._with_algorithms(_state(term), self.measure, deadline)
 
-    def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> Found:
+    def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> SearchResult:
         """Return the state with its operators computed by the algorithms that measure faster in their places."""
         cost = measure(state)
-        plain = Found(state, (), cost, cost, 0, "")
-        return with_algorithms(plain, self.rules, estimate=self.estimate, measure=measure, limits=Limits(deadline=deadline))
+        plain = SearchResult(state, (), cost, cost, 0, "")
+        return with_algorithms(
+            plain, self.rules, estimate=self.estimate, measure=measure, limits=SearchLimits(deadline=deadline)
+        )
 
-    def _solved(self, draft: Draft) -> Mutant | None:
+    def _solved(self, draft: MutantDraft) -> Mutant | None:
         with self.tally.stage("solve"):
             try:
                 mutant = draft.solved()

@@ -12,7 +12,7 @@ from superopt.algebra.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Atom, Extent, Size, Term, size, subterms, variable
 from superopt.search.apply import State, Step
-from superopt.search.backtracking import Found
+from superopt.search.backtracking import SearchResult
 
 Json: TypeAlias = "Any"
 ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
@@ -29,19 +29,19 @@ def nodes_of(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
     return [_node(term, place.__getitem__) for term in order], place.__getitem__
 
 
-def recorded(found: Found) -> Json:
+def recorded(found: SearchResult) -> Json:
     """Return the search result as JSON values."""
     nodes, place, steps = _steps(found.steps, found.outputs)
     numbers = [found.before, found.after, found.expanded, found.stopped]
     return {"nodes": nodes, "outputs": [*map(place, found.outputs)], "steps": steps, "numbers": numbers}
 
 
-def restored(record: Json) -> Found:
+def restored(record: Json) -> SearchResult:
     """Return the search result from its JSON values."""
     terms = terms_of(record["nodes"])
     steps = _restored(record["steps"], terms)
     before, after, expanded, stopped = record["numbers"]
-    return Found(tuple(terms[n] for n in record["outputs"]), steps, before, after, expanded, stopped)
+    return SearchResult(tuple(terms[n] for n in record["outputs"]), steps, before, after, expanded, stopped)
 
 
 def steps_recorded(steps: Sequence[Step]) -> Json:

@@ -13,20 +13,22 @@ from superopt.algebra.operators import rebuild
 from superopt.algebra.terms import subterms
 from superopt.budget import active_time, expired
 from superopt.search.apply import State, Step
-from superopt.search.backtracking import OUT_OF_TIME, Cost, Found, Limits, search
+from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult, search
 from superopt.search.ruleset import RuleSet
 
 
 class Find(Protocol):
     """A function that searches for the cheapest equivalent of a state."""
 
-    def __call__(self, start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found: ...
+    def __call__(
+        self, start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
+    ) -> SearchResult: ...
 
 
-def untouched(start: State, _: RuleSet, /, *, estimate: Cost, **_limits: object) -> Found:
+def untouched(start: State, _: RuleSet, /, *, estimate: Cost, **_limits: object) -> SearchResult:
     """Return the state unchanged with its estimated cost. Nothing is measured."""
     cost = estimate(start)
-    return Found(start, (), cost, cost, 0, OUT_OF_TIME)
+    return SearchResult(start, (), cost, cost, 0, OUT_OF_TIME)
 
 
 def roomy(find: Find, weights: Cost, room: Mapping[State, float]) -> Find:
@@ -37,8 +39,8 @@ def roomy(find: Find, weights: Cost, room: Mapping[State, float]) -> Find:
     """
 
     @functools.wraps(find)
-    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-        within = replace(limits or Limits(), room=room[start])
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
+        within = replace(limits or SearchLimits(), room=room[start])
         most = weights(start) + within.room
 
         def fitting(state: State) -> float:
@@ -56,10 +58,10 @@ def search_all(
     estimate: Cost,
     measure: Callable[[State], Cost],
     deadline: float,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     find: Find = search,
     late: Find = untouched,
-) -> Iterator[tuple[State, Found]]:
+) -> Iterator[tuple[State, SearchResult]]:
     """Yield each segment and its search result, as soon as it is found.
 
     A segment may take a share of the time that is left when its turn comes: half by the estimated cost of its runs, half
@@ -81,7 +83,7 @@ def search_all(
         rest = waiting[position:]
         share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
         now = active_time()
-        own = replace(limits or Limits(), deadline=now + share * max(deadline - now, 0.0))
+        own = replace(limits or SearchLimits(), deadline=now + share * max(deadline - now, 0.0))
         way, cost = (late, estimate) if expired(deadline) else (find, measure(state))
         yield state, way(state, rules, estimate=estimate, measure=cost, limits=own)
 

@@ -26,11 +26,11 @@ from superopt.runtime.compare import LONG
 from superopt.runtime.result_cache import digest_of_files
 from superopt.search import roofline
 from superopt.search.apply import State, computed
-from superopt.search.backtracking import NOISE, Cost, Found, Limits, search
+from superopt.search.backtracking import NOISE, Cost, SearchLimits, SearchResult, search
 from superopt.search.fuse import fused, with_fusions
 from superopt.search.gate import Gate
 from superopt.search.island import search_island
-from superopt.search.mutants import Tally, search_mutants
+from superopt.search.mutants import MutantTally, search_mutants
 from superopt.search.record import nodes_of, recorded, restored
 from superopt.search.ruleset import RuleSet, renames
 from superopt.search.schedule import Find, gains, roomy, search_all, untouched, weight_elements
@@ -93,7 +93,7 @@ class Search:
         texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *standard, *own)]
         calibration = [*astuple(self.machine)] if clock.roofline is not None else []
         self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget, *calibration]
-        self.tally = Tally()
+        self.tally = MutantTally()
 
     def gains(
         self, parts: Sequence[Segment], deadline: float, *, find: Find = search, room: float = math.inf
@@ -119,7 +119,7 @@ class Search:
             runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
             finding = self._with_mutants(island, measured) if find is search_mutants else once_vanished(find)
             finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
-            limits = Limits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
+            limits = SearchLimits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
             ways = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
             rooms = {state: room / island.dtype.itemsize / len(alike) for state, alike in copies.items()}
             gates = {state: gate_of(alike, self.mode, strict=self.strict) for state, alike in copies.items()}
@@ -160,7 +160,9 @@ class Search:
         memory = Part(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
 
         @functools.wraps(search_mutants)
-        def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        def found(
+            start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
+        ) -> SearchResult:
             return search_mutants(
                 start,
                 rules,
@@ -200,7 +202,7 @@ class Search:
         try:
             cost = measured.seconds(state, state)
             faster = self._fusion_faster(measured, (), lambda other: measured.seconds(other, state), deadline)
-            return cost - with_fusions(Found(state, (), cost, cost, 0, ""), rules, faster=faster).after
+            return cost - with_fusions(SearchResult(state, (), cost, cost, 0, ""), rules, faster=faster).after
         except (InvalidModelError, ShapeError):
             return 0.0
 
@@ -208,7 +210,9 @@ class Search:
         """Extend `find` by a search for fusions: to all offered operators, and to ONNX Runtime's own operators alone."""
 
         @functools.wraps(find)
-        def fusing(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        def fusing(
+            start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
+        ) -> SearchResult:
             found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
             faster = self._fusion_faster(measured, everywhere, measure)
             fusions = (some.gated(rules.gate) for some in self.fusions)
@@ -243,7 +247,7 @@ class Search:
         except (InvalidModelError, ShapeError):
             return 0.0
 
-    def _saved(self, state: State, found: Found, measure: Cost) -> list[float]:
+    def _saved(self, state: State, found: SearchResult, measure: Cost) -> list[float]:
         """Return the seconds that each step saves; for a large state, the measured total shared out by estimates."""
         if len(subterms(*state)) <= LARGE:
             return gains(state, found.steps, measure)
@@ -254,7 +258,9 @@ class Search:
         """Extend `find`: discard the steps if a second measurement does not confirm the gain."""
 
         @functools.wraps(find)
-        def believed(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+        def believed(
+            start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
+        ) -> SearchResult:
             found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
             if not found.steps or self._stands(start, found, measured):
                 return found
@@ -270,8 +276,10 @@ class Search:
         sizes = [[*map(str, sizings)] for sizings in (self.sizings, island.sizings)]
         about = ["found", getattr(kind, "__name__", ""), island.dtype.name, *sizes, *self.settings]
 
-        def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
-            within = limits or Limits()
+        def found(
+            start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
+        ) -> SearchResult:
+            within = limits or SearchLimits()
             gate = None if rules.gate is None else rules.gate.key
             key = [*about, within.growth, within.room, nodes_of(start)[0], gate]
             look = functools.partial(find, start, rules, estimate=estimate, measure=measure, limits=limits)
@@ -289,7 +297,7 @@ class Search:
     def _estimate(self, state: State) -> float:
         return sum(roofline.seconds(self._at(state, s), self.machine) for s in self.sizings)
 
-    def _stands(self, state: State, found: Found, measured: Measured) -> bool:
+    def _stands(self, state: State, found: SearchResult, measured: Measured) -> bool:
         """Return whether to believe a result: the state before could be measured, and a second measurement agrees."""
         known = math.isfinite(found.before)
         return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
@@ -301,7 +309,7 @@ class Search:
         pairs = ((self._at(before, s), self._at(after, s)) for s in self.sizings)
         return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
-    def _holds(self, before: State, found: Found, measured: Measured) -> bool:
+    def _holds(self, before: State, found: SearchResult, measured: Measured) -> bool:
         """Return whether a second measurement confirms the gain at one of the sizings, or none is needed.
 
         The gain was found by measuring each state by itself.
@@ -331,7 +339,7 @@ def behind(find: Find, gates: Mapping[State, Gate]) -> Find:
     """Restrict a search to the matches and states that each segment's gate admits."""
 
     @functools.wraps(find)
-    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
         gate = gates[start]
 
         def admitted(state: State) -> float:
@@ -346,7 +354,7 @@ def _tolerant(find: Find) -> Find:
     """Extend `find`: a state whose search fails stays as it is, and the result says why."""
 
     @functools.wraps(find)
-    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
         try:
             return find(start, rules, estimate=estimate, measure=measure, limits=limits)
         except Exception as error:  # noqa: BLE001

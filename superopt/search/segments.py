@@ -15,7 +15,7 @@ from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.search.absorption import absorption
 from superopt.search.apply import State
-from superopt.search.backtracking import Found
+from superopt.search.backtracking import SearchResult
 from superopt.search.canonical import Canonical, canonical
 from superopt.search.gate import Gate
 from superopt.search.partition import windows
@@ -61,7 +61,7 @@ class Gain:
     """
 
     copies: tuple[Segment, ...]
-    found: Found
+    found: SearchResult
     steps: tuple[float, ...]
     bytes: float = 0.0
 
@@ -130,14 +130,14 @@ def written(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
         except Exception as error:  # noqa: BLE001
             failure(error)
             continue
-        found.append(Gain((part,), Found(state, steps, 0.0, 0.0, 0, ""), (0.0,) * len(steps)))
+        found.append(Gain((part,), SearchResult(state, steps, 0.0, 0.0, 0, ""), (0.0,) * len(steps)))
     return tuple(found)
 
 
 def left(copies: Iterable[Segment], why: str) -> Gain:
     """Return a gain without steps for segments that could not be searched."""
     parts = tuple(copies)
-    return Gain(parts, Found(parts[0].state, (), 0.0, 0.0, 0, LEFT + why), ())
+    return Gain(parts, SearchResult(parts[0].state, (), 0.0, 0.0, 0, LEFT + why), ())
 
 
 def _segment(island: Island, runs: Runs) -> Segment:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from superopt.budget import active_time, expired
 from superopt.search.apply import State, Step
-from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, Found, Limits
+from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.layers import layered, wide
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweeper import Sweeper, Swept
@@ -34,10 +34,10 @@ MEASURED = 3
 """The number of states with a lower estimate that are measured, the cheapest first."""
 
 
-def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: Limits | None = None) -> Found:
+def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
     """Return the cheapest state that sweeps reach, or `start` if no state is cheaper. Sweeps may follow other sweeps."""
-    within = limits or Limits()
-    found = Found(start, (), cost := measure(start), cost, 0, SWEPT)
+    within = limits or SearchLimits()
+    found = SearchResult(start, (), cost := measure(start), cost, 0, SWEPT)
 
     def taken(swept: Swept) -> bool:
         """Return whether the state measures cheaper than the best state. If so, it becomes the best state."""
@@ -65,7 +65,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     return replace(found, stopped=OUT_OF_TIME if expired(deadline) else SWEPT)
 
 
-def _share(share: float, limits: Limits) -> float:
+def _share(share: float, limits: SearchLimits) -> float:
     """Return the active time at which this share of the remaining time is over."""
     now = active_time()
     return now + share * (limits.deadline - now)

@@ -11,13 +11,13 @@ from typing import Any
 
 from superopt.algebra.operators import specs_folder, substitutions_folder
 from superopt.protobuf.stored import Loadable, identity
-from superopt.report.optimization import AppliedRule, Arithmetic, Environment, Report, Rounding, SegmentGain, Timing
+from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding, RunEnvironment, SegmentGain, Timing
 from superopt.runtime.cache import Cache, Json
 from superopt.runtime.result_cache import digest_of_files
 
 
 @dataclass(frozen=True)
-class Kept:
+class UnimprovedModelCache:
     """The record of a model that may be known to stay unchanged; `about` are the other settings that the result depends on."""
 
     cache: Path
@@ -52,7 +52,7 @@ def _report(record: Mapping[str, Any]) -> Report:
             "timing": Timing(**record["timing"]) if record["timing"] else None,
             "rounding": Rounding(**_with_tuples(record["rounding"])) if record["rounding"] else None,
             "arithmetic": Arithmetic(**_with_tuples(record["arithmetic"])),
-            "environment": Environment(**record["environment"]),
+            "environment": RunEnvironment(**record["environment"]),
             "assumptions": tuple(record["assumptions"]),
             "shapes": {shape: Timing(**timing) for shape, timing in record["shapes"].items()},
         }

@@ -11,7 +11,7 @@ import functools
 from dataclasses import replace
 
 from superopt.search.apply import State, Step, foremost, rebuilt
-from superopt.search.backtracking import NOISE, Cost, Found, Limits
+from superopt.search.backtracking import NOISE, Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import Find
 
@@ -37,7 +37,7 @@ def once_vanished(find: Find) -> Find:
     """
 
     @functools.wraps(find)
-    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: Limits | None) -> Found:
+    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
         clean, steps = vanished(start, rules)
         best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)
         before = measure(start) if steps else best.before

@@ -31,7 +31,7 @@ Scope: TypeAlias = "tuple[tuple[str, str], ...]"
 
 
 @dataclass(frozen=True)
-class Step:
+class CertifiedStep:
     """Terms and the terms that a rule replaces them with."""
 
     rule: str
@@ -40,7 +40,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Place:
+class RewrittenNodes:
     """Nodes of a graph that were rewritten as one segment.
 
     Attributes:
@@ -60,9 +60,9 @@ class Place:
 class Rewrite:
     """Segments with equal terms: their places, the terms before the steps, the steps, and the terms after the steps."""
 
-    places: tuple[Place, ...]
+    places: tuple[RewrittenNodes, ...]
     before: State
-    steps: tuple[Step, ...]
+    steps: tuple[CertifiedStep, ...]
     after: State
 
 
@@ -184,14 +184,14 @@ def _rewrite(record: Any) -> Rewrite:
     def state(places: Sequence[Any]) -> State:
         return tuple(terms[_index(place)] for place in places)
 
-    steps = tuple(Step(_text(rule), state(roots), state(new)) for rule, roots, new in record["steps"])
+    steps = tuple(CertifiedStep(_text(rule), state(roots), state(new)) for rule, roots, new in record["steps"])
     return Rewrite(tuple(map(_place, record["places"])), state(record["before"]), steps, state(record["after"]))
 
 
-def _place(record: Any) -> Place:
+def _place(record: Any) -> RewrittenNodes:
     scope = tuple((_text(node), _text(attribute)) for node, attribute in record["scope"])
     inputs = {_text(name): _text(value) for name, value in record["inputs"].items()}
-    return Place(scope, tuple(map(_text, record["nodes"])), inputs, tuple(map(_text, record["outputs"])))
+    return RewrittenNodes(scope, tuple(map(_text, record["nodes"])), inputs, tuple(map(_text, record["outputs"])))
 
 
 def _terms(nodes: Sequence[Any]) -> list[Term]:

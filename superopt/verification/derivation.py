@@ -23,9 +23,9 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Atom, Dim, Term, subterms
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
 from superopt.verification.arrays import Array, UndecidedError, evaluated
-from superopt.verification.certificates import Certificate, Pass, Place, Rewrite, Scope, State, named_variables
+from superopt.verification.certificates import Certificate, Pass, Rewrite, RewrittenNodes, Scope, State, named_variables
 from superopt.verification.inputs import Feeds
-from superopt.verification.models import STANDARD, UNNAMED, Source, bodies, nodes
+from superopt.verification.models import STANDARD, UNNAMED, ModelSource, bodies, nodes
 from superopt.verification.runs import Runner
 
 SMALL = 4096
@@ -61,7 +61,7 @@ class Weights:
 class Tensors:
     """The initializers of a model's top graph, read on demand."""
 
-    source: Source
+    source: ModelSource
 
     @functools.cached_property
     def protos(self) -> Mapping[str, TensorProto]:
@@ -80,7 +80,7 @@ class Tensors:
             raise InvalidModelError(f"{self.source.path}: weight {name!r} cannot be read ({type(error).__name__})") from error
 
 
-def check_weights(original: Source, optimized: Source, certificate: Certificate) -> Weights:
+def check_weights(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> Weights:
     """Check that every weight of the optimized model is a weight of the original, or equals its term in the certificate.
 
     Raises:
@@ -238,7 +238,7 @@ def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
 # ---------------------------------------------------------------- nodes
 
 
-def check_nodes(original: Source, optimized: Source, certificate: Certificate) -> None:
+def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> None:
     """Check that the optimized model's nodes outside the segments are the original's.
 
     A changed node may only compute outputs of segments and new values.
@@ -301,7 +301,7 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
         raise CertificateError("a body of control flow has other inputs, outputs or weights")
 
 
-def _types(source: Source) -> list[bytes]:
+def _types(source: ModelSource) -> list[bytes]:
     """Serialize the types of inputs and outputs, without meaningless names of dimensions."""
     stored = {tensor.name for tensor in source.proto.graph.initializer}
     given = [value for value in source.proto.graph.input if value.name not in stored]
@@ -397,7 +397,7 @@ class Linked:
     left_out: int = 0
 
 
-def exposed(source: Source, names: Sequence[str]) -> ModelProto:
+def exposed(source: ModelSource, names: Sequence[str]) -> ModelProto:
     """Return a copy of the ModelProto, without the external weights' data, that also outputs the named values."""
     copy = ModelProto()
     copy.CopyFrom(source.proto)
@@ -406,7 +406,7 @@ def exposed(source: Source, names: Sequence[str]) -> ModelProto:
     return copy
 
 
-def values_of(source: Source, names: Sequence[str], feeds: Feeds) -> dict[str, Array]:
+def values_of(source: ModelSource, names: Sequence[str], feeds: Feeds) -> dict[str, Array]:
     """Return the named values of a model in a run: inputs, weights, and results of nodes.
 
     Raises:
@@ -426,7 +426,7 @@ def values_of(source: Source, names: Sequence[str], feeds: Feeds) -> dict[str, A
     return found
 
 
-def check_stored(original: Source, optimized: Source, certificate: Certificate, feeds: Feeds) -> None:
+def check_stored(original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds) -> None:
     """Check that values stored as weights equal the values that the original computes under the same names.
 
     Raises:
@@ -442,7 +442,9 @@ def check_stored(original: Source, optimized: Source, certificate: Certificate, 
             raise CertificateError(f"weight {name!r} of the optimized model is not what the original computes under that name")
 
 
-def check_segments(original: Source, optimized: Source, certificate: Certificate, feeds: Feeds, linked: Linked) -> None:
+def check_segments(
+    original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds, linked: Linked
+) -> None:
     """Check that the terms of segments give the values that the models compute in a run on these inputs.
 
     Raises:
@@ -473,7 +475,7 @@ def check_segments(original: Source, optimized: Source, certificate: Certificate
                     linked.left_out += 1
 
 
-def _require_kinds(original: Source, rewrites: Sequence[Rewrite], made: _Made) -> None:
+def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Made) -> None:
     """Raise CertificateError if a variable is marked constant but its value is no weight, or the other way round.
 
     Also raise it if a variable's kind (condition, position) contradicts the weight's type.
@@ -490,19 +492,19 @@ def _require_kinds(original: Source, rewrites: Sequence[Rewrite], made: _Made) -
                     raise CertificateError(f"a variable that stands for {name!r} is of another type than the weight")
 
 
-def _weights_read(rewrite: Rewrite, place: Place) -> list[str]:
+def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
     """Return the names of the values that the constant variables of a segment's terms stand for."""
     constant = (x.name for x in named_variables([*rewrite.before, *rewrite.after]) if x.constant)
     return [place.inputs[name] for name in constant if name in place.inputs]
 
 
-def _sizes(original: Source, feeds: Feeds) -> dict[Atom, int]:
+def _sizes(original: ModelSource, feeds: Feeds) -> dict[Atom, int]:
     """Return the sizes of the model's dynamic input dimensions in a run, keyed by the atoms that certificates use."""
     axes = ((axis, n) for port in original.inputs for axis, n in zip(port.axes, np.shape(feeds[port.name]), strict=True))
     return {Dim(f"%{axis}", 0): n for axis, n in axes if isinstance(axis, str)}
 
 
-def _compared(place: Place, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
+def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
     """Compare a segment's terms with its values, and return False if a value is missing or a term cannot be evaluated.
 
     Terms are evaluated in float64. If the results disagree, they are evaluated in float32, because a compensated sum rounds on

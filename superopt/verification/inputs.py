@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superopt.verification.models import Port, Source, extent_of
+from superopt.verification.models import DeclaredInput, ModelSource, extent_of
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -26,7 +26,7 @@ BOUNDS = (1000, 100, 30, 10, 4, 2, 1)
 MOST_ELEMENTS, MOST_DRAWS = 1 << 22, 1000
 
 
-def sizes(source: Source, given: Sequence[Mapping[str, int]], seed: int) -> Iterator[dict[str, int]]:
+def sizes(source: ModelSource, given: Sequence[Mapping[str, int]], seed: int) -> Iterator[dict[str, int]]:
     """Yield sizes of the dynamic dimensions to try, starting with those in `given`.
 
     A model without dynamic dimensions gives one empty mapping.
@@ -45,7 +45,7 @@ def sizes(source: Source, given: Sequence[Mapping[str, int]], seed: int) -> Iter
             yield found
 
 
-def _candidates(source: Source, given: Sequence[Mapping[str, int]], rng: np.random.Generator) -> Iterator[dict[str, int]]:
+def _candidates(source: ModelSource, given: Sequence[Mapping[str, int]], rng: np.random.Generator) -> Iterator[dict[str, int]]:
     names = source.dimensions
     usual = dict.fromkeys(names, 8)
     for numbers in given:
@@ -121,7 +121,7 @@ MODEST = frozenset({"all 1e-25", "half zeros", "zeros", "constant rows", "denorm
 """The adversarial kinds that stay within ordinary magnitudes."""
 
 
-def ordinary(source: Source, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
+def ordinary(source: ModelSource, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
     """Yield named inputs of ordinary magnitudes at these sizes, with integers below `bound`."""
     for turn, (name, draw) in enumerate(ORDINARY.items()):
         rng = np.random.default_rng((seed, turn))
@@ -129,7 +129,7 @@ def ordinary(source: Source, at: Mapping[str, int], bound: int, seed: int) -> It
 
 
 def adversarial(
-    source: Source, at: Mapping[str, int], bound: int, seed: int, *, masks: bool = False
+    source: ModelSource, at: Mapping[str, int], bound: int, seed: int, *, masks: bool = False
 ) -> Iterator[tuple[str, Feeds]]:
     """Yield named inputs with values at which arithmetic may fail, in all inputs, in one input, and in all but one.
 
@@ -140,7 +140,7 @@ def adversarial(
     normal = ORDINARY["normal"]
     for turn, (name, draw) in enumerate(ADVERSARIAL.items()):
         floating = [port for port in every if not masks or name in MODEST or port.name in source.masks]
-        chosen: list[list[Port]] = [floating] if floating else []
+        chosen: list[list[DeclaredInput]] = [floating] if floating else []
         if len(floating) > 1:
             chosen.append([floating[turn % len(floating)]])
         if len(floating) > 2:
@@ -165,7 +165,7 @@ def adversarial(
         yield "rows of conditions that are False", feeds
 
 
-def _array(port: Port, at: Mapping[str, int], draw: Draw, bound: int, turn: int, rng: np.random.Generator) -> Array:
+def _array(port: DeclaredInput, at: Mapping[str, int], draw: Draw, bound: int, turn: int, rng: np.random.Generator) -> Array:
     shape = tuple(extent_of(axis, at) for axis in port.axes)
     dtype = np.dtype(port.dtype)
     match dtype.kind:

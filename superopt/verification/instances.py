@@ -41,7 +41,7 @@ MOST_TRIES = 20_000
 
 
 @dataclass(frozen=True)
-class Binding:
+class StepBinding:
     """The values of a rule's variables.
 
     Attributes:
@@ -129,7 +129,7 @@ def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
 def _results(equation: Equation, root: Term, state: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
     """Yield, for each match of the left side's first output at the root, the replaced term and the new term of each output."""
     tries = itertools.count()
-    for binding, rest in _outputs(equation.left[0], root, Binding({}, {})):
+    for binding, rest in _outputs(equation.left[0], root, StepBinding({}, {})):
         for full, roots, rests in _further(equation, 1, binding, (root,), (rest,), state):
             if next(tries) > MOST_TRIES:
                 return
@@ -152,11 +152,11 @@ def _results(equation: Equation, root: Term, state: Sequence[Term]) -> Iterator[
 def _further(
     equation: Equation,
     place: int,
-    binding: Binding,
+    binding: StepBinding,
     roots: tuple[Term, ...],
     rests: tuple[tuple[Term, ...], ...],
     state: Sequence[Term],
-) -> Iterator[tuple[Binding, tuple[Term, ...], tuple[tuple[Term, ...], ...]]]:
+) -> Iterator[tuple[StepBinding, tuple[Term, ...], tuple[tuple[Term, ...], ...]]]:
     """Yield the matches of the rule's outputs from index `place` on, at any terms of the state."""
     if place == len(equation.left):
         yield binding, roots, rests
@@ -168,7 +168,7 @@ def _further(
                 yield from _further(equation, place + 1, found, (*roots, term), (*rests, rest), state)
 
 
-def _outputs(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
+def _outputs(pattern: Term, term: Term, binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
     """Yield the matches of a whole output.
 
     The pattern of a sum or a product may match some of the operands. The remaining operands are yielded with the match.
@@ -179,11 +179,11 @@ def _outputs(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Bind
         yield from ((found, ()) for found in _matches(pattern, term, binding))
 
 
-def _matches(pattern: Term, term: Term, binding: Binding) -> Iterator[Binding]:
+def _matches(pattern: Term, term: Term, binding: StepBinding) -> Iterator[StepBinding]:
     if pattern.is_variable:
         known = binding.tensors.get(pattern.name)
         if known is None and pattern.rank == term.rank:
-            yield Binding({**binding.tensors, pattern.name: term}, binding.numbers, binding.open)
+            yield StepBinding({**binding.tensors, pattern.name: term}, binding.numbers, binding.open)
         elif known is term:
             yield binding
         return
@@ -198,7 +198,7 @@ def _matches(pattern: Term, term: Term, binding: Binding) -> Iterator[Binding]:
         yield from _in_turn(pattern.args, term.args, bound)
 
 
-def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: Binding) -> Iterator[Binding]:
+def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: StepBinding) -> Iterator[StepBinding]:
     if len(patterns) != len(terms):
         return
     if not patterns:
@@ -208,7 +208,7 @@ def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: Binding) 
         yield from _in_turn(patterns[1:], terms[1:], found)
 
 
-def _some(patterns: list[Term], terms: list[Term], binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
+def _some(patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
     """Yield every assignment of distinct operands to the patterns, with the operands that are left."""
     if not patterns:
         yield binding, tuple(terms)
@@ -221,7 +221,7 @@ def _some(patterns: list[Term], terms: list[Term], binding: Binding) -> Iterator
             yield from _some(patterns[1:], terms[:place] + terms[place + 1 :], found)
 
 
-def _whole(op: str, patterns: list[Term], terms: list[Term], binding: Binding) -> Iterator[Binding]:
+def _whole(op: str, patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iterator[StepBinding]:
     """Yield every assignment of all operands to the patterns. One variable may stand for several operands."""
     for found, rest in _some(patterns, terms, binding):
         if not rest:
@@ -234,7 +234,7 @@ def _whole(op: str, patterns: list[Term], terms: list[Term], binding: Binding) -
                 yield from _matches(one, apply(op, *rest), found)
 
 
-def _attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
+def _attributes(pattern: Term, term: Term, binding: StepBinding) -> StepBinding | None:
     numbers, pairs = dict(binding.numbers), list(binding.open)
     have = dict(term.attributes)
     for name, want in pattern.attributes:
@@ -256,7 +256,7 @@ def _attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
                     pairs.append((one, other))
                 elif numbers.setdefault(symbol, other) != other:
                     return None
-    return Binding(binding.tensors, numbers, tuple(pairs))
+    return StepBinding(binding.tensors, numbers, tuple(pairs))
 
 
 def _symbol(extent: Size) -> str | None:
@@ -265,10 +265,10 @@ def _symbol(extent: Size) -> str | None:
     return found[0].name if len(found) == 1 and size(found[0]) == extent else None
 
 
-def _solved(binding: Binding) -> Binding | None:
+def _solved(binding: StepBinding) -> StepBinding | None:
     """Solve the open equations between attributes, each linear in one unknown, or return None if one fails."""
     numbers, pairs = dict(binding.numbers), list(binding.open)
-    known = Binding(binding.tensors, numbers)
+    known = StepBinding(binding.tensors, numbers)
     while pairs:
         left: list[tuple[Extent, Extent]] = []
         for want, have in pairs:
@@ -306,7 +306,7 @@ def _linear(extent: Extent, unknown: Sym, value: Extent) -> Extent | None:
     return int(quotient) if not remainder else None
 
 
-def _instance(term: Term, binding: Binding) -> Term:
+def _instance(term: Term, binding: StepBinding) -> Term:
     done: dict[Term, Term] = {}
     for part in subterms(term):
         if part.is_variable:

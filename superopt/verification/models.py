@@ -52,7 +52,7 @@ MOST = 1 << 24
 
 
 @dataclass(frozen=True)
-class Port:
+class DeclaredInput:
     """An input: its name, its type, and each axis as a number or the name of a dynamic dimension."""
 
     name: str
@@ -61,21 +61,21 @@ class Port:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ModelSource:
     """A model file, parsed without external tensor data."""
 
     path: Path
     proto: ModelProto
 
     @staticmethod
-    def read(path: Path) -> Source:
+    def read(path: Path) -> ModelSource:
         """Read a model file.
 
         Raises:
             InvalidModelError: The file cannot be parsed, or a file with external data is missing.
         """
         try:
-            source = Source(path, onnx.load(path, load_external_data=False))
+            source = ModelSource(path, onnx.load(path, load_external_data=False))
         except Exception as error:
             raise InvalidModelError(f"{path}: not an ONNX model ({type(error).__name__})") from error
         for tensor in tensors(source.proto.graph):
@@ -85,7 +85,7 @@ class Source:
         return source
 
     @cached_property
-    def inputs(self) -> tuple[Port, ...]:
+    def inputs(self) -> tuple[DeclaredInput, ...]:
         """The inputs that a caller gives: those without an initializer."""
         stored = {t.name for t in self.proto.graph.initializer} | {t.values.name for t in self.proto.graph.sparse_initializer}
         return tuple(_port(value) for value in self.proto.graph.input if value.name not in stored)
@@ -225,7 +225,7 @@ def tensors(graph: GraphProto) -> Iterator[TensorProto]:
                 yield from tensors(body)
 
 
-def _port(value: onnx.ValueInfoProto) -> Port:
+def _port(value: onnx.ValueInfoProto) -> DeclaredInput:
     kind = value.type.tensor_type
     try:
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
@@ -238,4 +238,4 @@ def _port(value: onnx.ValueInfoProto) -> Port:
         else:
             plain = "" if UNNAMED.fullmatch(axis.dim_param) else axis.dim_param
             axes.append(plain or f"{value.name}[{place}]")
-    return Port(value.name, dtype, tuple(axes))
+    return DeclaredInput(value.name, dtype, tuple(axes))

@@ -17,7 +17,7 @@ from onnx import ModelProto
 
 from superopt.errors import CheckFailedError, InvalidModelError, RuntimeMissingError
 from superopt.verification.inputs import BOUNDS, Array, Feeds, adversarial, nudged, ordinary, sizes
-from superopt.verification.models import Source
+from superopt.verification.models import ModelSource
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 FOLDER = "session.model_external_initializers_file_folder_path"
@@ -50,7 +50,7 @@ class Runner:
         names: The outputs to compute, or empty for the outputs of `source`.
     """
 
-    source: Source
+    source: ModelSource
     provider: str = "cpu"
     threads: int = 1
     proto: ModelProto | None = None
@@ -84,7 +84,7 @@ class Runner:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedRuns:
     """The numbers of sizes, inputs and elements at which a result matched the original, and the names of the inputs."""
 
     sizes: int
@@ -94,8 +94,8 @@ class Compared:
 
 
 def compare(
-    original: Source,
-    optimized: Source,
+    original: ModelSource,
+    optimized: ModelSource,
     *,
     given: Sequence[Mapping[str, int]] = (),
     special: bool = True,
@@ -104,7 +104,7 @@ def compare(
     threads: int = 1,
     seed: int = 0,
     inside: Callable[[Feeds], None] = lambda _: None,
-) -> Compared:
+) -> ComparedRuns:
     """Run both models on drawn inputs and compare their outputs.
 
     Args:
@@ -140,7 +140,7 @@ def compare(
             for name, feeds in adversarial(original, at, bound, seed, masks=masks):
                 if time.monotonic() < deadline:
                     pair.compare(_named(name, at), feeds)
-    return Compared(len(done), pair.inputs, pair.values, tuple(dict.fromkeys(pair.names)))
+    return ComparedRuns(len(done), pair.inputs, pair.values, tuple(dict.fromkeys(pair.names)))
 
 
 def _at_sizes(
@@ -279,8 +279,8 @@ def _type(array: Array) -> str:
     return f"{array.dtype}{list(array.shape)}"
 
 
-def _require_interface(original: Source, optimized: Source) -> None:
-    def interface(source: Source) -> Iterator[object]:
+def _require_interface(original: ModelSource, optimized: ModelSource) -> None:
+    def interface(source: ModelSource) -> Iterator[object]:
         yield from ((port.name, np.dtype(port.dtype), len(port.axes)) for port in source.inputs)
         yield source.outputs
         yield [value.type.tensor_type.elem_type for value in source.proto.graph.output]

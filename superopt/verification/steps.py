@@ -16,7 +16,7 @@ from superopt.rules.fusion import fusions
 from superopt.rules.rule import Rule, digest
 from superopt.speclib.recurrence import recurrences
 from superopt.verification.arrays import Array, UndecidedError, evaluated
-from superopt.verification.certificates import Certificate, Rewrite, State, Step, named_variables
+from superopt.verification.certificates import Certificate, CertifiedStep, Rewrite, State, named_variables
 from superopt.verification.instances import is_instance
 
 PARTLY = "~>"
@@ -102,7 +102,7 @@ class Steps:
         if self.digests.get(name) != digest(rule):
             raise CertificateError(f"the stored rule {name!r} is not the one of the certificate")
 
-    def _means(self, step: Step, state: State) -> Means:
+    def _means(self, step: CertifiedStep, state: State) -> Means:
         key = step.rule, step.roots, step.replacements
         if key not in self._known:
             rule = self.rules.get(step.rule)
@@ -113,14 +113,14 @@ class Steps:
             self._known[key] = Means.PROVED if proved else Means.TESTED
         return self._known[key]
 
-    def _test(self, step: Step) -> None:
+    def _test(self, step: CertifiedStep) -> None:
         """Evaluate both sides at drawn sizes and values: first with their common terms cut out, then in full."""
         try:
             self._evaluate(step, *cut(step.roots, step.replacements))
         except CertificateError:
             self._evaluate(step, [*step.roots], [*step.replacements])
 
-    def _evaluate(self, step: Step, roots: list[Term], replacements: list[Term]) -> None:
+    def _evaluate(self, step: CertifiedStep, roots: list[Term], replacements: list[Term]) -> None:
         variables = named_variables([*roots, *replacements])
         worked, why = 0, ""
         for turn in range(DRAWS):
@@ -190,7 +190,7 @@ def cut(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
     return [rebuild(r, dict(names)) for r in roots], [rebuild(r, dict(names)) for r in replacements]
 
 
-def _require_there(step: Step, state: State) -> None:
+def _require_there(step: CertifiedStep, state: State) -> None:
     there = {*subterms(*state)}
     if len(step.roots) != len(step.replacements) or len({*step.roots}) < len(step.roots):
         raise CertificateError(f"step {step.rule!r} has not one replacement for each of its roots")

@@ -13,15 +13,15 @@ from dataclasses import replace
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
 from superopt.proof.axioms.replay import check, needed, proved, shortened, well_typed
-from superopt.proof.axioms.saturate import Limits, derive
+from superopt.proof.axioms.saturate import SaturationLimits, derive
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.rules.rule import Rule
 from superopt.rules.verdict import Unknown, Verdict
 
-LIMITS = Limits()
+LIMITS = SaturationLimits()
 
 
-def prove_rule(rule: Rule, limits: Limits = LIMITS) -> Verdict:
+def prove_rule(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
     """Return `Proved` with the instances that a replay of the rule needs, or `Unknown`; the axioms never refute a rule."""
     started = time.perf_counter()
     instances: dict[str, None] = {}
@@ -34,14 +34,14 @@ def prove_rule(rule: Rule, limits: Limits = LIMITS) -> Verdict:
     return replace(shortened(rule, list(instances)), milliseconds=_since(started))
 
 
-def prove_equation(equation: Equation, limits: Limits = LIMITS) -> Verdict:
+def prove_equation(equation: Equation, limits: SaturationLimits = LIMITS) -> Verdict:
     """Prove one choice of ranks, as `prove_rule` proves all of them."""
     started = time.perf_counter()
     found = _prove_at(equation, [], limits)
     return Unknown(found, _since(started)) if isinstance(found, str) else proved(found, _since(started))
 
 
-def _prove_at(equation: Equation, known: list[str], limits: Limits) -> list[str] | str:
+def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) -> list[str] | str:
     """Return instances that prove the equation, or the reason why there are none.
 
     The list is empty if the `known` instances prove the equation.

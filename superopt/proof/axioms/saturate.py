@@ -25,7 +25,7 @@ Readings: TypeAlias = "Mapping[tuple[str, int], Sequence[Direction]]"
 
 
 @dataclass(frozen=True)
-class Limits:
+class SaturationLimits:
     """Limits of a search: rounds of matching every axiom everywhere, terms, and matching steps in total.
 
     An instance may be heavier (longer to write) than the term it replaces by `growth[0][0]`, and heavier than the heaviest side
@@ -78,7 +78,7 @@ def written_out(operators: frozenset[str]) -> frozenset[str]:
     return found if found == operators else written_out(found)
 
 
-def derive(assumptions: Assumptions, limits: Limits) -> list[str] | None:
+def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | None:
     """Return instances of axioms, as text, that make both sides of the equation equal, or None if the sides did not meet."""
     goals = tuple(zip(assumptions.left, assumptions.right, strict=True))
     own = frozenset(t.op for pair in goals for t in subterms(*pair) if not t.is_variable)
@@ -97,7 +97,9 @@ class Saturation:
     Operators outside `allowed` are not introduced.
     """
 
-    def __init__(self, assumptions: Assumptions, allowed: frozenset[str], limits: Limits, laws: Readings | None = None) -> None:
+    def __init__(
+        self, assumptions: Assumptions, allowed: frozenset[str], limits: SaturationLimits, laws: Readings | None = None
+    ) -> None:
         self.laws = readings_within(allowed) if laws is None else laws
         self.assumptions = assumptions
         self.allowed = allowed

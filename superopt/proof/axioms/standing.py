@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from superopt.proof.definitions.index import prove_axiom
 from superopt.rules.rule import laws
-from superopt.rules.store import BOUNDED, Entry, load_axioms
+from superopt.rules.store import BOUNDED, LedgerEntry, load_axioms
 from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 
@@ -24,7 +24,7 @@ def standing(axiom: str) -> Verdict:
 
 
 @functools.cache
-def axiom_ledger() -> Mapping[str, Entry]:
+def axiom_ledger() -> Mapping[str, LedgerEntry]:
     """Return the stored ledger of the axioms, read once."""
     return load_axioms()
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from superopt.algebra.terms import Atom, Extent, Floor, Size, Sym, at_least, atoms, floor_divide, size, substitute
 from superopt.proof.definitions.arithmetic import valid
-from superopt.proof.definitions.sums import Call, Factor, Guard, Known, Largest, Lookup, Power, Read, Summand, nested
+from superopt.proof.definitions.sums import Call, Factor, Guard, Largest, Lookup, Power, Read, Summand, TableElement, nested
 
 Reindexing: TypeAlias = "dict[Sym, Extent]"
 Pair: TypeAlias = "tuple[Extent, Extent]"
@@ -28,7 +28,7 @@ def head(factor: Factor) -> tuple[str, ...]:
     match factor:
         case Read(name, indices):
             return "read", name, str(len(indices))
-        case Known(shape, numbers, _):
+        case TableElement(shape, numbers, _):
             return "known", str(shape), *map(str, numbers)
         case Call(function, arguments):
             return "call", function, str(len(arguments))
@@ -103,7 +103,7 @@ def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[lis
 
 def _pairs(a: Factor, b: Factor) -> Iterator[list[Pair]]:
     match a, b:
-        case (Read(_, here), Read(_, there)) | (Known(_, _, here), Known(_, _, there)):
+        case (Read(_, here), Read(_, there)) | (TableElement(_, _, here), TableElement(_, _, there)):
             yield list(zip(here, there, strict=True))
         case Call(_, here), Call(_, there):
             for inner in itertools.product(*(list(_inner_pairs(h, t)) for h, t in zip(here, there, strict=True))):

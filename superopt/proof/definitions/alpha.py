@@ -15,16 +15,16 @@ from superopt.algebra.extent import sides
 from superopt.algebra.terms import Extent, Size, Sym, atoms, integral, size, substitute, substitute_cond
 from superopt.proof.definitions.sums import (
     Call,
-    Candidate,
     Factor,
     Guard,
-    Known,
+    GuardedValue,
     Largest,
     Lookup,
     Power,
     Read,
     Sum,
     Summand,
+    TableElement,
     bound_in,
 )
 
@@ -141,7 +141,7 @@ def _sum(value: Sum, names: object) -> str:
     return " + ".join(sorted(_summand(s, names) for s in value))
 
 
-def _candidate(candidate: Candidate, names: object) -> str:
+def _candidate(candidate: GuardedValue, names: object) -> str:
     own = names if isinstance(names, _Names) else None
     return f"{_bound(candidate.bound, own)}|{_guard(candidate.guard, own)}|{_sum(candidate.value, names)}"
 
@@ -151,7 +151,7 @@ def _factor(factor: Factor, names: object) -> str:
     match factor:
         case Read(name, indices):
             return f"{name}[{', '.join(_extent(i, own) for i in indices)}]"
-        case Known(shape, numbers, indices):
+        case TableElement(shape, numbers, indices):
             table = f"{'x'.join(map(str, shape))}: {' '.join(map(str, numbers))}"
             return f"({table})[{', '.join(_extent(i, own) for i in indices)}]"
         case Call(function, arguments):
@@ -173,7 +173,7 @@ def _in_order(summand: Summand, blind: _Names) -> Iterator[Extent]:
 
 def _extents(factor: Factor, blind: _Names) -> Iterator[Extent]:
     match factor:
-        case Read(_, indices) | Known(_, _, indices):
+        case Read(_, indices) | TableElement(_, _, indices):
             yield from indices
         case Call(_, arguments):
             for argument in arguments:

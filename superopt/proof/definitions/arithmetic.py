@@ -57,7 +57,7 @@ def version() -> str:
     return f"z3 {z3.get_version_string()}"
 
 
-class Effort(IntEnum):
+class SolverEffort(IntEnum):
     """How hard the solver tries before it gives up on a question."""
 
     LINEAR = 0
@@ -94,7 +94,7 @@ def passing_over(questions: Container[str] = frozenset()) -> Iterator[Collection
         _sessions.pop()
 
 
-def valid(assumptions: Iterable[Cond], claim: Cond, effort: Effort = Effort.NONLINEAR) -> bool:
+def valid(assumptions: Iterable[Cond], claim: Cond, effort: SolverEffort = SolverEffort.NONLINEAR) -> bool:
     """Return whether `claim` holds wherever all assumptions hold; False can also mean undecided."""
     known = tuple(assumptions)
     match claim:
@@ -106,7 +106,7 @@ def valid(assumptions: Iterable[Cond], claim: Cond, effort: Effort = Effort.NONL
             return claim in known or _stronger(known, claim) or _decided(frozenset(known), claim, effort)
 
 
-def contradictory(assumptions: Iterable[Cond], effort: Effort = Effort.PRODUCTS) -> bool:
+def contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverEffort.PRODUCTS) -> bool:
     """Return whether the assumptions cannot hold together; False can also mean undecided."""
     known = frozenset(assumptions)
     return False in known or any(negation(c) in known for c in known) or _decided(known, claim=False, effort=effort)
@@ -139,7 +139,7 @@ def _apart(extent: Size) -> tuple[tuple[tuple[Monomial, int | float | Fraction],
     return extent.terms[1:], extent.terms[0][1]
 
 
-def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
+def _decided(assumptions: frozenset[Cond], claim: Cond, effort: SolverEffort) -> bool:
     session = _sessions[-1]
     question = assumptions, claim, effort
     answer = session.answers.get(question)
@@ -152,23 +152,23 @@ def _decided(assumptions: frozenset[Cond], claim: Cond, effort: Effort) -> bool:
     return answer
 
 
-def _digest(known: Sequence[Cond], claim: Cond, effort: Effort) -> str:
+def _digest(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> str:
     """Return the digest that identifies a question in a ledger."""
     text = "\n".join([*map(str, known), f"{effort.name} {claim}"])
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
 
-def _answer(known: Sequence[Cond], claim: Cond, effort: Effort) -> bool:
+def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
     doubts = () if claim is False else (claim,)
     solver = _linear()
     if solver.refutes(known, doubts):
         return True
-    if effort is Effort.LINEAR or solver.satisfied(known, doubts):
+    if effort is SolverEffort.LINEAR or solver.satisfied(known, doubts):
         return False
     derived = consequences([*known, *map(negation, filter(integral, doubts))])
     if derived and _linear().refutes([*known, *derived], doubts):
         return True
-    return effort is Effort.NONLINEAR and _refuted_nonlinear(known, doubts)
+    return effort is SolverEffort.NONLINEAR and _refuted_nonlinear(known, doubts)
 
 
 # ---------------------------------------------------------------- linear, with products as unknowns
@@ -372,7 +372,7 @@ class _Session:
 
     passed_over: Container[str] = frozenset()
     unsettled: dict[str, None] = field(default_factory=dict)
-    answers: dict[tuple[frozenset[Cond], Cond, Effort], bool] = field(default_factory=dict)
+    answers: dict[tuple[frozenset[Cond], Cond, SolverEffort], bool] = field(default_factory=dict)
     solver: _Linear | None = None
 
 

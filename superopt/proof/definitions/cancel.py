@@ -24,7 +24,7 @@ from superopt.proof.definitions.align import (
     solve_indices,
 )
 from superopt.proof.definitions.alpha import collected, factor_key
-from superopt.proof.definitions.arithmetic import Effort, contradictory, valid
+from superopt.proof.definitions.arithmetic import SolverEffort, contradictory, valid
 from superopt.proof.definitions.cases import cases, replaced
 from superopt.proof.definitions.clearing import cleared
 from superopt.proof.definitions.normal import Normal
@@ -32,15 +32,15 @@ from superopt.proof.definitions.signs import Sign
 from superopt.proof.definitions.simplify import simplified, simplified_sum, vanishes
 from superopt.proof.definitions.sums import (
     Call,
-    Candidate,
     Factor,
     Guard,
-    Known,
+    GuardedValue,
     Largest,
     Power,
     Read,
     Sum,
     Summand,
+    TableElement,
     bound_in,
     substitute_factor,
     substitute_guard,
@@ -114,7 +114,7 @@ class Cancellation:
     def _open(self, facts: Guard, value: Sum) -> Sum:
         """Simplify a sum and return the summands that do not cancel."""
         alive = simplified_sum(facts, value, self.notation)
-        open_ = [s for s in alive if not vanishes((*facts, *s.guard), s.coefficient, Effort.LINEAR)]
+        open_ = [s for s in alive if not vanishes((*facts, *s.guard), s.coefficient, SolverEffort.LINEAR)]
         for whole in (True, False):
             for _ in range(MOST_MERGES):
                 merged = self._first_merge(facts, open_, whole=whole) if open_ else None
@@ -228,8 +228,8 @@ class Cancellation:
     def same_factor(self, facts: Guard, a: Factor, b: Factor) -> bool:
         """Return whether the factors are equal under the facts."""
         match a, b:
-            case (Read(_, here), Read(_, there)) | (Known(_, _, here), Known(_, _, there)):
-                return all(valid(facts, same(i, j), Effort.PRODUCTS) for i, j in zip(here, there, strict=True))
+            case (Read(_, here), Read(_, there)) | (TableElement(_, _, here), TableElement(_, _, there)):
+                return all(valid(facts, same(i, j), SolverEffort.PRODUCTS) for i, j in zip(here, there, strict=True))
             case Call(_, here), Call(_, there):
                 return all(self._quietly(facts, h + times(t, -1)) for h, t in zip(here, there, strict=True))
             case Power(here, exponent), Power(there, other):
@@ -254,7 +254,7 @@ class Cancellation:
             self._largest[key] = known
         return known
 
-    def covered(self, facts: Guard, candidate: Candidate, others: Sequence[Candidate]) -> bool:
+    def covered(self, facts: Guard, candidate: GuardedValue, others: Sequence[GuardedValue]) -> bool:
         """Return whether the candidate equals, wherever it exists, one of the others."""
         open_: Guard = (*facts, *candidate.guard)
         if contradictory(open_):
@@ -269,11 +269,11 @@ class Cancellation:
                 value = substitute_sum(other.value, carried)
                 if self._quietly(inside, candidate.value + times(value, -1)):
                     open_ = (*open_, *parts_of(negation(conjunction(*guard))))
-                    if contradictory(open_, Effort.NONLINEAR):
+                    if contradictory(open_, SolverEffort.NONLINEAR):
                         return True
         return False
 
-    def _witnesses(self, candidate: Candidate, other: Candidate) -> Iterator[Reindexing]:
+    def _witnesses(self, candidate: GuardedValue, other: GuardedValue) -> Iterator[Reindexing]:
         """Yield values for the other candidate's bound indices.
 
         Indices that reads determine take those values; the rest take the first values that the guard allows.
@@ -302,7 +302,7 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
     return [target[p] for p in order]
 
 
-def _ends(candidate: Candidate, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
+def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
     """Yield the reading, completed with every first value that a condition of the guard allows for the undetermined indices."""
     k = next((k for k in bound if k not in reading), None)
     if k is None:

@@ -11,14 +11,14 @@ from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.signs import Sign
 from superopt.proof.definitions.sums import (
     Call,
-    Candidate,
     Factor,
-    Known,
+    GuardedValue,
     Largest,
     Power,
     Read,
     Sum,
     Summand,
+    TableElement,
     extents_in,
     extents_of,
     single,
@@ -28,7 +28,7 @@ from superopt.proof.definitions.sums import (
 
 
 @dataclass(frozen=True)
-class Case:
+class SignCase:
     """The signs of values in one case; if `replaced` is set, that read equals `by` in this case."""
 
     told: tuple[tuple[Sum, Sign], ...]
@@ -36,7 +36,7 @@ class Case:
     by: Sum = ()
 
 
-def cases(value: Sum, notation: Normal) -> tuple[Case, ...] | None:
+def cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
     """Return cases of which one always holds, for a question that the value leaves open, or None if it leaves none open."""
     pivot = next(_pivots(value, frozenset()), None)
     if pivot is None:
@@ -45,12 +45,12 @@ def cases(value: Sum, notation: Normal) -> tuple[Case, ...] | None:
     opposite = times(difference, -1)
     match function:
         case "zero":
-            equal = Case(((difference, Sign.NOT_NEGATIVE), (opposite, Sign.NOT_NEGATIVE)), *_solved(difference))
-            return equal, Case(((difference, Sign.POSITIVE),)), Case(((opposite, Sign.POSITIVE),))
+            equal = SignCase(((difference, Sign.NOT_NEGATIVE), (opposite, Sign.NOT_NEGATIVE)), *_solved(difference))
+            return equal, SignCase(((difference, Sign.POSITIVE),)), SignCase(((opposite, Sign.POSITIVE),))
         case "positive":
-            return Case(((difference, Sign.POSITIVE),)), Case(((opposite, Sign.NOT_NEGATIVE),))
+            return SignCase(((difference, Sign.POSITIVE),)), SignCase(((opposite, Sign.NOT_NEGATIVE),))
         case _:
-            return Case(((difference, Sign.NOT_NEGATIVE),)), Case(((opposite, Sign.NOT_NEGATIVE),))
+            return SignCase(((difference, Sign.NOT_NEGATIVE),)), SignCase(((opposite, Sign.NOT_NEGATIVE),))
 
 
 def _upright(value: Sum, notation: Normal) -> Sum:
@@ -125,7 +125,7 @@ def _mentions(factor: Factor, read: Read) -> bool:
     match factor:
         case Read(name, _):
             return name == read.name
-        case Known():
+        case TableElement():
             return False
         case Call(_, arguments):
             return any(_reads(s, read) for a in arguments for s in a)
@@ -156,12 +156,12 @@ def _factor(factor: Factor, read: Read, by: Sum, notation: Normal) -> Sum:
     match factor:
         case Read():
             return by if factor_key(factor) == factor_key(read) else single(factor)
-        case Known():
+        case TableElement():
             return single(factor)
         case Call(function, arguments):
             return single(Call(function, tuple(replaced(a, read, by, notation) for a in arguments)))
         case Power(base, exponent):
             return single(Power(replaced(base, read, by, notation), exponent))
         case Largest(candidates):
-            inside = (Candidate(c.bound, c.guard, replaced(c.value, read, by, notation)) for c in candidates)
+            inside = (GuardedValue(c.bound, c.guard, replaced(c.value, read, by, notation)) for c in candidates)
             return single(Largest(tuple(inside)))

@@ -23,7 +23,7 @@ Divisors: TypeAlias = tuple[tuple[Extent, ...], tuple[Extent, ...]]
 NO_DIVISORS: Divisors = ((), ())
 
 
-class Comparison:
+class TensorComparison:
     """Equality of tensors under facts; `remainder` has the summands that did not cancel in the last failed comparison."""
 
     def __init__(self, notation: Normal, facts: Guard) -> None:

@@ -10,7 +10,7 @@ from math import gcd
 
 from superopt.algebra.terms import Extent, Size, at_least, atoms, integral, inverse, size
 from superopt.proof.definitions.alpha import Key, collected, factor_key, ordered, shape
-from superopt.proof.definitions.arithmetic import Effort, valid
+from superopt.proof.definitions.arithmetic import SolverEffort, valid
 from superopt.proof.definitions.signs import Sign, Signs, positive_atom
 from superopt.proof.definitions.sums import Call, Factor, Guard, Sum, Summand, extents_in, extents_of, split_inverses, times
 
@@ -53,7 +53,9 @@ def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = S
         common = common * n.denominator // gcd(common, n.denominator)
     content: Extent = integral(Fraction(gcd(*(n.numerator for n in numbers)), common))
     for atom in shared.elements():
-        if positive_atom(facts, atom) or (least is not Sign.POSITIVE and valid(facts, at_least(size(atom), 0), Effort.LINEAR)):
+        if positive_atom(facts, atom) or (
+            least is not Sign.POSITIVE and valid(facts, at_least(size(atom), 0), SolverEffort.LINEAR)
+        ):
             content = content * size(atom)
     return content
 

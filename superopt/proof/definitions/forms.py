@@ -8,7 +8,7 @@ from math import isqrt
 
 from superopt.algebra.terms import Extent, Size, integral
 from superopt.proof.definitions.alpha import collected, factor_key, ordered, shape
-from superopt.proof.definitions.sums import Call, Candidate, Largest, Sum, Summand, times
+from superopt.proof.definitions.sums import Call, GuardedValue, Largest, Sum, Summand, times
 
 MOST_STEPS = 6
 
@@ -66,7 +66,7 @@ def one_and_exponent(value: Sum) -> Sum | None:
 def magnitude_in(value: Sum) -> Sum | None:
     """Return v if the sum is -|v|, or None."""
     match value:
-        case (Summand(number, (), (), (Largest((Candidate((), (), a), Candidate((), (), b))),)),) if not collected(a + b):
+        case (Summand(number, (), (), (Largest((GuardedValue((), (), a), GuardedValue((), (), b))),)),) if not collected(a + b):
             if isinstance(number, int | Fraction) and number < 0:
                 inside = ordered(a)
                 return times(inside, number if leading(inside) < 0 else -number)

@@ -22,9 +22,9 @@ from superopt.proof.definitions.sums import (
     ONE,
     ZERO,
     Call,
-    Candidate,
     Factor,
     Guard,
+    GuardedValue,
     Largest,
     Power,
     Sum,
@@ -202,7 +202,7 @@ class _Functions:
         negative = times(value, -1)
         if self.signs.of(self.facts, negative):
             return negative
-        return single(Largest((Candidate((), (), value), Candidate((), (), negative))))
+        return single(Largest((GuardedValue((), (), value), GuardedValue((), (), negative))))
 
     # ------------------------------------------------------------ exponentials, logarithms, steps
 
@@ -259,7 +259,7 @@ class _Functions:
             return single(Call("log", (value,)))
         inside = magnitude_in(exponent)
         if inside is not None:
-            relu = single(Largest((Candidate((), (), inside), Candidate((), (), ZERO))))
+            relu = single(Largest((GuardedValue((), (), inside), GuardedValue((), (), ZERO))))
             return self.log_of_sum((Summand(1), *single(Call("exp", (ordered(inside),))))) + times(relu, -1)
         if leading(exponent) < 0:
             opposite = times(exponent, -1)

@@ -39,7 +39,7 @@ from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
 from superopt.proof.definitions.align import quotients
 from superopt.proof.definitions.arithmetic import afresh, valid
-from superopt.proof.definitions.compare import Comparison
+from superopt.proof.definitions.compare import TensorComparison
 from superopt.proof.definitions.normal import Normal, TooLongError
 from superopt.proof.definitions.sums import Guard, Sum, extents_in
 from superopt.proof.denominators import denominators, factors
@@ -154,7 +154,7 @@ class Attempt:
         known += [*conditions(equation), *(at_least(size(d), 1) for d in dims)]
         self.solved, facts = solved_conditions(known)
         self.notation = Normal()
-        self.comparison = Comparison(self.notation, _with_positive_quotients(tuple(facts)))
+        self.comparison = TensorComparison(self.notation, _with_positive_quotients(tuple(facts)))
         try:
             self.reason = "" if False in facts else self._difference()
         except TooLongError as error:
@@ -257,6 +257,6 @@ def _same(name: str, rank: int, sides: Callable[..., tuple[index.Tensor, index.T
     operands = [notation.read(variable, shape) for variable in "xyz"]
     with index.interpreted(notation):
         left, right = sides(operator(name).definition, *operands)
-    reason = Comparison(notation, ()).difference(left, right)
+    reason = TensorComparison(notation, ()).difference(left, right)
     spent = (time.perf_counter() - started) * 1e3
     return Proved(spent) if reason is None else Unknown(reason, spent)

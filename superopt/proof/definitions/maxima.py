@@ -16,9 +16,9 @@ from superopt.proof.definitions.signs import Sign
 from superopt.proof.definitions.sums import (
     ZERO,
     Call,
-    Candidate,
     Factor,
     Guard,
+    GuardedValue,
     Largest,
     Power,
     Sum,
@@ -33,7 +33,7 @@ INCREASING = ("exp", "log", "erf", "positive")
 MOST_COMPARED = 5
 
 
-def largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum:
+def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
     """Return the largest of candidates with simplified values.
 
     The larger of a value and its negative stays an absolute value if neither dominates.
@@ -61,19 +61,19 @@ def largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> 
     return single(Largest(tuple(flat))) if outside is None else outside
 
 
-def _plain(candidate: Candidate) -> bool:
+def _plain(candidate: GuardedValue) -> bool:
     return not candidate.bound and not candidate.guard
 
 
-def _unbound(facts: Guard, candidate: Candidate) -> Candidate:
+def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
     """Remove bound indices that the candidate does not depend on, if they certainly have a value."""
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
     first = substitute_guard(candidate.guard, lambda a: 0 if a in candidate.bound else None)
-    return Candidate((), (), candidate.value) if all(valid(facts, c) for c in first) else candidate
+    return GuardedValue((), (), candidate.value) if all(valid(facts, c) for c in first) else candidate
 
 
-def _magnitude(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum:
+def _magnitude(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
     """Return the absolute value, with positive factors moved out."""
     common = content(facts, [s for c in candidates for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
     if common == Summand(1):
@@ -82,7 +82,7 @@ def _magnitude(facts: Guard, candidates: Sequence[Candidate], notation: Normal) 
     return notation.product((common,), single(Largest(tuple(less))))
 
 
-def _flattened(facts: Guard, candidate: Candidate, notation: Normal) -> list[Candidate]:
+def _flattened(facts: Guard, candidate: GuardedValue, notation: Normal) -> list[GuardedValue]:
     """Flatten a maximum that is multiplied by a non-negative value and added to a sum; return other candidates as they are."""
     for position, summand in enumerate(candidate.value):
         match summand:
@@ -96,7 +96,7 @@ def _flattened(facts: Guard, candidate: Candidate, notation: Normal) -> list[Can
                 for renamed in map(notation.renamed_candidate, inner.candidates):
                     multiple = notation.product((Summand(coefficient, factors=others),), renamed.value)
                     value = collected(multiple + rest)
-                    both = Candidate((*candidate.bound, *renamed.bound), (*candidate.guard, *renamed.guard), value)
+                    both = GuardedValue((*candidate.bound, *renamed.bound), (*candidate.guard, *renamed.guard), value)
                     found += _flattened((*facts, *renamed.guard), both, notation)
                 return found
             case _:
@@ -110,12 +110,12 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
     return notation.signs.of_summand(facts, summand) >= Sign.NOT_NEGATIVE
 
 
-def _undominated(facts: Guard, candidates: list[Candidate], notation: Normal) -> list[Candidate]:
+def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
     """Return the candidates without those that never exceed another candidate that always exists."""
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > MOST_COMPARED:
         return candidates
-    dropped: list[Candidate] = []
+    dropped: list[GuardedValue] = []
     for low in candidates:
         for high in plain:
             if high is low or any(high is d for d in dropped):
@@ -129,7 +129,7 @@ def _undominated(facts: Guard, candidates: list[Candidate], notation: Normal) ->
     return [c for c in candidates if not any(c is d for d in dropped)]
 
 
-def _shared(candidates: Sequence[Candidate]) -> Sum:
+def _shared(candidates: Sequence[GuardedValue]) -> Sum:
     """Return the unguarded summands that are in every candidate and do not mention its bound indices."""
     if len(candidates) < 2 and not (candidates and candidates[0].bound):
         return ZERO
@@ -142,15 +142,15 @@ def _shared(candidates: Sequence[Candidate]) -> Sum:
     return tuple(free)
 
 
-def _free(factor: Factor, candidate: Candidate) -> bool:
+def _free(factor: Factor, candidate: GuardedValue) -> bool:
     return not set(candidate.bound) & {a for e in extents_in(Summand(1, factors=(factor,))) for a in atoms(e)}
 
 
-def _free_of(coefficient: Extent, candidate: Candidate) -> bool:
+def _free_of(coefficient: Extent, candidate: GuardedValue) -> bool:
     return not set(candidate.bound) & set(atoms(coefficient))
 
 
-def _smallest_of_largest(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum | None:
+def _smallest_of_largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
     """Rewrite the maximum over k of min(a(k), b) as the minimum of max a(k) and b."""
     if len(candidates) != 1 or len(candidates[0].value) != 1 or not candidates[0].bound:
         return None
@@ -163,7 +163,7 @@ def _smallest_of_largest(facts: Guard, candidates: Sequence[Candidate], notation
             if len(rest) != 1 or not free:
                 return None
             most = largest(facts, [replace(candidate, value=times(rest[0].value, -1))], notation)
-            return times(largest(facts, [*free, Candidate((), (), times(most, -1))], notation), -1)
+            return times(largest(facts, [*free, GuardedValue((), (), times(most, -1))], notation), -1)
         case _:
             return None
 
@@ -171,7 +171,7 @@ def _smallest_of_largest(facts: Guard, candidates: Sequence[Candidate], notation
 # ---------------------------------------------------------------- monotone functions
 
 
-def _outermost(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> Sum | None:
+def _outermost(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
     """Move a monotone function out of all candidates: max(exp(a), exp(b)) becomes exp(max(a, b))."""
     if not candidates or any(len(c.value) != 1 for c in candidates):
         return None
@@ -204,7 +204,7 @@ def _head(factor: Factor) -> tuple[object, ...]:
             return ("other", factor_key(factor))
 
 
-def _rises(facts: Guard, candidates: Sequence[Candidate], notation: Normal) -> bool | None:
+def _rises(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> bool | None:
     """Return whether the function of all candidates is increasing there: False if it is decreasing, None if neither."""
     match candidates[0].value[0].factors[0]:
         case Call(function, (_,)) if function in INCREASING:

@@ -23,15 +23,15 @@ from superopt.proof.definitions.signs import Signs
 from superopt.proof.definitions.sums import (
     ZERO,
     Call,
-    Candidate,
     Factor,
     Guard,
-    Known,
+    GuardedValue,
     Largest,
     Lookup,
     Read,
     Sum,
     Summand,
+    TableElement,
     bound_in,
     called,
     candidates_of,
@@ -197,7 +197,7 @@ class Normal:
         """Return the summand over fresh indices, including the indices bound inside its factors."""
         return substitute_summand(summand, self._fresh_for(bound_in(summand)))
 
-    def renamed_candidate(self, candidate: Candidate) -> Candidate:
+    def renamed_candidate(self, candidate: GuardedValue) -> GuardedValue:
         """Return the candidate over fresh indices."""
         (renamed,) = self.renamed(Summand(1, factors=(Largest((candidate,)),))).factors
         assert isinstance(renamed, Largest)
@@ -223,7 +223,7 @@ class Normal:
         k = self.fresh()
 
         def leaf(value: Sum, guard: Guard) -> Sum:
-            inner = (Candidate((k, *c.bound), (*guard, *c.guard), c.value) for c in candidates_of(value))
+            inner = (GuardedValue((k, *c.bound), (*guard, *c.guard), c.value) for c in candidates_of(value))
             return (Summand(1, factors=(Largest(tuple(inner)),)),)
 
         tree = _closed(body(size(k)).tree, k, _range(k, extent), leaf, _joined)
@@ -257,7 +257,7 @@ class Normal:
     def entry(self, matrix: Callable[[], Matrix], row: Extent, column: Extent) -> Value:
         rows = matrix()
         shape, numbers = (len(rows), len(rows[0])), tuple(number for one in rows for number in one)
-        return Value((Summand(1, factors=(Known(shape, numbers, (row, column)),)),), self)
+        return Value((Summand(1, factors=(TableElement(shape, numbers, (row, column)),)),), self)
 
     def lowest(self) -> Value:
         return Value((Summand(1, factors=(Largest(()),)),), self)

@@ -12,7 +12,19 @@ from superopt.proof.definitions.alpha import collected
 from superopt.proof.definitions.arithmetic import passing_over
 from superopt.proof.definitions.cancel import Cancellation
 from superopt.proof.definitions.normal import Normal
-from superopt.proof.definitions.sums import Call, Candidate, Factor, Guard, Known, Largest, Power, Read, Sum, Summand, bound_in
+from superopt.proof.definitions.sums import (
+    Call,
+    Factor,
+    Guard,
+    GuardedValue,
+    Largest,
+    Power,
+    Read,
+    Sum,
+    Summand,
+    TableElement,
+    bound_in,
+)
 from superopt.proof.domains import told
 
 KEPT = 20_000
@@ -76,7 +88,7 @@ class _Elements:
         match factor:
             case Read():
                 return self.known.setdefault(factor, Read(f"e{len(self.known)}", ()))
-            case Known(_, _, indices):
+            case TableElement(_, _, indices):
                 self.spoken.update(a for i in indices for a in atoms(i))
                 return factor
             case Call(function, arguments):
@@ -87,7 +99,7 @@ class _Elements:
             case Largest(candidates):
                 return Largest(tuple(self.candidates(candidates)))
 
-    def candidates(self, candidates: tuple[Candidate, ...]) -> Iterator[Candidate]:
+    def candidates(self, candidates: tuple[GuardedValue, ...]) -> Iterator[GuardedValue]:
         for candidate in candidates:
             self.spoken.update(a for c in candidate.guard for a in atoms_of(c))
             yield replace(candidate, value=self.sum(candidate.value))

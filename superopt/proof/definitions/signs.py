@@ -10,12 +10,12 @@ from fractions import Fraction
 
 from superopt.algebra.terms import Atom, Dim, Extent, Inverse, Size, Sym, at_least, negation, same, size
 from superopt.proof.definitions.alpha import Key, collected, factor_key, shape
-from superopt.proof.definitions.arithmetic import Effort, valid
+from superopt.proof.definitions.arithmetic import SolverEffort, valid
 from superopt.proof.definitions.sums import (
     Call,
-    Candidate,
     Factor,
     Guard,
+    GuardedValue,
     Largest,
     Power,
     Sum,
@@ -151,7 +151,7 @@ class Signs:
             return Sign.POSITIVE
         return max(least, of_base)
 
-    def _of_largest(self, facts: Guard, candidates: tuple[Candidate, ...]) -> Sign:
+    def _of_largest(self, facts: Guard, candidates: tuple[GuardedValue, ...]) -> Sign:
         signs = [self.of((*facts, *c.guard), c.value) for c in candidates]
         always = [s for s, c in zip(signs, candidates, strict=True) if not c.bound and not c.guard]
         least = max([Sign.UNKNOWN, *always])
@@ -190,7 +190,7 @@ def _number(facts: Guard, number: Extent) -> Sign:
         return Sign.POSITIVE if number > 0 else Sign.NOT_NEGATIVE if number == 0 else Sign.UNKNOWN
     if len(number.terms) == 1 and number.terms[0][1] > 0 and all(positive_atom(facts, a) for a in number.terms[0][0]):
         return Sign.POSITIVE
-    return Sign.NOT_NEGATIVE if valid(facts, at_least(number, 0), Effort.PRODUCTS) else Sign.UNKNOWN
+    return Sign.NOT_NEGATIVE if valid(facts, at_least(number, 0), SolverEffort.PRODUCTS) else Sign.UNKNOWN
 
 
 def positive_atom(facts: Guard, atom: Atom) -> bool:
@@ -199,16 +199,18 @@ def positive_atom(facts: Guard, atom: Atom) -> bool:
         return True
     below = atom.of if isinstance(atom, Inverse) else size(atom)
     if isinstance(below, Size) and len(below.terms) > 1 and not any(isinstance(a, Sym) and a.real for a in below.atoms()):
-        return valid(facts, at_least(below, 1), Effort.LINEAR)
+        return valid(facts, at_least(below, 1), SolverEffort.LINEAR)
     inside = [a for m, _ in below.terms for a in m] if isinstance(below, Size) else []
     if inside != [atom]:
         return all(positive_atom(facts, a) for a in inside)
     if isinstance(atom, Sym) and atom.real:
-        return valid(facts, at_least(below, 0), Effort.LINEAR) and valid(facts, negation(same(below, 0)), Effort.LINEAR)
-    return valid(facts, at_least(below, 1), Effort.LINEAR)
+        return valid(facts, at_least(below, 0), SolverEffort.LINEAR) and valid(
+            facts, negation(same(below, 0)), SolverEffort.LINEAR
+        )
+    return valid(facts, at_least(below, 1), SolverEffort.LINEAR)
 
 
 def _somewhere(facts: Guard, summand: Summand) -> bool:
     """Return whether the guard certainly holds for some value of the bound indices, judged at zero."""
     first = substitute_guard(summand.guard, lambda a: 0 if a in summand.bound else None)
-    return all(valid(facts, c, Effort.LINEAR) for c in first)
+    return all(valid(facts, c, SolverEffort.LINEAR) for c in first)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from superopt.algebra.terms import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
 from superopt.proof.definitions.align import linear_in, quotients, root, unnested
 from superopt.proof.definitions.alpha import collected
-from superopt.proof.definitions.arithmetic import Effort, contradictory, valid
+from superopt.proof.definitions.arithmetic import SolverEffort, contradictory, valid
 from superopt.proof.definitions.functions import applied, merged, raised
 from superopt.proof.definitions.maxima import largest
 from superopt.proof.definitions.normal import Normal
@@ -105,7 +105,7 @@ def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
 def quotient_value(facts: Guard, quotient: Floor) -> int | None:
     """Return the quotient's value if the facts leave only one of -1, 0 and 1."""
     for number in (0, 1, -1):
-        effort = Effort.LINEAR if number else Effort.PRODUCTS
+        effort = SolverEffort.LINEAR if number else SolverEffort.PRODUCTS
         rest = quotient.numerator - _product(quotient.denominator, number)
         if valid(facts, at_least(rest, 0), effort) and valid(facts, at_least(quotient.denominator - 1, rest), effort):
             return number
@@ -160,7 +160,7 @@ def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) ->
     The difference must exceed the fact's left side, which is not negative, and `under` must be positive.
     """
     left_over = at_least(difference - fact.left, 1)
-    return valid(facts, left_over, Effort.LINEAR) and valid(facts, at_least(under, 1), Effort.PRODUCTS)
+    return valid(facts, left_over, SolverEffort.LINEAR) and valid(facts, at_least(under, 1), SolverEffort.PRODUCTS)
 
 
 def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
@@ -211,9 +211,9 @@ def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
     upper = [c for c in about if _slope(c, k) == -1]
     for low, high in itertools.product(lower, upper):
         others = [c for c in about if c not in (low, high)]
-        if all(valid((*known, low, high), c, Effort.PRODUCTS) for c in others):
+        if all(valid((*known, low, high), c, SolverEffort.PRODUCTS) for c in others):
             first, last = _bound(low, k), _bound(high, k)
-            if first is not None and last is not None and valid(known, at_least(last - first + 1, 0), Effort.PRODUCTS):
+            if first is not None and last is not None and valid(known, at_least(last - first + 1, 0), SolverEffort.PRODUCTS):
                 return last - first + 1
     return None
 
@@ -261,7 +261,7 @@ def _guards_dropped(facts: Guard, value: Sum) -> Sum:
     )
 
 
-def vanishes(facts: Guard, coefficient: Extent, effort: Effort = Effort.NONLINEAR) -> bool:
+def vanishes(facts: Guard, coefficient: Extent, effort: SolverEffort = SolverEffort.NONLINEAR) -> bool:
     """Return whether the coefficient is zero, after clearing fractions."""
     current = coefficient
     while isinstance(current, Size):

@@ -43,7 +43,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Known:
+class TableElement:
     """The number at `indices` in a constant table, which has all its numbers in row-major order."""
 
     shape: tuple[int, ...]
@@ -68,7 +68,7 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class GuardedValue:
     """`value` for every value of the bound indices at which the guard holds."""
 
     bound: tuple[Sym, ...]
@@ -80,10 +80,10 @@ class Candidate:
 class Largest:
     """The largest of the candidates, or minus infinity if there are none."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[GuardedValue, ...]
 
 
-Factor: TypeAlias = "Read | Known | Call | Power | Largest"
+Factor: TypeAlias = "Read | TableElement | Call | Power | Largest"
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ def substitute_factor(factor: Factor, value: Lookup) -> Factor:
     match factor:
         case Read(name, indices):
             return Read(name, tuple(substitute(i, value) for i in indices))
-        case Known(shape, numbers, indices):
-            return Known(shape, numbers, tuple(substitute(i, value) for i in indices))
+        case TableElement(shape, numbers, indices):
+            return TableElement(shape, numbers, tuple(substitute(i, value) for i in indices))
         case Call(function, arguments):
             return Call(function, tuple(substitute_sum(a, value) for a in arguments))
         case Power(base, exponent):
@@ -142,7 +142,7 @@ def substitute_factor(factor: Factor, value: Lookup) -> Factor:
         case Largest(candidates):
             return Largest(
                 tuple(
-                    Candidate(_indices(c.bound, value), substitute_guard(c.guard, value), substitute_sum(c.value, value))
+                    GuardedValue(_indices(c.bound, value), substitute_guard(c.guard, value), substitute_sum(c.value, value))
                     for c in candidates
                 )
             )
@@ -161,7 +161,7 @@ def _symbol(extent: Extent | None) -> Atom | None:
 def extents_of(factor: Factor) -> Iterator[Extent]:
     """Yield every index and every side of a condition inside the factor."""
     match factor:
-        case Read(_, indices) | Known(_, _, indices):
+        case Read(_, indices) | TableElement(_, _, indices):
             yield from indices
         case Call(_, arguments):
             yield from (e for a in arguments for s in a for e in extents_in(s))
@@ -218,13 +218,13 @@ def times(value: Sum, factor: Extent) -> Sum:
     return tuple(replace(s, coefficient=s.coefficient * factor) for s in value)
 
 
-def candidates_of(value: Sum) -> tuple[Candidate, ...]:
+def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
     """Return candidates whose maximum is this value: the candidates of a plain maximum, or else the value alone."""
     if len(value) == 1:
         match value[0]:
             case Summand(1, (), (), (Largest(candidates),)):
                 return candidates
-    return (Candidate((), (), value),)
+    return (GuardedValue((), (), value),)
 
 
 def called(function: str, *arguments: Sum) -> Sum:
@@ -232,7 +232,7 @@ def called(function: str, *arguments: Sum) -> Sum:
     if function == "larger":
         return single(Largest(tuple(c for a in arguments for c in candidates_of(a))))
     if function == "relu":
-        return single(Largest((*candidates_of(arguments[0]), Candidate((), (), ZERO))))
+        return single(Largest((*candidates_of(arguments[0]), GuardedValue((), (), ZERO))))
     if function == "reciprocal":
         number = constant_of(arguments[0])
         if number is not None and number != 0 and not any(isinstance(a, Sym) and a.real for a in atoms(number)):

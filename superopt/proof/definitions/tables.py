@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from superopt.algebra.terms import Cond, Extent, Sym, at_least, atoms, same, size
 from superopt.proof.definitions.arithmetic import valid
-from superopt.proof.definitions.sums import Guard, Known, Summand, extents_in, mentions
+from superopt.proof.definitions.sums import Guard, Summand, TableElement, extents_in, mentions
 
 
 def contracted(facts: Guard, summand: Summand) -> Summand | None:
@@ -27,7 +27,7 @@ def contracted(facts: Guard, summand: Summand) -> Summand | None:
 def _multiplied_out(summand: Summand) -> Summand | None:
     """Merge the tables that share an index, if the index runs over one whole axis of each and occurs nowhere else."""
     for k in summand.bound:
-        tables = [f for f in summand.factors if isinstance(f, Known) and size(k) in f.indices]
+        tables = [f for f in summand.factors if isinstance(f, TableElement) and size(k) in f.indices]
         if not tables:
             continue
         others = tuple(f for f in summand.factors if f not in tables)
@@ -50,7 +50,7 @@ def _range(k: Sym, extent: int) -> tuple[Cond, ...]:
     return tuple(c for c in (at_least(size(k), 0), at_least(extent - 1, size(k))) if c is not True)
 
 
-def _product(tables: Sequence[Known], k: Extent, extent: int) -> Known:
+def _product(tables: Sequence[TableElement], k: Extent, extent: int) -> TableElement:
     """Return the table of the sums over `k` of the tables' products; `k` occurs in every table."""
     axes = {i: n for table in tables for i, n in zip(table.indices, table.shape, strict=True) if i != k}
     numbers: list[Fraction] = []
@@ -61,7 +61,7 @@ def _product(tables: Sequence[Known], k: Extent, extent: int) -> Known:
             for n in range(extent)
         )
         numbers.append(sum(terms, Fraction()))
-    return Known(tuple(axes.values()), tuple(numbers), tuple(axes))
+    return TableElement(tuple(axes.values()), tuple(numbers), tuple(axes))
 
 
 def _condition(facts: Guard, summand: Summand) -> Summand | None:
@@ -70,7 +70,7 @@ def _condition(facts: Guard, summand: Summand) -> Summand | None:
     Every index must be within its axis.
     """
     for table in summand.factors:
-        if not isinstance(table, Known) or not all(_within(facts, summand, i, n) for i, n in _axes(table)):
+        if not isinstance(table, TableElement) or not all(_within(facts, summand, i, n) for i, n in _axes(table)):
             continue
         for axis in range(len(table.shape)):
             if all(_number(table, p) == (2 * p[axis] == sum(p)) for p in _positions(table.shape)):
@@ -92,7 +92,7 @@ def _within(facts: Guard, summand: Summand, index: Extent, extent: int) -> bool:
     return all(valid(known, c) for c in (at_least(index, 0), at_least(extent - 1, index)) if c is not True)
 
 
-def _axes(table: Known) -> Iterator[tuple[Extent, int]]:
+def _axes(table: TableElement) -> Iterator[tuple[Extent, int]]:
     return zip(table.indices, table.shape, strict=True)
 
 
@@ -100,7 +100,7 @@ def _positions(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return itertools.product(*map(range, shape))
 
 
-def _number(table: Known, position: Sequence[int]) -> Fraction:
+def _number(table: TableElement, position: Sequence[int]) -> Fraction:
     """Return the number at the position."""
     place = 0
     for n, i in zip(table.shape, position, strict=True):

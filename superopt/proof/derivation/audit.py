@@ -19,7 +19,7 @@ from superopt.algebra.terms import subterms
 from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation
 from superopt.proof.axioms.ematch import Direction
-from superopt.proof.axioms.saturate import Limits
+from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.definedness import is_partial
 from superopt.proof.derivation.chain import Chain
 from superopt.proof.derivation.core import Stated, laws_of
@@ -29,7 +29,7 @@ from superopt.rules.instances import Instance, instantiations
 from superopt.rules.rule import Rule
 
 WIDE = tuple(
-    Limits(rounds=40, terms=3_000, steps=steps, growth=growth, grouped=True)
+    SaturationLimits(rounds=40, terms=3_000, steps=steps, growth=growth, grouped=True)
     for steps in (100_000, 1_000_000)
     for growth in (((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)), ((6, 8), (12, 16), (20, 30)), ((20, 30),))
 )

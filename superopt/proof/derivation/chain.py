@@ -20,7 +20,7 @@ LONGEST = 400
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """One use of a rule: its instance, whether it was read from left to right, and the whole term after it."""
 
     rule: str
@@ -40,10 +40,10 @@ class Chain:
     """
 
     ranks: tuple[tuple[str, int], ...]
-    outputs: tuple[tuple[str, tuple[Step, ...]], ...]
+    outputs: tuple[tuple[str, tuple[ChainStep, ...]], ...]
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ChainStep, ...]:
         """Every step of every output."""
         return tuple(step for _, steps in self.outputs for step in steps)
 
@@ -69,17 +69,17 @@ class Move:
     after: Term
 
 
-def linear(closure: Closure, start: Term, goal: Term) -> tuple[Step, ...]:
+def linear(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, ...]:
     """Return the steps from one term to another that the closure holds equal.
 
     Raises:
         ShapeError: there are more than `LONGEST`.
     """
-    steps: list[Step] = []
+    steps: list[ChainStep] = []
     for move in _Walk(closure).between(start, goal):
         if move.before is not move.after:
             text = move.given.text
-            steps.append(Step(text.partition("(")[0], text, move.forwards, show(move.after)))
+            steps.append(ChainStep(text.partition("(")[0], text, move.forwards, show(move.after)))
         if len(steps) > LONGEST:
             raise ShapeError(f"the chain has more than {LONGEST} steps")
     return tuple(steps)

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 
 from superopt.algebra.terms import operators, subterms, variables
 from superopt.notation.parsing import Statement
-from superopt.proof.axioms.saturate import Limits
+from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.derivation.chain import Chain
 from superopt.proof.derivation.derive import LIMITS, Laws, derivable
 from superopt.rules.rule import Rule
@@ -24,7 +24,7 @@ Chains = tuple[Chain, ...]
 Stated = tuple[tuple[str, Statement], ...]
 
 
-def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: Limits = LIMITS) -> Mapping[int, Chains]:
+def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: SaturationLimits = LIMITS) -> Mapping[int, Chains]:
     """Return the chains of every rule outside the core, by the rule's position, one chain for each choice of its ranks.
 
     The steps of a chain use rules of the core. If these do not suffice within the limits, the steps use rules that were still
@@ -76,7 +76,7 @@ def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
 
 
 def _tried(
-    laws: Laws, tasks: Sequence[tuple[int, frozenset[int]]], executor: Executor | None, limits: Limits
+    laws: Laws, tasks: Sequence[tuple[int, frozenset[int]]], executor: Executor | None, limits: SaturationLimits
 ) -> dict[int, Chains]:
     """Return the chains of the rules that follow from the laws not left out for them."""
     if executor is None:
@@ -89,7 +89,9 @@ def _tried(
     return {p: chains for p, chains in results if chains is not None}
 
 
-def _batch(stated: Stated, tasks: Sequence[tuple[int, frozenset[int]]], limits: Limits) -> list[tuple[int, Chains | None]]:
+def _batch(
+    stated: Stated, tasks: Sequence[tuple[int, frozenset[int]]], limits: SaturationLimits
+) -> list[tuple[int, Chains | None]]:
     laws = laws_of(stated)
     return [(p, derivable(laws.rules[p], laws, limits, without)) for p, without in tasks]
 

@@ -19,13 +19,13 @@ from superopt.notation.printing import show
 from superopt.proof.axioms.ematch import Direction, directions
 from superopt.proof.axioms.ground import Ground, write_regrouping
 from superopt.proof.axioms.replay import Derivation, goals_of, sound, well_typed
-from superopt.proof.axioms.saturate import Limits, Readings, Saturation
+from superopt.proof.axioms.saturate import Readings, Saturation, SaturationLimits
 from superopt.proof.definedness import founded
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.proof.derivation.chain import Chain, linear
 from superopt.rules.rule import Rule
 
-LIMITS = Limits(rounds=12, terms=300, steps=5_000, growth=((0, 2), (2, 4), (4, 8), (8, 14)))
+LIMITS = SaturationLimits(rounds=12, terms=300, steps=5_000, growth=((0, 2), (2, 4), (4, 8), (8, 14)))
 COMPLETIONS = 12
 
 Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
@@ -109,7 +109,7 @@ def outputs(equation: Equation) -> tuple[Equation, ...]:
 
 
 def derivable(
-    rule: Rule, from_rules: Laws | Sequence[Rule], limits: Limits = LIMITS, without: Collection[int] = ()
+    rule: Rule, from_rules: Laws | Sequence[Rule], limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> tuple[Chain, ...] | None:
     """Return a chain for every choice of the rule's ranks, or None if one choice was not derived within the limits.
 
@@ -124,7 +124,9 @@ def derivable(
     return tuple(chains)
 
 
-def derivations(rule: Rule, laws: Laws, limits: Limits = LIMITS, without: Collection[int] = ()) -> Iterator[Chain | None]:
+def derivations(
+    rule: Rule, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
+) -> Iterator[Chain | None]:
     """Yield a chain, or None if none was found, for each choice of the rule's ranks in turn."""
     enough: Laws | None = None
     for equation in rule.equations:
@@ -135,7 +137,7 @@ def derivations(rule: Rule, laws: Laws, limits: Limits = LIMITS, without: Collec
         yield chain
 
 
-def derived(equation: Equation, laws: Laws, limits: Limits = LIMITS, without: Collection[int] = ()) -> Chain | None:
+def derived(equation: Equation, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()) -> Chain | None:
     """Return the steps that turn each output of the left side into the output of the right side, or None if none were found.
 
     Also return None if the right side is not well typed wherever the left side is; see `completed`.

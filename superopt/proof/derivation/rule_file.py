@@ -17,7 +17,7 @@ from typing import Any
 from superopt.algebra.terms import subterms, variables
 from superopt.errors import InstantiationError, NotationError, ShapeError, SuperoptError
 from superopt.notation.parsing import Equation, parse_statement, show_condition
-from superopt.proof.axioms.saturate import Limits
+from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.derivation.chain import Chain
 from superopt.proof.derivation.derive import LIMITS, Laws, completed, derivations
 from superopt.proof.sample import mismatch
@@ -26,7 +26,7 @@ from superopt.rules.rule import NEUTRAL, Rule, axioms
 from superopt.rules.store import load
 from superopt.rules.verdict import Counterexample, Proved
 
-ASKED = Limits(rounds=16, terms=800, steps=20_000, growth=LIMITS.growth)
+ASKED = SaturationLimits(rounds=16, terms=800, steps=20_000, growth=LIMITS.growth)
 """Limits of a search for a chain on request; a rule leaves the core only with a chain within `LIMITS`."""
 SAMPLES = 120
 SPOT = 12
@@ -121,7 +121,7 @@ def _output(start: str, steps: Sequence[Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FileComparison:
     """Findings about the file's equalities, given the set, and about the set's equalities, given the file."""
 
     theirs: tuple[Finding, ...]
@@ -213,7 +213,7 @@ def compared(
     notation: Sequence[Rule] = (),
     seed: int = 0,
     progress: Callable[[Finding], None] = lambda _: None,
-) -> Comparison:
+) -> FileComparison:
     """Derive the file's lines from `rules`, and the rules of `backwards` from the file's rules that are not wrong.
 
     The rules of `notation` are available in both directions.
@@ -232,7 +232,7 @@ def compared(
     for rule in backwards:
         ours.append(_derived(rule.name, str(rule.statement), rule, given, ()))
         progress(ours[-1])
-    return Comparison(tuple(theirs), tuple(ours))
+    return FileComparison(tuple(theirs), tuple(ours))
 
 
 def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
@@ -343,7 +343,7 @@ def _rearranges(equation: Equation) -> bool:
     return one == other and len(one) >= NEUTRAL
 
 
-def comparison_text(comparison: Comparison, *, chains: bool = True) -> Iterator[str]:
+def comparison_text(comparison: FileComparison, *, chains: bool = True) -> Iterator[str]:
     """Yield the comparison as lines: the file's equalities, the set's equalities, and the totals of both."""
     for finding in comparison.theirs:
         yield from finding.lines(chains=chains)
