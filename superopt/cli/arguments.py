@@ -52,6 +52,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = top.parse_args(arguments)
     if options.run == "optimize" and options.ort_config and not options.tune:
         top.error("argument --ort-config: requires --tune")
+    if options.run == "prove" and options.operator and not options.axioms:
+        top.error("argument --operator: requires --axioms")
     if options.run in ("optimize", "profile"):
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
@@ -148,7 +150,10 @@ def _add_verify(commands: Commands) -> None:
 def _add_generate(commands: Commands) -> None:
     about = "Find, prove and store rules. The same seed writes the same files on any number of workers."
     command = commands.add_parser("generate", help="find and prove rules", description=about)
-    command.add_argument("--family", action="append", metavar="F", help="a family of rules, such as matrix (all)")
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("--family", action="append", metavar="F", help="a family of rules, such as matrix (all)")
+    about = "only the rules of this operator, from its definition, its traits and its axioms; for a new file of specs/"
+    which.add_argument("--operator", action="append", default=[], metavar="NAME", help=about)
     about = "find partial rules instead, by generalising mutants"
     command.add_argument("--mutants", action="store_true", help=about)
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
@@ -169,6 +174,8 @@ def _add_prove(commands: Commands) -> None:
     which = command.add_mutually_exclusive_group()
     which.add_argument("--axioms", action="store_true", help="prove every axiom from the operators' definitions")
     which.add_argument("--fresh", action="store_true", help="prove every stored rule again without its stored proof")
+    about = "with --axioms, only the axioms of this operator"
+    command.add_argument("--operator", action="append", default=[], metavar="NAME", help=about)
     about = "test every stored partial rule again, at all sizes of its certificate"
     which.add_argument("--mutants", action="store_true", help=about)
     which.add_argument("--samples", type=positive, metavar="N", help="test every stored rule on N random instances instead")

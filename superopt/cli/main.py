@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import superopt
-from superopt.algebra.operators import substitutions_folder
+from superopt.algebra.operators import operator, substitutions_folder
 from superopt.cli.arguments import parsed
 from superopt.cli.signals import Interrupted, Signals
 from superopt.errors import OutputError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
@@ -35,7 +36,7 @@ from superopt.report.progress import Listener, Progress
 from superopt.report.proof import verdicts
 from superopt.report.reading import listed, shown, told
 from superopt.report.verification import verified
-from superopt.rules.store import load, named, selected, write_axioms
+from superopt.rules.store import load, load_axioms, named, selected, write_axioms
 from superopt.worker_pool import collecting_rarely
 
 INTERRUPTED, TERMINATED, INTERNAL, CLOSED = 130, 143, 70, 141
@@ -255,13 +256,13 @@ def run_verify(options: argparse.Namespace) -> int:
 def run_generate(options: argparse.Namespace) -> int:
     """`superopt generate`: write the rules to the folder, and print a table of what became of the terms."""
     from superopt.discovery.universes.families import UNIVERSES
-    from superopt.flows.generate import EVERY, generate
+    from superopt.flows.generate import EVERY, generate, generate_operators
     from superopt.worker_pool import cores, default_folder
 
     if options.mutants:
         return run_generate_mutants(options)
-    families = options.family or list(EVERY)
-    unknown = [family for family in families if family not in EVERY]
+    families = [family for family in EVERY if family in (options.family or EVERY)]
+    unknown = [family for family in options.family or () if family not in EVERY]
     if unknown:
         raise StoreError(f"unknown family {unknown[0]!r}: expected one of {', '.join(EVERY)}")
     for folder in filter(None, (options.output, options.resume)):
@@ -269,11 +270,12 @@ def run_generate(options: argparse.Namespace) -> int:
     if options.json is not None:
         require_distinct({"--json": options.json}, rule_files(options.output))
         writable(options.json)
+    operators = sorted({operator(name).name for name in options.operator})
     with shown_progress() as listener:
         listener(Progress("generate"))
-        found = generate(
+        run = partial(generate_operators, operators) if operators else partial(generate, families=families)
+        found = run(
             seed=options.seed,
-            families=[family for family in EVERY if family in families],
             folder=options.output,
             workers=options.workers or cores(),
             scheduler=options.scheduler,
@@ -327,15 +329,20 @@ def run_prove(options: argparse.Namespace) -> int:
     if options.mutants:
         return run_judge()
     what = "axioms" if options.axioms else "stored rules"
-    how = {"seed": options.seed, "workers": options.workers or cores()}
-    found = prove_axioms(**how) if options.axioms else prove_store(fresh=options.fresh, record=options.write, **how)
+    seed, workers = options.seed, options.workers or cores()
+    operators = {operator(name).name for name in options.operator}
+    if options.axioms:
+        found = prove_axioms(operators=operators, seed=seed, workers=workers)
+    else:
+        found = prove_store(fresh=options.fresh, record=options.write, seed=seed, workers=workers)
     rows: list[LedgerRow] = []
     with shown_progress() as listener:
         for row in found:
             rows.append(row)
             listener(Progress(what, len(rows), detail=row.name))
     if options.axioms and options.write:
-        write_axioms([axiom_entry(row) for row in rows])
+        others = [e for e in load_axioms().values() if operators and e.name.partition(".")[0] not in operators]
+        write_axioms([*others, *(axiom_entry(row) for row in rows)])
     out.print(verdicts(what.capitalize(), rows, each=options.each))
     missing = [row.name for row in rows if not row.proved]
     if options.write and not options.axioms and not missing:
@@ -394,9 +401,9 @@ def run_rules_partial(_: argparse.Namespace) -> int:
     """`superopt rules partial`: print each partial rule, and its certificate below."""
     from superopt.partial.library import load, told
 
-    for partial in load():
-        out.print(str(partial.rule), soft_wrap=True, markup=False)
-        out.print(f"    {told(partial)}", soft_wrap=True, markup=False)
+    for one in load():
+        out.print(str(one.rule), soft_wrap=True, markup=False)
+        out.print(f"    {told(one)}", soft_wrap=True, markup=False)
     return 0
 
 

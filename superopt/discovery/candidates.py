@@ -168,6 +168,36 @@ class Discovery:
             self.undecided.append((repr(candidate.left), str(verdict)))
         return verdict
 
+    def examine_axiom(self, axiom: Rule, candidate: Candidate) -> None:
+        """Decide an axiom of which the candidate is an instance: keep the directions that serve a search, as stated.
+
+        The axiom is proved again in each direction that is kept, with the conditions that the direction needs.
+        """
+        counts = self.counts
+        counts.candidates += 1
+        started = time.process_time()
+        part = self.kept.part(candidate)
+        asked = time.process_time()
+        counts.dedupe += asked - started
+        if part is None:
+            counts.redundant += 1
+            return
+        rules: list[FoundRule] = []
+        stated = axiom.statement
+        sides = (stated.left, stated.right), (stated.right, stated.left)
+        directions = candidate, replace(candidate, left=candidate.right, right=candidate.left)
+        for (left, right), direction in zip(sides, directions, strict=True):
+            rule = Rule("", replace(stated, name="", left=left, right=right, arrow="=>"))
+            if self._serves(direction, part) and (found := self._usable(rule)) is not None:
+                shortens = self._shortens(direction)
+                rules.append(FoundRule(candidate.universe.family, *found, part, f"axiom {axiom.name}", shortens))
+        counts.verify += time.process_time() - asked
+        self.kept.settle(candidate)
+        if rules and self.kept.add(rules[0].rule):
+            counts.proved += 1
+            counts.kept += len(rules)
+            self.equalities.append(Equality(candidate, rules[0].rule, part, tuple(rules)))
+
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
         """Keep the directions that serve a search; of a hill, those that cross or climb it."""
         universe = candidate.universe

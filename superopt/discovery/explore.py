@@ -6,27 +6,37 @@ known results that it received.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import resource
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from superopt.algebra.operators import forget
+from superopt.algebra.terms import variables
 from superopt.discovery.candidates import Discovery, DiscoveryInput, Equality, FoundRule, UniverseCounts
-from superopt.discovery.definitions import ALGORITHMS, FAMILY, definitions, readings
+from superopt.discovery.definitions import ALGORITHM, ALGORITHMS, DEFINITION, FAMILY, definitions, readings
 from superopt.discovery.enumerate import Candidate, candidate_order, enumerate_universe, term_size
 from superopt.discovery.join import joins
 from superopt.discovery.universe import Universe
+from superopt.discovery.universes.elementwise import FAMILY as OPERATORS
+from superopt.discovery.universes.elementwise import universes_of
+from superopt.errors import InstantiationError
 from superopt.proof.precondition import completed
 from superopt.proof.recheck import established
 from superopt.rules import store
+from superopt.rules.instances import at, instantiations
 from superopt.rules.match import Pattern
-from superopt.rules.rule import Rule
+from superopt.rules.rule import Rule, axioms
 from superopt.rules.verdict import Proved, Unknown
 
 SMALL = 3
 """The number of operators up to which equalities between graphs are decided first, in all universes."""
+DRAWS = 40
+"""The number of random instances of an axiom from which the instance with the most different sizes is chosen."""
 SLICE = 4_000
 """The most of a universe's larger candidates that one task examines."""
 
@@ -116,6 +126,45 @@ def defined(stated: str, seed: int) -> Findings:
     counts.verify = time.process_time() - started
     counts.peak_bytes = peak_bytes()
     return Findings(counts, (), (), (), tuple(undecided), definitions=tuple(found))
+
+
+def operator_explored(name: str, known: Sequence[DiscoveryInput], seed: int) -> Findings:
+    """Decide what the operator's traits suggest, then what its axioms state, beyond the definitions of composites."""
+    started = time.process_time()
+    enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]
+    counts = UniverseCounts(
+        OPERATORS,
+        name,
+        sum(e.built for e in enumerations),
+        sum(e.graphs for e in enumerations),
+        sum(e.classes for e in enumerations),
+        enumerate=time.process_time() - started,
+    )
+    discovery = Discovery(seed, counts)
+    discovery.learn(known)
+    for enumeration in enumerations:
+        for candidate in (*sorted(enumeration.candidates, key=candidate_order), *joins(enumeration)):
+            discovery.examine(candidate)
+    for axiom in axioms().values():
+        owner, _, short = axiom.name.partition(".")
+        if owner == name and short != DEFINITION and short.partition("-")[0] != ALGORITHM:
+            instance = _instance_of(axiom, seed)
+            if instance is not None:
+                discovery.examine_axiom(axiom, instance)
+    return _findings(discovery, ())
+
+
+def _instance_of(axiom: Rule, seed: int) -> Candidate | None:
+    """Return the axiom at concrete sizes, as different as random instances are, at ranks near 2; None if it has no instance."""
+    equation = min(axiom.equations, key=lambda e: sum(abs(v.rank - 2) for v in variables(*e.left, *e.right)))
+    try:
+        instances = list(itertools.islice(instantiations(equation, np.random.default_rng(seed)), DRAWS))
+    except InstantiationError:
+        return None
+    instance = max(instances, key=lambda i: len({n for shape in i.shapes.values() for n in shape if n > 1}))
+    left, right = (tuple(at(term, instance) for term in side) for side in (equation.left, equation.right))
+    leaves = tuple((v,) for v in variables(*left, *right))
+    return Candidate(Universe(OPERATORS, f"axiom {axiom.name}", leaves, (), (), {}), left, right)
 
 
 def _packed(candidates: Sequence[Candidate]) -> bytes:

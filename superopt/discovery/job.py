@@ -11,9 +11,9 @@ from pathlib import Path
 
 from superopt.algebra.operators import registry
 from superopt.algebra.terms import Term
-from superopt.discovery.candidates import Equality, UniverseCounts
+from superopt.discovery.candidates import DiscoveryInput, Equality, UniverseCounts
 from superopt.discovery.definitions import algorithms, definitions
-from superopt.discovery.explore import Findings, Slice, defined, examined, explored
+from superopt.discovery.explore import Findings, Slice, defined, examined, explored, operator_explored
 from superopt.discovery.join import THREE
 from superopt.discovery.prune import KeptEqualities
 from superopt.discovery.universe import Universe
@@ -21,7 +21,7 @@ from superopt.discovery.universe_order import foundations
 from superopt.floating_point.flags import Flagged, flags_of
 from superopt.proof.definitions.arithmetic import version
 from superopt.rules import store
-from superopt.rules.rule import Rule
+from superopt.rules.rule import Rule, digest
 from superopt.worker_pool import Tasks, digest_of
 
 APART = frozenset({"cli", "flows", "model", "protobuf", "report", "runtime", "search"})
@@ -78,11 +78,29 @@ def explore_all(
     return {name: tuple(f for _, f in sorted(found[name].items())) for name in stated}
 
 
-def define_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
-    """Return the definitions of composite operators and the algorithms as rules, in alphabetical order."""
-    for stated in (*definitions(), *algorithms()):
+def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> tuple[Findings, ...]:
+    """Return the definitions of composite operators and the algorithms as rules, in alphabetical order.
+
+    With `names`, only those of the operators of these names are returned.
+    """
+    every = (*definitions(), *algorithms())
+    for stated in every if names is None else (one for one in every if one.partition(".")[0] in names):
         tasks.start(stated, digest_of(code_version(), seed, stated), defined, stated, seed)
     return tuple(findings for _, findings in sorted(tasks.results()))
+
+
+def explore_operators(
+    names: Sequence[str], known: Sequence[Rule], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
+) -> tuple[Findings, ...]:
+    """Return what the traits and the axioms of each operator suggest beyond the known rules, in alphabetical order."""
+    base = digest_of(code_version(), seed, *map(digest, known))
+    for name in names:
+        tasks.start(name, digest_of(base, name), operator_explored, name, [DiscoveryInput(tuple(known))], seed)
+    found: dict[str, Findings] = {}
+    for task, findings in tasks.results():
+        found[task] = findings
+        progress(findings.counts)
+    return tuple(findings for _, findings in sorted(found.items()))
 
 
 def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[Flagged]:

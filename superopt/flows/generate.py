@@ -3,7 +3,8 @@
 Every universe is a task. Its terms are enumerated and grouped by value. An equality that two terms of one value suggest is
 dropped if known rules imply it, and otherwise generalised, proved, and kept in the directions that serve a search. The results
 of all tasks are merged in the order of the universes, whichever worker ran them and whenever they finished. Rules that the
-other rules derive leave the core.
+other rules derive leave the core. At last, the traits and axioms of each operator are examined in the same way. This step can
+be run for one operator alone.
 """
 
 from __future__ import annotations
@@ -13,21 +14,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from superopt.discovery.candidates import SAMPLES, FoundRule, UniverseCounts
+from superopt.algebra.operators import registry
+from superopt.discovery.candidates import SAMPLES, Equality, FoundRule, UniverseCounts
 from superopt.discovery.definitions import ALGORITHMS
 from superopt.discovery.definitions import FAMILY as DEFINITIONS
-from superopt.discovery.explore import peak_bytes
-from superopt.discovery.job import code_version, define_all, explore_all, flag_all, merged, tallied
+from superopt.discovery.explore import Findings, peak_bytes
+from superopt.discovery.job import code_version, define_all, explore_all, explore_operators, flag_all, merged, tallied
+from superopt.discovery.join import THREE
 from superopt.discovery.minimal import minimal
 from superopt.discovery.names import named
+from superopt.discovery.universes.elementwise import FAMILY as OPERATORS
 from superopt.discovery.universes.families import ABOUT, FAMILIES, UNIVERSES
-from superopt.floating_point.flags import Flagged
-from superopt.floating_point.witnesses import to_store, write_witnesses
+from superopt.floating_point.witnesses import StoredWitness, read_witnesses, to_store, write_witnesses
 from superopt.proof.definitions.arithmetic import version
 from superopt.rules import store
+from superopt.rules.rule import Rule
 from superopt.worker_pool import Finished, Tasks
 
-EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS)
+EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS, OPERATORS)
 
 
 @dataclass(frozen=True)
@@ -97,39 +101,62 @@ def generate(
     with Tasks(workers=workers, scheduler=scheduler, finished=finished) as tasks:
         found = explore_all(universes, tasks, seed, progress)
         composites = define_all(tasks, seed) if {DEFINITIONS, ALGORITHMS} & set(families) else ()
-        pruning = time.process_time()
-        equalities, elsewhere = minimal(merged(found), tasks, code_version())
-        prune = time.process_time() - pruning + (elsewhere if tasks.processes else 0.0)
-        rules = [rule for e in equalities for rule in e.rules] + [
-            rule for findings in composites for rule in findings.definitions
-        ]
-        rules = [found for found in in_order(rules) if found.family in families]
-        flags = flag_all([found.rule for found in rules], tasks, seed)
-        processes = tasks.processes
-    storing = time.process_time()
-    for family in families:
-        own = [(found, flagged) for found, flagged in zip(rules, flags, strict=True) if found.family == family]
-        store.write_family(family, ABOUT[family], [(found.rule, _entry(found, flagged)) for found, flagged in own], folder)
-        write_witnesses(family, [to_store(found.rule, w) for found, flagged in own for w in flagged.witnesses], folder)
-    every = [findings for parts in (*found.values(), composites) for findings in parts]
-    rejected = [r for findings in every for r in findings.rejected]
-    store.write_refuted([*store.load_refuted(folder).values(), *rejected], folder)
+        equalities, prune = _pruned(merged(found), tasks)
+        rules = [rule for e in equalities for rule in e.rules] + [rule for one in composites for rule in one.definitions]
+        rules = [one for one in in_order(rules) if one.family in families]
+        stored = _with_flags(rules, tasks, seed)
+        for family in families:
+            if family != OPERATORS:
+                _write(family, [one for one in stored if one.family == family], folder)
+        every = [findings for parts in (*found.values(), composites) for findings in parts]
+        operators = tuple(registry()) if OPERATORS in families else ()
+        alone, their_rules, their_prune = _of_operators(operators, tasks, seed, folder, progress)
+    _write_refuted((*every, *alone), folder)
     finished.drop_old()
-    counts = (*tallied(found, equalities), *(findings.counts for findings in composites))
-    peaks = [peak_bytes(), *(c.peak_bytes for c in counts)]
-    spent = {stage: sum(getattr(c, stage) for c in counts) for stage in ("enumerate", "dedupe", "verify")}
-    return Generation(
-        seed=seed,
-        counts=counts,
-        rules=tuple(rules),
-        undecided=tuple(u for findings in every for u in findings.undecided),
-        stages={**spent, "prune": prune, "store": time.process_time() - storing},
-        elapsed=time.perf_counter() - started,
-        peak_bytes=max(peaks),
-        total_bytes=peaks[0] + sum(sorted(peaks[1:], reverse=True)[:processes]),
-        processes=processes,
-        resumed=finished.found,
+    return _generation(
+        seed,
+        (*tallied(found, equalities), *(findings.counts for findings in (*composites, *alone))),
+        (*rules, *their_rules),
+        (*every, *alone),
+        prune + their_prune,
+        time.perf_counter() - started,
+        tasks,
     )
+
+
+def generate_operators(
+    names: Sequence[str],
+    *,
+    seed: int = 0,
+    folder: Path | None = None,
+    workers: int = 1,
+    scheduler: str = "",
+    resume: Path | None = None,
+    progress: Callable[[UniverseCounts], None] = lambda _: None,
+) -> Generation:
+    """Find, prove and store the rules of these operators: from their definitions, their traits and their axioms.
+
+    They replace the rules that were stored for the same operators. Other stored rules make rules redundant, and are not
+    changed. A new file of specs/ gets its rules in this way, without a run over all universes.
+
+    Raises:
+        StoreError: The store cannot be read or written.
+        SchedulerError: The tasks cannot run on the scheduler, or their results cannot be stored.
+    """
+    started = time.perf_counter()
+    finished = Finished(resume)
+    with Tasks(workers=workers, scheduler=scheduler, finished=finished) as tasks:
+        composites = define_all(tasks, seed, names)
+        rules = [rule for findings in composites for rule in findings.definitions]
+        stored = _with_flags(rules, tasks, seed)
+        for family in (DEFINITIONS, ALGORITHMS):
+            _replace(family, names, [one for one in stored if one.family == family], folder)
+        alone, their_rules, prune = _of_operators(names, tasks, seed, folder, progress)
+    _write_refuted((*composites, *alone), folder)
+    finished.drop_old()
+    counts = tuple(findings.counts for findings in (*composites, *alone))
+    elapsed = time.perf_counter() - started
+    return _generation(seed, counts, (*rules, *their_rules), (*composites, *alone), prune, elapsed, tasks)
 
 
 def in_order(rules: Sequence[FoundRule]) -> list[FoundRule]:
@@ -145,6 +172,112 @@ def in_order(rules: Sequence[FoundRule]) -> list[FoundRule]:
     return ordered
 
 
-def _entry(found: FoundRule, flagged: Flagged) -> store.LedgerEntry:
-    entry = store.entry_of(found.rule, found.proof, solver=version(), origin=found.origin, samples=SAMPLES, part=found.part)
-    return replace(entry, flags=flagged.names, flags_basis=flagged.basis)
+# ---------------------------------------------------------------- rules of single operators
+
+
+def _of_operators(
+    names: Sequence[str], tasks: Tasks, seed: int, folder: Path | None, progress: Callable[[UniverseCounts], None]
+) -> tuple[tuple[Findings, ...], tuple[FoundRule, ...], float]:
+    """Find and store what the operators' traits and axioms state beyond the stored rules of other families.
+
+    Return the findings, the rules and the processor seconds of pruning. An operator's rules do not depend on other operators.
+    """
+    if not names:
+        return (), (), 0.0
+    others = [family for family in store.families(folder) if family != OPERATORS]
+    stored = [pair for family in others for pair in store.read_family(family, folder)]
+    known = [rule for rule, entry in stored if store.objection(rule, entry) is None]
+    findings = explore_operators(names, known, tasks, seed, progress)
+    pruned = [_pruned(one.equalities, tasks) for one in findings]
+    rules = tuple(rule for equalities, _ in pruned for e in equalities for rule in e.rules)
+    _replace(OPERATORS, names, _with_flags(rules, tasks, seed), folder)
+    return findings, rules, sum(seconds for _, seconds in pruned)
+
+
+def _replace(family: str, names: Sequence[str], new: Sequence[_StoredRule], folder: Path | None) -> None:
+    """Write the family with these rules in the place of all that were found for the operators of these names."""
+    witnesses = read_witnesses(family, folder)
+    old = [
+        _StoredRule(family, rule, entry, tuple(w for w in witnesses if w.rule == rule.name))
+        for rule, entry in (store.read_family(family, folder) if family in store.families(folder) else ())
+        if entry is not None and _operator_of(entry.origin) not in names
+    ]
+    ordered = sorted((*old, *new), key=lambda one: (one.entry.part != store.CORE, _operator_of(one.entry.origin)))
+    earlier = [f for f in EVERY[: EVERY.index(family)] if f in store.families(folder)]
+    before = [rule for other in earlier for rule, _ in store.read_family(other, folder)]
+    renamed = named([one.rule for one in ordered], before)
+    _write(family, [one.renamed(rule) for one, rule in zip(ordered, renamed, strict=True)], folder)
+
+
+def _operator_of(origin: str) -> str:
+    """Return the operator for which a rule was found, the last word of its origin: "axiom softsign.slice"."""
+    return origin.partition(THREE)[0].rpartition(" ")[2].partition(".")[0]
+
+
+# ---------------------------------------------------------------- the store
+
+
+@dataclass(frozen=True)
+class _StoredRule:
+    """A rule of a family with its ledger line and the witnesses of its flags."""
+
+    family: str
+    rule: Rule
+    entry: store.LedgerEntry
+    witnesses: tuple[StoredWitness, ...]
+
+    def renamed(self, rule: Rule) -> _StoredRule:
+        """Return the same rule under another name."""
+        witnesses = tuple(replace(w, rule=rule.name) for w in self.witnesses)
+        return replace(self, rule=rule, entry=replace(self.entry, name=rule.name), witnesses=witnesses)
+
+
+def _with_flags(rules: Sequence[FoundRule], tasks: Tasks, seed: int) -> list[_StoredRule]:
+    """Return the rules as they are stored, with the floating-point flags that they need."""
+    stored: list[_StoredRule] = []
+    for found, flagged in zip(rules, flag_all([one.rule for one in rules], tasks, seed), strict=True):
+        entry = store.entry_of(found.rule, found.proof, solver=version(), origin=found.origin, samples=SAMPLES, part=found.part)
+        entry = replace(entry, flags=flagged.names, flags_basis=flagged.basis)
+        stored.append(_StoredRule(found.family, found.rule, entry, tuple(to_store(found.rule, w) for w in flagged.witnesses)))
+    return stored
+
+
+def _write(family: str, rules: Sequence[_StoredRule], folder: Path | None) -> None:
+    store.write_family(family, ABOUT[family], [(one.rule, one.entry) for one in rules], folder)
+    write_witnesses(family, [w for one in rules for w in one.witnesses], folder)
+
+
+def _write_refuted(findings: Sequence[Findings], folder: Path | None) -> None:
+    store.write_refuted([*store.load_refuted(folder).values(), *(r for one in findings for r in one.rejected)], folder)
+
+
+def _pruned(equalities: Sequence[Equality], tasks: Tasks) -> tuple[list[Equality], float]:
+    """Return the equalities with derivable ones demoted, and the processor seconds in all processes."""
+    started = time.process_time()
+    found, elsewhere = minimal(equalities, tasks, code_version())
+    return found, time.process_time() - started + (elsewhere if tasks.processes else 0.0)
+
+
+def _generation(
+    seed: int,
+    counts: tuple[UniverseCounts, ...],
+    rules: tuple[FoundRule, ...],
+    findings: Sequence[Findings],
+    prune: float,
+    elapsed: float,
+    tasks: Tasks,
+) -> Generation:
+    peaks = [peak_bytes(), *(c.peak_bytes for c in counts)]
+    spent = {stage: sum(getattr(c, stage) for c in counts) for stage in ("enumerate", "dedupe", "verify")}
+    return Generation(
+        seed=seed,
+        counts=counts,
+        rules=rules,
+        undecided=tuple(u for one in findings for u in one.undecided),
+        stages={**spent, "prune": prune},
+        elapsed=elapsed,
+        peak_bytes=max(peaks),
+        total_bytes=peaks[0] + sum(sorted(peaks[1:], reverse=True)[: tasks.processes]),
+        processes=tasks.processes,
+        resumed=tasks.finished.found,
+    )

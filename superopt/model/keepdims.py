@@ -5,18 +5,13 @@ term as a model that does not, and a broadcast is an `expand` of that term. On l
 which takes no node.
 """
 
-# ruff: noqa: ARG002 (the methods are those of every interpretation)
-
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any
 
-from superopt.algebra import index
-from superopt.algebra.operators import apply, defined, operator
-from superopt.algebra.terms import Attribute, Cond, Extent, Term, intern_term
-from superopt.errors import ShapeError
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, intern_term
+from superopt.algebra.traits import is_elementwise
 
 
 def hoisted(term: Term) -> Term:
@@ -101,86 +96,3 @@ def _without_units(x: Term, like: Term) -> Term | None:
     if x.op == "reshape" and x.args[0].shape == like.shape:
         return x.args[0]
     return _constant(x, like.sizes) if x.constant else None
-
-
-# ---------------------------------------------------------------- elementwise terms
-
-
-class _Elsewhere(Exception):  # noqa: N818
-    """An operand is read at another position than the result's."""
-
-
-class _Anything:
-    """A value whose elements do not matter."""
-
-    def _with(self, other: object) -> _Anything:
-        return self
-
-    __add__ = __sub__ = __mul__ = _with
-
-
-ANYTHING = _Anything()
-
-
-class _Positions:
-    """The interpretation of index notation that tracks only positions."""
-
-    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
-        return index.Tensor(shape, at)
-
-    def require(self, condition: Cond, message: str) -> None:
-        """Terms are well typed already."""
-
-    def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        raise _Elsewhere
-
-    maximum = total
-
-    def select(self, condition: Any, then: Any, other: Any) -> Any:
-        raise _Elsewhere
-
-    picked = select
-
-    def call(self, function: str, *arguments: Any) -> Any:
-        return ANYTHING
-
-    def number(self, value: Any) -> Any:
-        return ANYTHING
-
-    def entry(self, matrix: object, row: Any, column: Any) -> Any:
-        raise _Elsewhere
-
-    def lowest(self) -> Any:
-        return ANYTHING
-
-
-def is_elementwise(term: Term) -> bool:
-    """Return whether each element of the term depends only on its operands at the same position, at every rank.
-
-    The operator's definition decides. An operator with axes, or with a number for each axis, is not elementwise.
-    """
-    if not term.args or any(a.shape != term.shape for a in term.args):
-        return False
-    if any(p.kind in ("axis", "axes") for p in operator(term.op).parameters) or any(
-        isinstance(v, tuple) for _, v in term.attributes
-    ):
-        return False
-    return _is_elementwise(term.op, len(term.args), term.attributes, term.rank)
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_elementwise(name: str, arity: int, attributes: tuple[tuple[str, Attribute], ...], rank: int) -> bool:
-    here = tuple(object() for _ in range(rank))
-
-    def at(*position: object) -> _Anything:
-        if position != here:
-            raise _Elsewhere
-        return ANYTHING
-
-    operands = [index.Tensor((2,) * rank, at) for _ in range(arity)]
-    try:
-        with index.interpreted(_Positions()):
-            defined(operator(name), operands, dict(attributes)).at(*here)
-    except (_Elsewhere, ShapeError, TypeError):
-        return False
-    return True

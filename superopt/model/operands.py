@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, subterms
+from superopt.algebra.traits import is_elementwise
 from superopt.errors import ShapeError
-from superopt.model.keepdims import is_elementwise
 from superopt.protobuf.nodes import Deferred, now
 
 

@@ -94,6 +94,7 @@ ABOUT: Mapping[str, str] = {
     "stacks": "Rules about tensors side by side, stacked along an axis of their own, and what is taken out of stacks again.",
     "lone": "Rules about axes of one position: what is constant there, and what leaves them alone.",
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
+    "operators": "Rules of single operators: how elements move through the operator, and what its axioms state.",
     "algorithms": "By what other algorithms operators can be computed: with fewer multiplications, or in fuller vectors.",
 }
 """The subject of each family's rules, as stated in the first line of the family's file."""

@@ -1,0 +1,52 @@
+"""Universes that follow from what an operator is: for an elementwise operator, how it commutes with moves of elements.
+
+An operator that no other universe mentions gets its universes here, so a new file of specs/ alone gives rewrites.
+"""
+
+from __future__ import annotations
+
+from superopt.algebra.operators import apply, operator
+from superopt.algebra.terms import Attribute, Sym, size, variable
+from superopt.algebra.traits import is_elementwise
+from superopt.discovery.universe import FACTORS, Template, Universe, binary, parts, symbols, unary
+from superopt.errors import ShapeError
+
+FAMILY = "operators"
+CONDITIONS = frozenset({"c", "d"})
+"""The names by which a definition calls operands that are 0 or 1."""
+N, K = symbols("n k")
+MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyz"), variable("t", (K,))
+
+
+def universes_of(name: str) -> tuple[Universe, ...]:
+    """Return the universes that the operator's traits suggest: one if it is elementwise, else none."""
+    spec = operator(name)
+    if spec.definition is None or any(p.kind != "real" for p in spec.parameters):
+        return ()
+    attributes: dict[str, Attribute] = {p.name: size(Sym(f"f{n}", real=True)) for n, p in enumerate(spec.parameters)}
+    try:
+        term = apply(name, *MATRICES[: spec.arity], **attributes)
+    except ShapeError:
+        return ()
+    if not is_elementwise(term):
+        return ()
+    return (
+        Universe(
+            family=FAMILY,
+            name=f"moves of {name}",
+            variables=(MATRICES[:2], (ROW,)),
+            constants=(),
+            templates=(
+                Template(name, spec.arity, attributes),
+                unary("transpose", perm=(-1, -2)),
+                unary("expand", shape=(N, K), axes=(-1,)),
+                unary("reshape", shape=(N * K,), first=N),
+                parts(-1),
+                binary("concat", axis=-1),
+            ),
+            ranges={"n": (2, 3, 4), "k": (2, 3, 4), **{f"f{n}": FACTORS for n in range(len(attributes))}},
+            limit=3,
+            positive=("x", "y", "t") if spec.domain == "positive" else (),
+            conditions=("x", "y", "t") if CONDITIONS.issuperset(spec.operands) else (),
+        ),
+    )
