@@ -28,7 +28,7 @@ from superopt.runtime.session import runtime
 from tests.models import model, weight
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOW = sys.modules["superopt.optimize"]
+FLOW = sys.modules["superopt.flows.optimize"]
 BEFORE = b"what was there before"
 
 
@@ -313,7 +313,7 @@ def load_rules():
     print("reading rules", file=sys.stderr, flush=True)
     time.sleep(60)
 
-sys.modules["superopt.optimize"].load_rules = load_rules
+sys.modules["superopt.flows.optimize"].load_rules = load_rules
 sys.exit(main())
 """
     running = subprocess.Popen(

@@ -37,7 +37,7 @@ from superopt.search.passes import LEAST, MOST, budget_of
 from superopt.search.segments import written
 from tests.models import model, run, weight
 
-FLOW = sys.modules["superopt.optimize"]
+FLOW = sys.modules["superopt.flows.optimize"]
 EVERYWHERE = "superopt.runtime.multi_shape"
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 SWAP = "swap: transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) => x for x[2]"

@@ -39,7 +39,7 @@ from superopt.search.segment_search import MACHINES, machine
 from tests.models import model, weight
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOW = sys.modules["superopt.optimize"]
+FLOW = sys.modules["superopt.flows.optimize"]
 CPU = Device()
 FLOAT = TensorProto.FLOAT
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"

@@ -427,5 +427,5 @@ def test_a_search_ends_once_it_takes_more_memory_than_it_may_and_the_report_says
         with limited_memory(-held.nbytes):
             assert expired(math.inf)
         assert not expired(math.inf)
-    monkeypatch.setattr(sys.modules["superopt.optimize"], "MEMORY_BYTES", -(2**40))
+    monkeypatch.setattr(sys.modules["superopt.flows.optimize"], "MEMORY_BYTES", -(2**40))
     assert superopt.optimize(linear(), budget=2.0).report.stopped == "the memory allowed is used up"

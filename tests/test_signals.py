@@ -27,10 +27,10 @@ BEFORE = b"what was there before"
 START = """
 import signal, sys, time
 from pathlib import Path
-from superopt import cli, files
+from superopt.cli import main as cli
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-flow = sys.modules["superopt.optimize"]
+flow = sys.modules["superopt.flows.optimize"]
 
 def wait(text):
     print(text, file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ from superopt.rules.rule import parse_rules
 from superopt.runtime.check import check
 from superopt.runtime.session import Device, Session, random_inputs
 
-FLOW = sys.modules["superopt.optimize"]
+FLOW = sys.modules["superopt.flows.optimize"]
 CPU = Device()
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 info, node = helper.make_tensor_value_info, helper.make_node
