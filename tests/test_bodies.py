@@ -198,6 +198,20 @@ def test_new_names_are_unlike_those_in_bodies() -> None:
     require_same(before, after)
 
 
+def test_equally_named_weights_of_two_branches_stay_apart() -> None:
+    def side(name: str, value: float) -> GraphProto:
+        own = numpy_helper.from_array(np.full((8, 8), value, np.float32), "v")
+        nodes = [node("Add", ["v", "v"], ["twice"]), node("MatMul", ["x", "twice"], [name])]
+        return branch(*nodes, output=name, weights=[own])
+
+    before = model([node("If", ["yes"], ["y"], then_branch=side("t", 1.0), else_branch=side("o", 3.0))])
+    after = respliced(before)
+    for yes, expected in ((True, 16.0), (False, 48.0)):
+        feeds = {"x": np.ones((4, 8), np.float32), "yes": np.array(yes)}
+        for proto in (before, after):
+            np.testing.assert_array_equal(Session(proto, CPU).run(feeds)[0], np.full((4, 8), expected, np.float32))
+
+
 def test_a_body_that_calls_a_function_keeps_it() -> None:
     function = helper.make_function(
         "own", "Twice", ["a"], ["b"], [node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 17)]

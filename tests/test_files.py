@@ -157,6 +157,27 @@ def test_a_failure_between_the_two_files_leaves_what_was_there(
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == was
 
 
+def test_a_failed_save_with_the_same_weights_keeps_the_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.onnx"
+    saved(path, "a", "b")
+    was = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    assert all(was.values())
+    changed = layers("a", "b")
+    changed.graph.node[0].name = "renamed"
+    replace = Path.replace
+
+    def failing(self: Path, target: Path) -> Path:
+        if target == path:
+            raise OSError(5, "Input/output error")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    with pytest.raises(TargetError, match="Input/output error"):
+        save(as_model(changed), path, external=True)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == was
+    assert holds(path, "a", "b")
+
+
 def test_both_files_have_the_mode_of_the_model_that_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(b"before")

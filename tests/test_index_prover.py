@@ -35,6 +35,8 @@ from superopt.proof.definitions import arithmetic
 from superopt.proof.definitions.alpha import collected, shape
 from superopt.proof.definitions.arithmetic import SolverEffort, contradictory, valid
 from superopt.proof.definitions.index import Attempt, commutative_obligations, prove_axiom, prove_equation
+from superopt.proof.definitions.maxima import largest
+from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.simplify import vanishes
 from superopt.proof.definitions.sums import GuardedValue, Largest, Read, Sum, Summand, substitute_summand
 from superopt.proof.sample import mismatch, replay
@@ -497,3 +499,12 @@ def test_what_is_chosen_is_not_multiplied_by_what_may_be_zero() -> None:
         right = chosen.format("reciprocal(x) + reciprocal(x + reciprocal(x))", there)
         rule = parse_rule(f"a: {left} => {right} for x[1], z[1], y[1]{', w[1]' if there == 'w' else ''}")
         assert Attempt(rule.equations[0], {}).proved == proved
+
+
+def test_the_largest_of_equal_values_is_the_value_only_if_there_is_one() -> None:
+    k = Sym("k.0")
+    value: Sum = (Summand(1, factors=(Read("x", ()),)),)
+    candidate = GuardedValue((k,), (at_least(size(k), 0), at_least(a - 1, size(k))), value)
+    assert largest((at_least(a, 1),), [candidate], Normal()) == value
+    rest = replace(candidate, value=())
+    assert largest((at_least(a, 0),), [candidate], Normal()) == (*value, Summand(1, factors=(Largest((rest,)),)))

@@ -465,6 +465,19 @@ def test_outputs_that_need_no_node_or_share_one() -> None:
     np.testing.assert_array_equal(first, np.eye(2))
 
 
+def test_constants_of_equal_bytes_and_different_shapes_stay_apart() -> None:
+    columns, row = apply("ones", shape=(4, 1)), apply("ones", shape=(1, 4))
+    outputs = {
+        "a": apply("matmul", variable("x", (3, 4)), columns),
+        "b": apply("matmul", variable("y", (3, 1)), row),
+    }
+    arrays = arrays_for(*outputs.values())
+    lowered = lower(outputs, NEWEST)
+    assert sorted(array.shape for array in lowered.initializers.values()) == [(1, 4), (4, 1)]
+    for found, expected in zip(ran(lowered, outputs, arrays, NEWEST), evaluated(arrays, *outputs.values()), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_new_names_carry_the_prefix() -> None:
     x = variable("x", (2, 2))
     lowered = lower({"y": apply("relu", apply("scale", apply("relu", x), factor=2))}, 17, prefix="new/")

@@ -3,7 +3,7 @@
 import pytest
 
 from superopt.algebra.operators import apply
-from superopt.algebra.terms import Term, subterms, variable
+from superopt.algebra.terms import Dim, Term, size, subterms, variable
 from superopt.errors import NotationError
 from superopt.notation.parsing import parse_statement, read
 from superopt.rules.match import Pattern
@@ -199,3 +199,15 @@ def test_a_rule_does_not_match_where_an_attribute_would_divide_by_zero() -> None
     for factor, matches in ((4, 1), (0, 0), (0.0, 0)):
         term = apply("reciprocal", apply("scale", x, factor=factor))
         assert len(list(pattern.matches(term, lambda _: ()))) == matches
+
+
+@pytest.mark.parametrize(("before", "matches"), [(-1, 0), (0, 1), (3, 1)])
+def test_a_dynamic_extent_that_may_be_zero_is_not_introduced(before: int, matches: int) -> None:
+    filled = parse_rule(
+        "filled: slice(x, axis=-1, start=a, stop=x.shape[-1]) => slice(concat(zeros(shape=(a,)), "
+        "slice(x, axis=-1, start=a, stop=x.shape[-1]), axis=-1), axis=-1, start=a, stop=x.shape[-1]) for x[1]"
+    )
+    n = size(Dim("n", 0))
+    x = variable("x", (n + 4,))
+    term = apply("slice", x, axis=-1, start=n + before, stop=n + 4)
+    assert len(list(Pattern.of(filled.equations[0]).matches(term, lambda _: ()))) == matches

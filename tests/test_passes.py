@@ -22,7 +22,7 @@ from superopt.search.passes import Improved, improvements
 from superopt.search.schedule import Find
 from superopt.search.segment_search import Search
 from superopt.search.segments import Gain, Segment
-from superopt.search.selection import selections
+from superopt.search.selection import GROWTH_AT_LEAST, affordable, room, selections
 from tests.models import model
 
 BUDGET = 100.0
@@ -107,8 +107,9 @@ def test_what_a_deadline_cut_short_is_noted() -> None:
     assert not found(Recorded({"sweeps": [1.0]}), "rules")[0].cut_short
 
 
-def gain(seconds: float) -> Gain:
-    return Gain((cast("Segment", SimpleNamespace(runs=1.0)),), SearchResult((), (), seconds, 0.0, 1, ""), ())
+def gain(seconds: float, growth: float = 0.0) -> Gain:
+    steps = (Step("again", (), ()),)
+    return Gain((cast("Segment", SimpleNamespace(runs=1.0)),), SearchResult((), steps, seconds, 0.0, 1, ""), (0.0,), growth)
 
 
 def test_every_order_and_the_nodes_alone_are_tried_before_smaller_choices() -> None:
@@ -117,3 +118,22 @@ def test_every_order_and_the_nodes_alone_are_tried_before_smaller_choices() -> N
     assert [*selections(((), one), forms, [(other,), ((), ())])] == [(one,), (other,), ((large,),)]
     assert [*selections((one, (later,)), forms)] == [(one, (later,)), (forms,), ((large, little),), ((large,),)]
     assert [*selections(((), ()), (), [(other,)])] == []
+
+
+def test_gains_are_chosen_by_seconds_per_byte_within_the_growth() -> None:
+    most, dense, least, shrinking, even = (
+        gain(*of) for of in ((10.0, 100.0), (6.0, 40.0), (5.0, 60.0), (0.1, -8.0), (0.1, 0.0))
+    )
+    assert affordable([most, least, dense], 100.0) == [dense, least]
+    assert affordable([most, least, dense], 99.0) == [dense]
+    assert affordable([most, dense, shrinking], 132.0) == [shrinking, dense, most]
+    assert affordable([dense, even, most], 39.0) == [even]
+    assert affordable([gain(0.0), gain(-1.0, -8.0)], 100.0) == []
+
+
+def test_weights_may_grow_by_half_or_fourfold_while_they_are_small() -> None:
+    assert room(0, None) == GROWTH_AT_LEAST
+    assert room(2**20, None) == GROWTH_AT_LEAST + 3 * 2**20
+    assert room(2**28, None) == GROWTH_AT_LEAST + 2**28
+    assert room(2**31, None) == GROWTH_AT_LEAST + 2**30
+    assert room(2**20, 0.25) == GROWTH_AT_LEAST + 2**18

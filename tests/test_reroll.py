@@ -215,6 +215,19 @@ def test_biases_that_differ_between_rows_are_no_biases(rules: RuleSet) -> None:
     require_same(alone, rerolled(alone, rules)[0])
 
 
+@pytest.mark.parametrize(("rows", "found"), [(1, True), (WIDTH, False)])
+def test_a_bias_expanded_along_its_row_is_a_row_only_for_a_single_row(rules: RuleSet, rows: int, *, found: bool) -> None:
+    def gates(x: Term, h: Term, name: str) -> dict[str, Term]:
+        bare = products_of_gates(x, h, name)
+        columns = {g: apply("expand", weight(f"b{g}", rows), shape=z.shape, axes=(-2,)) for g, z in bare.items()}
+        return {g: apply("add", z, columns[g]) for g, z in bare.items()}
+
+    start = (lstm(batch_first(3, rows), *zero_states(rows), gates)[-1][0],)
+    after, made = rerolled(start, rules)
+    assert bool(made) == found
+    require_same(start, after)
+
+
 def test_an_operator_is_a_candidate_like_any_other(rules: RuleSet) -> None:
     start = (lstm(batch_first(4), *zero_states(1))[-1][0],)
 

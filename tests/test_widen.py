@@ -157,6 +157,19 @@ def test_whatever_rule_is_missing_what_is_made_is_equal(missing: str) -> None:
         np.testing.assert_allclose(evaluated(arrays, *state), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
 
 
+def test_a_slice_that_begins_past_zero_is_not_the_slice_of_a_wider_term() -> None:
+    late = """
+    late: relu(slice(y, axis=-3, start=0, stop=c))
+          => slice(relu(concat(scale(y, factor=2), y, axis=-3)), axis=-3, start=y.shape[-3], stop=y.shape[-3] + c) for y[4]
+    """
+    x, w = variable("x", (1, 8, 6, 6)), variable("w", (44, 8, 1, 1), constant=True)
+    start = (apply("relu", apply("conv", x, w, pads=(0, 0, 0, 0))),)
+    ((state, steps),) = widened(start, rules_of(UNDO, MORE_KERNELS, late))
+    assert "late" in {step.rule for step in steps}
+    arrays = values(start)
+    np.testing.assert_allclose(evaluated(arrays, *state), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
+
+
 def test_a_rule_undoes_padding_along_its_own_axis() -> None:
     assert [*rules_of(*ALL).undoing()] == [Undoing("undo", 4, -3)]
     assert not [*rules_of(RELU).undoing()]
