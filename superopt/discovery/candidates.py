@@ -117,10 +117,11 @@ class Discovery:
     undecided: list[tuple[str, str]] = field(default_factory=list)
     _seen: dict[Equation, tuple[int, bool]] = field(default_factory=dict)
 
-    def learn(self, known: Iterable[DiscoveryInput]) -> None:
-        """Add what is known, and the definitions of composite operators."""
-        for rule in definitions().values():
-            self.kept.add(rule)
+    def learn(self, known: Iterable[DiscoveryInput], *, opaque: str = "") -> None:
+        """Add what is known, and the definitions of composite operators except that of the operator `opaque`."""
+        for name, rule in definitions().items():
+            if name != opaque:
+                self.kept.add(rule)
         for one in known:
             for rule in one.rules:
                 self.kept.add(rule)

@@ -129,7 +129,11 @@ def defined(stated: str, seed: int) -> Findings:
 
 
 def operator_explored(name: str, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Decide what the operator's traits suggest, then what its axioms state, beyond the definitions of composites."""
+    """Decide what the operator's traits suggest, then what its axioms state, beyond the known rules.
+
+    A search does not write out a composite whose definition has more than moves, sums and products. What follows from such a
+    definition is therefore news.
+    """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]
     counts = UniverseCounts(
@@ -140,8 +144,13 @@ def operator_explored(name: str, known: Sequence[DiscoveryInput], seed: int) -> 
         sum(e.classes for e in enumerations),
         enumerate=time.process_time() - started,
     )
+    directions = list(readings(name)) if name in definitions() else []
+    opaque = name if len(directions) == 1 else ""
+    folded = {(rule.statement.left, rule.statement.right) for rule in directions if opaque}
+    rules = (rule for one in known for rule in one.rules)
     discovery = Discovery(seed, counts)
-    discovery.learn(known)
+    new = tuple(rule for rule in rules if (rule.statement.left, rule.statement.right) not in folded)
+    discovery.learn([DiscoveryInput(new)], opaque=opaque)
     for enumeration in enumerations:
         for candidate in (*sorted(enumeration.candidates, key=candidate_order), *joins(enumeration)):
             discovery.examine(candidate)
