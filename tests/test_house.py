@@ -112,7 +112,7 @@ def test_the_example_is_what_its_script_writes() -> None:
     assert len(written) < 3_000_000
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/results.md", "docs/floating-point.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md", "docs/floating-point.md", "docs/contributing.md"])
 def test_pages_say_what_was_measured(name: str) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")
     assert script("readme_tables").rendered(page) == page

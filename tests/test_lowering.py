@@ -17,9 +17,9 @@ from onnx import helper, numpy_helper
 
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, subterms, variable
+from superopt.algebra.traits import is_elementwise
 from superopt.errors import ShapeError
 from superopt.model.fold import fold
-from superopt.model.keepdims import is_elementwise
 from superopt.model.lower import lower
 from superopt.model.operands import with_constants_merged
 from superopt.protobuf.nodes import Lowered, model_of

@@ -1,0 +1,71 @@
+"""Rules of single operators: what an operator's traits and axioms suggest, and what of it is stored."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from superopt import cli
+from superopt.algebra.operators import substitutions_folder
+from superopt.cli import main as command_line
+from superopt.discovery.candidates import DiscoveryInput
+from superopt.discovery.explore import operator_explored
+from superopt.discovery.universes.elementwise import universes_of
+from superopt.flows.generate import generate_operators
+from superopt.rules.store import load
+
+MERGES = (
+    "concat({f}(x), {f}(y), axis=k) => {f}(concat(x, y, axis=k))",
+    "slice({f}(x), axis=k, start=a, stop=b) => {f}(slice(x, axis=k, start=a, stop=b))",
+    "transpose({f}(x), perm=(-1, -2)) => {f}(transpose(x, perm=(-1, -2)))",
+    "expand({f}(t), shape=n, axes=(k,)) => {f}(expand(t, shape=n, axes=(k,)))",
+    "reshape({f}(x), shape=(x.shape[-1] * x.shape[-2],)) => {f}(reshape(x, shape=(x.shape[-1] * x.shape[-2],)))",
+    "({f}(x), {f}(y)) => (slice((t1 := {f}(concat(x, y, axis=k)))",
+)
+
+
+@pytest.mark.parametrize(("name", "count"), [("softsign", 1), ("selu", 1), ("less_equal", 1), ("matmul", 0), ("reduce_sum", 0)])
+def test_elementwise_operators_have_a_universe(name: str, count: int) -> None:
+    assert len(universes_of(name)) == count
+
+
+def test_conditions_are_zero_or_one_in_a_universe_of_conditions() -> None:
+    (of_conditions,), (of_numbers,) = universes_of("logical_and"), universes_of("less_equal")
+    assert of_conditions.conditions
+    assert not of_numbers.conditions
+
+
+@pytest.mark.parametrize("name", ["softsign", "thresholded_relu"])
+def test_an_operator_that_no_hand_written_universe_mentions_has_its_merges_in_the_store(name: str) -> None:
+    attribute = {"softsign": "", "thresholded_relu": ", alpha=e"}[name]
+    stated = [stored.rule.text.replace(attribute, "") for stored in load() if name in stored.rule.operators]
+    for merge in MERGES:
+        assert any(text.startswith(merge.format(f=name)) for text in stated), merge
+
+
+def test_what_stored_rules_imply_is_not_found_again() -> None:
+    known = tuple(stored.rule for stored in load())
+    findings = operator_explored("less_equal", [DiscoveryInput(known)], 0)
+    assert findings.counts.candidates
+    assert not findings.equalities
+
+
+def test_the_rules_of_an_operator_are_found_again_byte_for_byte(tmp_path: Path) -> None:
+    folder = tmp_path / "substitutions"
+    shutil.copytree(substitutions_folder(), folder)
+    generate_operators(["less_equal"], folder=folder)
+    for path in sorted(substitutions_folder().rglob("*.*")):
+        assert (folder / path.relative_to(substitutions_folder())).read_bytes() == path.read_bytes(), path.name
+
+
+def test_an_unknown_operator_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["generate", "--operator", "nonsense"]) == 12
+    assert capsys.readouterr().err == "superopt: no operator is called 'nonsense'\n"
+
+
+def test_only_axioms_are_proved_by_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.arguments.parsed(["prove", "--operator", "relu"])
+    assert "requires --axioms" in capsys.readouterr().err
