@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.machinery
 import importlib.util
 import re
 import subprocess
 import sys
 import types
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +33,7 @@ HOMES = {
 OPEN_TO_SPECS = ("superopt.algebra.", "superopt.speclib.")
 
 
+@functools.cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -48,42 +51,50 @@ def place(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.fixture(params=SOURCES, ids=place)
-def source(request: pytest.FixtureRequest) -> Path:
-    path = request.param
-    assert isinstance(path, Path)
-    return path
+def test_a_module_says_what_it_is() -> None:
+    assert not [place(s) for s in SOURCES if s.read_text(encoding="utf-8").strip() and not ast.get_docstring(tree(s))]
 
 
-def test_a_module_says_what_it_is(source: Path) -> None:
-    if source.read_text(encoding="utf-8").strip():
-        assert ast.get_docstring(tree(source))
+def test_only_the_command_line_prints_and_exits() -> None:
+    written = {"print", "sys.exit", "exit", "sys.stdout.write"}
+    for source in SOURCES:
+        calls = (n for n in ast.walk(tree(source)) if isinstance(n, ast.Call))
+        if any(ast.unparse(n.func) in written for n in calls):
+            assert place(source) in {"superopt/cli/main.py", "superopt/__main__.py"}
 
 
-def test_only_the_command_line_prints_and_exits(source: Path) -> None:
-    if place(source) not in {"superopt/cli/main.py", "superopt/__main__.py"}:
-        calls = [n for n in ast.walk(tree(source)) if isinstance(n, ast.Call)]
-        assert not [n.lineno for n in calls if ast.unparse(n.func) in {"print", "sys.exit", "exit", "sys.stdout.write"}]
+def test_third_parties_stay_at_home() -> None:
+    for source in SOURCES:
+        for module in imports(source):
+            homes = HOMES.get(module.split(".")[0])
+            assert homes is None or place(source).startswith(homes), (place(source), module)
 
 
-def test_third_parties_stay_at_home(source: Path) -> None:
-    for module in imports(source):
-        homes = HOMES.get(module.split(".")[0])
-        assert homes is None or place(source).startswith(homes), module
+def test_specs_see_the_algebra_alone() -> None:
+    for source in SOURCES:
+        if place(source).startswith("specs/"):
+            ours = {m for m in imports(source) if m.split(".")[0] in {"superopt", "specs"}}
+            assert all(module.startswith(OPEN_TO_SPECS) for module in ours), place(source)
 
 
-def test_specs_see_the_algebra_alone(source: Path) -> None:
-    if place(source).startswith("specs/"):
-        ours = {m for m in imports(source) if m.split(".")[0] in {"superopt", "specs"}}
-        assert all(module.startswith(OPEN_TO_SPECS) for module in ours)
+def test_names_say_something() -> None:
+    assert not {s.stem for s in SOURCES} & {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 
-def test_names_say_something(source: Path) -> None:
-    assert source.stem not in {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+def test_every_package_has_a_map() -> None:
+    for folder in (path for path in (ROOT / "superopt").iterdir() if path.is_dir() and path.name != "__pycache__"):
+        assert len((ast.get_docstring(tree(folder / "__init__.py")) or "").splitlines()) >= 3, folder.name
 
 
-def test_nothing_is_left_to_do(source: Path) -> None:
-    assert not re.search(r"\b(TODO|FIXME|XXX)\b", source.read_text(encoding="utf-8"))
+def test_no_two_classes_share_a_name() -> None:
+    classes = Counter(
+        n.name for s in SOURCES for n in tree(s).body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")
+    )
+    assert not [name for name, count in classes.items() if count > 1]
+
+
+def test_nothing_is_left_to_do() -> None:
+    assert not [place(s) for s in SOURCES if re.search(r"\b(TODO|FIXME|XXX)\b", s.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("module", ["superopt", "superopt.flows.optimize"])
