@@ -1,9 +1,21 @@
-"""Hypothesis profiles: `check` draws the same examples on every run; `search` draws new ones, and many (for finding bugs)."""
+"""Tiers of tests, and Hypothesis profiles.
+
+The profile `check` draws the same examples on every run; `search` draws new ones, and many (for finding bugs).
+"""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("check", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=list(HealthCheck))
 settings.load_profile("check")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark `long` tests as slow too, so that -m "not slow" leaves both out."""
+    for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(pytest.mark.slow)

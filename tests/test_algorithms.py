@@ -20,6 +20,8 @@ from superopt.search.roofline import CPU, seconds
 from superopt.search.ruleset import RuleSet
 from tests.operator_cases import arrays_for, evaluated, ran
 
+pytestmark = pytest.mark.slow
+
 GRAM = "reshape(x @ transpose(x, perm=(-3, -1, -2)), shape=(x.shape[-3], x.shape[-2] * x.shape[-2]))"
 COMPUTED = {
     "gram_matmul.algorithm-alone": f"{GRAM} @ w",

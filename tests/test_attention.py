@@ -33,6 +33,8 @@ from superopt.speclib.attention import LEAST
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
 from tests.test_fusion import attention, operators, require_same
 
+pytestmark = pytest.mark.slow
+
 OPSETS = [23, 24]
 STANDARD = RuleSet(offered(23))
 Inputs = dict[str, Array]

@@ -20,6 +20,8 @@ from superopt.rules.rule import Rule, axioms, law_names, laws, parse_rule, parse
 from superopt.rules.store import load
 from superopt.rules.verdict import Proved, Unknown
 
+pytestmark = pytest.mark.slow
+
 TRUE = parse_rules(
     """
     reassociate:      (a @ b) @ c => a @ (b @ c)  for a[2, 3], b[2], c[2]

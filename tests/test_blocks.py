@@ -19,6 +19,8 @@ from superopt.runtime.session import Device, Session
 from superopt.speclib.image_blocks import blocked
 from tests.operator_cases import evaluated
 
+pytestmark = pytest.mark.slow
+
 
 def moved(shape: tuple[int, ...], perm: tuple[int, ...]) -> Term:
     """An image batch, or whatever has as many elements, seen as this shape, transposed."""

@@ -46,6 +46,8 @@ from superopt.verification.steps import Means, Steps
 from tests.certified import MODELS, Certified, at_random
 from tests.models import model, weight
 
+pytestmark = pytest.mark.slow
+
 WRONG_RESULTS = sorted((Path(__file__).parent / "wrong_results").iterdir())
 
 

@@ -22,6 +22,8 @@ from superopt.runtime.reference import Reference
 from superopt.runtime.rounding import ELSEWHERE, OutputPair
 from superopt.runtime.session import Array, Device, Port, Session, random_inputs, runtime
 
+pytestmark = pytest.mark.slow
+
 CPU = Device()
 RNG = np.random.default_rng(7)
 

@@ -27,6 +27,8 @@ from superopt.rules.verdict import Proved, Unknown
 from superopt.runtime.session import runtime
 from tests.models import model, weight
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 FLOW = sys.modules["superopt.flows.optimize"]
 BEFORE = b"what was there before"
@@ -440,7 +442,8 @@ def test_progress_without_a_terminal_is_a_line_for_each_phase(capsys: pytest.Cap
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    script = "import sys; from superopt import cli; many = cli.load() * 200; cli.load = lambda: many; sys.exit(cli.main())"
+    many = "many = cli.load() * 200; cli.load = lambda: many"
+    script = f"import sys; from superopt.cli import main as cli; {many}; sys.exit(cli.main())"
     running = subprocess.Popen(
         [sys.executable, "-c", script, "rules", "list"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -24,6 +24,8 @@ from superopt.runtime.bounds import index_bounds
 from superopt.runtime.session import Device, Session
 from tests.operator_cases import Array, evaluated, lifted, ran
 
+pytestmark = pytest.mark.slow
+
 MICROSOFT = "com.microsoft"
 WRITTEN = ("FastGelu", "MultiHeadAttention", "RotaryEmbedding")
 """What is lifted to an operator of its own, and so written again."""

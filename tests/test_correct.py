@@ -19,6 +19,8 @@ from superopt.partial.judge import compared, judge
 from superopt.partial.restrict import cut, restricted
 from superopt.rules.work import total_work
 
+pytestmark = pytest.mark.slow
+
 X = variable("x", (3, 4, 6, 6))
 W = variable("w", (4, 4, 3, 3), constant=True)
 PADS = (1, 1, 1, 1)

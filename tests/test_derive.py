@@ -36,6 +36,8 @@ from superopt.proof.derivation.rule_file import (
 )
 from superopt.rules.rule import Rule, parse_rule, parse_rules, stated_rules
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 FOREIGN = ROOT / "tests" / "foreign"
 

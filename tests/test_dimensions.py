@@ -35,6 +35,8 @@ from superopt.search.backtracking import SearchResult
 from superopt.search.island import search_island
 from superopt.search.ruleset import RuleSet
 
+pytestmark = pytest.mark.slow
+
 N, K = dimension("n"), dimension("k")
 RNG = np.random.default_rng(7)
 

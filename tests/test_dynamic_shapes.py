@@ -26,6 +26,8 @@ from superopt.search.ruleset import RuleSet
 from tests.rewriting import Rewriter, difference, outputs_of, plain_session
 from tests.shape_graphs import adversarial_sizes, graph_of
 
+pytestmark = pytest.mark.slow
+
 node = helper.make_node
 WIDTH = 8
 NAMES = "n", "h"

@@ -23,6 +23,8 @@ from superopt.runtime.session import WITHOUT, Device, Session
 from superopt.runtime.settings import LEVEL, THREADS, Settings
 from tests.test_tuning import model, ratios
 
+pytestmark = pytest.mark.slow
+
 ASKED = """
 import sys, onnxruntime
 options = onnxruntime.SessionOptions()

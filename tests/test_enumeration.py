@@ -23,6 +23,8 @@ from superopt.discovery.universes.families import UNIVERSES
 from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import parse
 
+pytestmark = pytest.mark.slow
+
 N, K = matrix.N, matrix.K
 X, Y, Z = matrix.X, matrix.Y, matrix.Z
 SIZES = {"n": (2, 3, 4), "k": (2, 3, 4)}

@@ -21,6 +21,8 @@ from superopt.flows.export_rules import Exported, export, function_pairs, onnxsc
 from superopt.rules.rule import Rule, parse_rules
 from superopt.runtime.session import Device, Session
 
+pytestmark = pytest.mark.slow
+
 RULES = """
     relu-twice:     relu(relu(x)) => relu(x)  for x[1, 2, 3, 4]
     factor-left:    x @ y + x @ z => x @ (y + z)  for x[2, 3], y[2], z[2]

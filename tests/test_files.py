@@ -311,6 +311,7 @@ with files.scratch_folder():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renames", [0, 1, 2])
 def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
     folder, scratch = tmp_path / "models", tmp_path / "scratch"

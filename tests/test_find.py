@@ -29,6 +29,8 @@ from superopt.proof.precondition import completed
 from superopt.proof.sample import instantiations, mismatch, mismatch_at
 from superopt.rules.rule import Rule, parse_rule
 
+pytestmark = pytest.mark.slow
+
 
 class Sampling:
     """Lets pass what sampling does not refute."""

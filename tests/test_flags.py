@@ -19,6 +19,8 @@ from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
 from superopt.rules.rule import Rule, parse_rule
 from superopt.rules.store import families, load
 
+pytestmark = pytest.mark.slow
+
 RULES = load()
 DOCS = Path(__file__).parent.parent / "docs" / "floating-point.md"
 

@@ -36,6 +36,8 @@ from superopt.verification.certificates import CertifiedStep, Rewrite
 from superopt.verification.steps import Means, Shown, Steps
 from tests.operator_cases import Array, arrays_for, evaluated, ran
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 RULES = RuleSet(contributed())
 HEADS, SIZE = 2, 4

@@ -40,6 +40,8 @@ from superopt.rules.match import Binding, Pattern, instantiate
 from superopt.rules.rule import Rule, parse_rule, parse_rules
 from superopt.worker_pool import Tasks
 
+pytestmark = pytest.mark.slow
+
 NARROW = "strides=s, pads=p, dilations=d, group=g"
 WIDE = "strides=s, pads=(p0 + d0 * a, p1 + d1 * b, p2 + d0 * c, p3 + d1 * e), dilations=d, group=g"
 CENTRED = "pads=(d0 * i, d1 * j, d0 * l, d1 * m), dilations=d, group=g"

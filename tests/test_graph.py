@@ -202,6 +202,7 @@ def test_a_number_makes_one_term_however_it_is_written() -> None:
     assert apply("scale", x, factor=0.1) is not apply("scale", x, factor=Fraction(1, 10))
 
 
+@pytest.mark.slow
 def test_what_a_term_requires_speaks_of_what_it_holds() -> None:
     for name, law in laws().items():
         for equation in law.equations:

@@ -97,6 +97,7 @@ def test_nothing_is_left_to_do() -> None:
     assert not [place(s) for s in SOURCES if re.search(r"\b(TODO|FIXME|XXX)\b", s.read_text(encoding="utf-8"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["superopt", "superopt.flows.optimize"])
 def test_optimizing_needs_no_z3(module: str) -> None:
     hidden = f"import sys; sys.modules['z3'] = None; import {module}"
@@ -123,6 +124,7 @@ def test_the_example_is_what_its_script_writes() -> None:
     assert len(written) < 3_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["README.md", "docs/results.md", "docs/floating-point.md", "docs/contributing.md"])
 def test_pages_say_what_was_measured(name: str) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")

@@ -45,6 +45,8 @@ from superopt.rules.rule import Rule, axioms, parse_rule, parse_rules
 from superopt.rules.verdict import Proved, Refuted, Unknown
 from superopt.speclib.recurrence import recurrences
 
+pytestmark = pytest.mark.slow
+
 WRONG = [r for path in sorted((Path(__file__).parent / "refuted").glob("*.rules")) for r in parse_rules(path.read_text())]
 
 LAWS = parse_rules(

@@ -16,6 +16,8 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.runtime.session import Device, Session
 
+pytestmark = pytest.mark.slow
+
 TEXT = """
     <ir_version: 10, opset_import: ["" : 20, "own" : 1]>
     agraph (float[4, 8] x) => (float[4, 8] y)

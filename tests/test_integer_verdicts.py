@@ -50,6 +50,8 @@ from superopt.algebra.integers import (
 )
 from superopt.algebra.substitution import negation
 
+pytestmark = pytest.mark.slow
+
 STEPS = 400_000
 """Z3's resource limit for a question."""
 LEAST = 0

@@ -19,6 +19,8 @@ from superopt.partial.points import Points, everywhere
 from superopt.partial.region import reads, regions
 from tests.programs import Programs
 
+pytestmark = pytest.mark.slow
+
 X = variable("x", (1, 2, 9, 9))
 W = variable("w", (3, 2, 3, 3), constant=True)
 M = variable("m", (9, 9))

@@ -16,6 +16,8 @@ from superopt.runtime.compare import Comparison
 from tests.models import model, weight
 from tests.test_optimize import FACTOR, FLOW, compare_as, measured, use
 
+pytestmark = pytest.mark.slow
+
 
 def branches(seed: int = 0) -> onnx.ModelProto:
     nodes = [helper.make_node("MatMul", ["x", name], [f"{name}x"]) for name in ("v", "w")]

@@ -23,6 +23,8 @@ from superopt.search.sweep import sweep
 from superopt.search.sweeper import Sweeper, Swept
 from tests.operator_cases import evaluated
 
+pytestmark = pytest.mark.slow
+
 
 def estimate(state: State) -> float:
     return roofline.seconds(state, roofline.CPU)

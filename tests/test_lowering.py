@@ -26,6 +26,8 @@ from superopt.protobuf.nodes import Lowered, model_of
 from superopt.runtime.session import Device, Session
 from tests.operator_cases import WITH_OPERANDS, Array, applications, arrays_for, evaluated, lifted, ran
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 OPSETS = [7, 9, 10, 11, 13, 15, 18, 21]
 NEWEST = 26

@@ -18,6 +18,8 @@ from superopt.protobuf.map_types import has_maps
 from superopt.runtime.check import check
 from superopt.runtime.session import Device
 
+pytestmark = pytest.mark.slow
+
 CPU = Device()
 
 

@@ -13,6 +13,8 @@ from superopt.algebra.digests import DEFINING, digests, digests_of
 from superopt.algebra.operators import registry, specs_folder
 from superopt.errors import SpecError
 
+pytestmark = pytest.mark.slow
+
 CODE = Path(__file__).parent.parent / "superopt"
 FOLDERS = {"specs": specs_folder(), **{f"superopt.{part}": CODE / part for part in DEFINING}}
 CONTENTS = {f"{name}.{path.stem}": path.read_bytes() for name, folder in FOLDERS.items() for path in folder.glob("*.py")}

@@ -28,6 +28,8 @@ from superopt.runtime.kernel import Kernel, KernelTiming, random_values
 from superopt.runtime.multi_shape import SizeComparisons, compare_once
 from superopt.runtime.session import Bound, Device, Session
 
+pytestmark = pytest.mark.slow
+
 CPU = Device()
 
 

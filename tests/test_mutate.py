@@ -18,6 +18,8 @@ from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
 from superopt.partial.mutate import Mutant, Program, mutants, sketches
 from superopt.rules.rule import parse_rule
 
+pytestmark = pytest.mark.slow
+
 
 def image(*shape: int, name: str = "x") -> Term:
     return variable(name, shape)

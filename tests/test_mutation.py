@@ -23,6 +23,8 @@ from superopt.search.roofline import CPU, seconds
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import gains, search_all
 
+pytestmark = pytest.mark.slow
+
 X = variable("x", (1, 6, 12, 12))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 from onnx import helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.shape_inference import InferenceError
@@ -28,6 +29,8 @@ from superopt.algebra.terms import Term, variables
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.model.lower import lower
 from tests.operator_cases import Array, evaluated, lifted, ran
+
+pytestmark = pytest.mark.slow
 
 FLOATING, BOOLEAN = "f", "b"
 EVALUATED, RUN = "evaluated", "run"

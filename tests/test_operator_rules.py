@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from superopt import cli
 from superopt.algebra.operators import substitutions_folder
+from superopt.cli import arguments
 from superopt.cli import main as command_line
 from superopt.discovery.candidates import DiscoveryInput
 from superopt.discovery.explore import operator_explored
 from superopt.discovery.universes.elementwise import universes_of
 from superopt.flows.generate import generate_operators
 from superopt.rules.store import load
+
+pytestmark = pytest.mark.slow
 
 MERGES = (
     "concat({f}(x), {f}(y), axis=k) => {f}(concat(x, y, axis=k))",
@@ -67,5 +69,5 @@ def test_an_unknown_operator_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_only_axioms_are_proved_by_operator(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.arguments.parsed(["prove", "--operator", "relu"])
+        arguments.parsed(["prove", "--operator", "relu"])
     assert "requires --axioms" in capsys.readouterr().err

@@ -37,6 +37,8 @@ from superopt.search.passes import LEAST, MOST, budget_of
 from superopt.search.segments import written
 from tests.models import model, run, weight
 
+pytestmark = pytest.mark.slow
+
 FLOW = sys.modules["superopt.flows.optimize"]
 EVERYWHERE = "superopt.runtime.multi_shape"
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"

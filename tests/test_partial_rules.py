@@ -32,6 +32,8 @@ from superopt.search.mutants import MutantTally, search_mutants
 from superopt.search.roofline import CPU, seconds
 from superopt.search.ruleset import RuleSet
 
+pytestmark = pytest.mark.slow
+
 X = variable("x", (1, 6, 12, 12))
 
 

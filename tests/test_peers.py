@@ -27,6 +27,8 @@ from superopt.runtime.timed import Timed
 from tests.test_house import script
 from tests.test_measure import product
 
+pytestmark = pytest.mark.slow
+
 CPU = Device()
 PYTHON = Path(sys.executable)
 

@@ -38,6 +38,8 @@ from superopt.search.roofline import Machine
 from superopt.search.segment_search import MACHINES, machine
 from tests.models import model, weight
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 FLOW = sys.modules["superopt.flows.optimize"]
 CPU = Device()

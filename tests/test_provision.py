@@ -14,6 +14,8 @@ import pytest
 
 from tests.test_house import ROOT, script
 
+pytestmark = pytest.mark.slow
+
 ON_THEIR_OWN = {"timed", "zoo"}
 """The scripts that need nothing that Python does not have: the zoo has an environment of its own for what it writes."""
 PYTHON_SCRIPTS = sorted(

@@ -19,6 +19,8 @@ from superopt.model.load import as_proto, load, opset_of
 from superopt.rules.rule import parse_rules
 from tests.models import model, run, weight
 
+pytestmark = pytest.mark.slow
+
 FLOW = sys.modules["superopt.flows.optimize"]
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 

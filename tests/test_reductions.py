@@ -29,6 +29,8 @@ from superopt.speclib.composite import unfolded
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
 from tests.test_lowering import OneNode
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 EPSILON = fraction_of(float(np.float32(1e-5)))
 

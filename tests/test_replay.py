@@ -26,6 +26,8 @@ from superopt.rules.rule import Rule, digest, parse_rule
 from superopt.rules.store import LedgerEntry, Stored, entry_of, load, read_family, spec_digests, write_family
 from superopt.rules.verdict import Proved, Unknown
 
+pytestmark = pytest.mark.slow
+
 MUTANTS = 40
 SEED = 5
 

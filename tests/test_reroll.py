@@ -23,6 +23,8 @@ from superopt.search.ruleset import RuleSet
 from superopt.speclib.recurrence import recurrences, stacked
 from tests.operator_cases import arrays_for, evaluated, ran
 
+pytestmark = pytest.mark.slow
+
 OPSET = 17
 INPUTS, WIDTH = 3, 4
 Gates = Callable[[Term, Term, str], dict[str, Term]]

@@ -41,6 +41,8 @@ from superopt.search.segments import Gain, segments, whole, written
 from superopt.search.selection import fitting, windows_left
 from superopt.verification.certificates import read
 
+pytestmark = pytest.mark.slow
+
 
 def weight(name: str, *shape: int) -> TensorProto:
     rng = np.random.default_rng(sum(map(ord, name)))

@@ -21,6 +21,8 @@ from superopt.rules.store import load
 from tests.operator_cases import arrays_for
 from tests.rule_cases import TOLERANCE, cases, chosen, measured, rules_digest
 
+pytestmark = pytest.mark.slow
+
 CHOICES = 2
 INSTANCES = 1
 SHARE = 50

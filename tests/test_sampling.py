@@ -16,6 +16,8 @@ from superopt.proof.sample import domain_of, inputs, instantiations, mismatch
 from superopt.rules.instances import Instance, conditions
 from superopt.rules.rule import axioms, parse_rule
 
+pytestmark = pytest.mark.slow
+
 CONV = "conv(x, w, strides=s, pads=p, dilations=d, group=g)"
 GROUPED = f"{CONV} => {CONV} for x[4], w[4], s[2], p[4], d[2]"
 

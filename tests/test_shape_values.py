@@ -265,6 +265,7 @@ def test_what_the_model_demands_is_assumed_and_said() -> None:
     assert views.values.shape(views.model.graph.outputs[0]) == (*dynamic_dimensions(ir.from_proto(proto)).values(), 8)
 
 
+@pytest.mark.slow
 def test_the_report_and_the_certificate_state_the_assumptions(tmp_path: Path) -> None:
     nodes = [node("Add", ["x", "z"], ["a"]), *two_products("a", "y")]
     proto = model(nodes, {"x": ["n", 64], "z": ["n", 64]}, ["y"], PRODUCTS)

@@ -22,6 +22,8 @@ from superopt.flows.optimize import STOPPED
 from superopt.runtime.cache import Cache
 from tests.models import model, run, weight
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 BEFORE = b"what was there before"
 START = """
@@ -143,7 +145,7 @@ def test_before_anything_is_found_nothing_is_written(source: Path) -> None:
     ends_without_a_result(source, cli.INTERRUPTED, signalled(started(source, NOTHING_FOUND), signal.SIGINT))
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_what_was_found_is_checked_and_written(source: Path, number: int) -> None:
     code, text = signalled(started(source, SEARCHING), number)
     assert code == 0, text
@@ -159,19 +161,19 @@ def test_a_second_signal_ends_at_once(source: Path) -> None:
     ends_without_a_result(source, cli.TERMINATED, found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_check_that_takes_too_long_is_given_up(source: Path) -> None:
     setup = f"sys.modules['superopt.cli.signals'].GRACE = 1.0\n{CHECKING}"
     ends_without_a_result(source, cli.INTERRUPTED, signalled(started(source, setup), signal.SIGINT))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_second_signal_ends_a_save_that_has_put_nothing_in_place(source: Path) -> None:
     found = signalled(started(source, STAGING, "--budget", "0.1"), signal.SIGINT, signal.SIGINT, at=("here", "here"))
     ends_without_a_result(source, cli.INTERRUPTED, found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_signal_while_the_result_is_put_in_place_comes_too_late(source: Path) -> None:
     code, text = signalled(started(source, PLACING, "--budget", "0.1"), signal.SIGINT, signal.SIGINT, at=("here", "here"))
     assert code == 0, text

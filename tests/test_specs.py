@@ -34,6 +34,8 @@ from tests.operator_cases import (
     ran,
 )
 
+pytestmark = pytest.mark.slow
+
 LOWEST, HIGHEST = 7, onnx.defs.onnx_opset_version()
 SUPPORTED = 22
 

@@ -16,6 +16,8 @@ from superopt.rules import store
 from superopt.rules.rule import Rule, parse_rule
 from superopt.rules.verdict import Counterexample, Proved
 
+pytestmark = pytest.mark.slow
+
 LONG = (
     "share: (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, stop=y.shape[-1]), "
     "slice(m, axis=-1, start=y.shape[-1], stop=y.shape[-1] + z.shape[-1])) for x[2, 3], y[2], z[2] "

@@ -22,6 +22,8 @@ from superopt.runtime.cache import Cache, default_path
 from superopt.worker_pool import default_folder
 from tests.models import model, weight
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -58,7 +60,7 @@ def test_where_progress_is_read_no_more_the_work_goes_on(monkeypatch: pytest.Mon
 
 
 def test_a_file_that_is_opened_takes_the_place_of_no_stream() -> None:
-    script = "import os; from superopt import cli; cli.open_streams(); os._exit(os.open('/dev/null', os.O_RDONLY))"
+    script = "import os; from superopt.cli import main as cli; cli.open_streams(); os._exit(os.open('/dev/null', os.O_RDONLY))"
     closed = subprocess.run(["sh", "-c", '"$@" >&- <&- 2>&-', "sh", sys.executable, "-c", script], cwd=ROOT, check=False)
     assert closed.returncode > 2
 

@@ -34,6 +34,8 @@ from superopt.notation.rank_instances import equations
 from superopt.rules.rule import Rule, axioms
 from superopt.speclib.recurrence import recurrences
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 VARIABLES = {name: variable(name, rank) for name, rank in (("x", 2), ("y", 2), ("b", 1), ("c", 3), ("u", 4), ("w", 4))}
 RECURRENT = {name for r in recurrences() for name in (r.every, *r.last)}  # their weights are of shapes that VARIABLES have not

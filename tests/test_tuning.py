@@ -21,6 +21,8 @@ from superopt.runtime.session import WITHOUT, Bound, Device, Session
 from superopt.runtime.settings import chosen
 from superopt.runtime.tuning import acting, candidates, tune
 
+pytestmark = pytest.mark.slow
+
 CPU = Device()
 
 

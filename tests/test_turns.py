@@ -21,6 +21,8 @@ from superopt.runtime.gpu_lock import Turn, alone
 from superopt.runtime.kernel import Kernel, Operand
 from superopt.runtime.session import Bound, Device, Session
 
+pytestmark = pytest.mark.slow
+
 OTHER = """
 import sys
 from pathlib import Path

@@ -20,6 +20,8 @@ from superopt.rules.rule import parse_rules
 from superopt.runtime.check import check
 from superopt.runtime.session import Device, Session, random_inputs
 
+pytestmark = pytest.mark.slow
+
 FLOW = sys.modules["superopt.flows.optimize"]
 CPU = Device()
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"

@@ -11,6 +11,8 @@ from superopt.algebra.terms import Term, variable, variables
 from superopt.algebra.value_analysis import ORDINARY, ORDINARY_INPUT, UNBOUNDED, Facts, facts_of
 from tests.operator_cases import WITH_OPERANDS, concrete, forms
 
+pytestmark = pytest.mark.slow
+
 X, C = variable("x", (3, 4)), variable("c", (3, 4))
 ONES = apply("ones", shape=(3, 4))
 COUNT = Facts(0.0, 64.0)

@@ -37,6 +37,8 @@ from superopt.runtime.multi_shape import check_everywhere
 from tests.models import model, weight
 from tests.operator_cases import arrays_for, evaluated, ran
 
+pytestmark = pytest.mark.slow
+
 FLOW = sys.modules["superopt.flows.optimize"]
 WHERE = "for x[4], w[4], p[4] where w.shape[-2] == 3, w.shape[-1] == 3"
 BY_TILES = {

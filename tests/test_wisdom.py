@@ -20,6 +20,8 @@ from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
 from superopt.rules.store import Stored, load
 
+pytestmark = pytest.mark.slow
+
 CONV = "strides=s, pads=p, dilations=d, group=g"
 SLIDING = "x[4], w[4], v[4], s[2], p[4], d[2]"
 IDENTITY = "identity_kernel(shape=w.shape, at=(p0, p1))"

@@ -20,6 +20,8 @@ from benchmarks.zoo.catalogue import CONVOLUTIONAL, MODELS, QUANTIZED
 from benchmarks.zoo.recipes import Exported, Recipe, Synthetic, seed
 from tests.test_house import ROOT, script
 
+pytestmark = pytest.mark.slow
+
 ZOO = ROOT / "benchmarks" / "zoo"
 SMALL = Synthetic(width=32, layers=3, batch=2)
 

@@ -14,7 +14,7 @@ from superopt.discovery.definitions import definitions
 from superopt.discovery.enumerate import Candidate
 from superopt.discovery.generalise import general_rules, specialised
 from superopt.discovery.phrase import backwards
-from superopt.discovery.prune import KeptEqualities, crosses, shortens, useful
+from superopt.discovery.prune import KeptEqualities, crosses, exchanges_variables, shortens, useful
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
 from superopt.proof.precondition import completed
@@ -194,7 +194,7 @@ class Discovery:
                 rules.append(FoundRule(candidate.universe.family, *found, part, f"axiom {axiom.name}", shortens))
         counts.verify += time.process_time() - asked
         self.kept.settle(candidate)
-        if rules and self.kept.add(rules[0].rule):
+        if rules and not exchanges_variables(rules[0].rule) and self.kept.add(rules[0].rule):
             counts.proved += 1
             counts.kept += len(rules)
             self.equalities.append(Equality(candidate, rules[0].rule, part, tuple(rules)))
@@ -202,6 +202,8 @@ class Discovery:
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
         """Keep the directions that serve a search; of a hill, those that cross or climb it."""
         universe = candidate.universe
+        if exchanges_variables(complete):
+            return
         found = FoundRule(universe.family, complete, proof, part, f"enumerated in {universe.name}")
         rules: list[FoundRule] = []
         if self._serves(candidate, part) and Pattern.of(complete.equations[0]).usable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,12 +15,15 @@ from superopt.discovery.effort import effort, executed, heavy
 from superopt.discovery.enumerate import Candidate, term_size
 from superopt.discovery.numbers import Numbered, distinct_numbers
 from superopt.discovery.rewriter import Classes, Rewriter
-from superopt.discovery.universe import Universe
+from superopt.discovery.universe import WEIGHTS, Universe
+from superopt.errors import ShapeError
 from superopt.rules.match import Pattern
 from superopt.rules.rule import NEUTRAL, Rule
 from superopt.rules.store import CORE, SEARCH
 
 HILL = 0.9
+MOST_EXCHANGED = 4
+"""The most variables of a rule that is tested for exchanging variables only."""
 LOCAL = 3
 DimBinding: TypeAlias = "Callable[[Term], Term | None]"
 
@@ -117,6 +121,19 @@ def _renamed(candidate: Candidate) -> bool:
         }
         if exchanged and tuple(rebuild(t, exchanged) for t in candidate.left) == candidate.right:
             return True
+    return False
+
+
+def exchanges_variables(rule: Rule) -> bool:
+    """Return whether a rule only exchanges weights with weights or other variables with each other, as commutativity does."""
+    equation = rule.equations[0]
+    used = list(variables(*equation.left))
+    kinds = [(v.rank, v.name in WEIGHTS) for v in used]
+    orders = itertools.permutations(used) if len(used) <= MOST_EXCHANGED else iter(())
+    for order in (list(o) for o in orders if list(o) != used and [(v.rank, v.name in WEIGHTS) for v in o] == kinds):
+        with suppress(ShapeError):
+            if tuple(rebuild(t, dict(zip(used, order, strict=True))) for t in equation.left) == equation.right:
+                return True
     return False
 
 

@@ -9,12 +9,14 @@ import pytest
 
 from tests.faults.cases import CASES, RIGHT, judged
 
+pytestmark = pytest.mark.slow
+
 QUICK = frozenset({"json_equals_source", "negative_seed", "stdout_closed", "target_is_device"})
 """The cases without a search."""
 
 
 @pytest.mark.filterwarnings("default")  # infinities and NaN are what many cases are about
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in CASES])
 def test_a_fault_does_not_come_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # what a killed process leaves goes with the folder
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -15,7 +15,10 @@ FAMILY = "operators"
 CONDITIONS = frozenset({"c", "d"})
 """The names by which a definition calls operands that are 0 or 1."""
 N, K = symbols("n k")
-MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyz"), variable("t", (K,))
+MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyzq"), variable("t", (K,))
+LEAVES = tuple(v.name for v in (*MATRICES, ROW))
+OPERANDS = (*LEAVES, "transpose", "expand", "reshape", "slice", "concat")
+"""The operands of an operator of several operands. Its own results are left out, because they tell little about moves."""
 
 
 def universes_of(name: str) -> tuple[Universe, ...]:
@@ -34,10 +37,10 @@ def universes_of(name: str) -> tuple[Universe, ...]:
         Universe(
             family=FAMILY,
             name=f"moves of {name}",
-            variables=(MATRICES[:2], (ROW,)),
+            variables=(MATRICES[: max(2, 2 * spec.arity)], (ROW,)),
             constants=(),
             templates=(
-                Template(name, spec.arity, attributes),
+                Template(name, spec.arity, attributes, takes=(OPERANDS,) * spec.arity if spec.arity > 1 else ()),
                 unary("transpose", perm=(-1, -2)),
                 unary("expand", shape=(N, K), axes=(-1,)),
                 unary("reshape", shape=(N * K,), first=N),
@@ -46,7 +49,7 @@ def universes_of(name: str) -> tuple[Universe, ...]:
             ),
             ranges={"n": (2, 3, 4), "k": (2, 3, 4), **{f"f{n}": FACTORS for n in range(len(attributes))}},
             limit=3,
-            positive=("x", "y", "t") if spec.domain == "positive" else (),
-            conditions=("x", "y", "t") if CONDITIONS.issuperset(spec.operands) else (),
+            positive=(*LEAVES,) if spec.domain == "positive" else (),
+            conditions=(*LEAVES,) if CONDITIONS.issuperset(spec.operands) else (),
         ),
     )
