@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from superopt.algebra.operators import substitutions_folder
 from superopt.cli import arguments
@@ -14,7 +15,10 @@ from superopt.discovery.candidates import DiscoveryInput
 from superopt.discovery.explore import operator_explored
 from superopt.discovery.universes.elementwise import universes_of
 from superopt.flows.generate import generate_operators
-from superopt.rules.store import load
+from superopt.rules.store import load, load_rules
+from superopt.search.ruleset import RuleSet
+from tests.models import model
+from tests.rewriting import Rewriter
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +49,17 @@ def test_an_operator_that_no_hand_written_universe_mentions_has_its_merges_in_th
     stated = [stored.rule.text.replace(attribute, "") for stored in load() if name in stored.rule.operators]
     for merge in MERGES:
         assert any(text.startswith(merge.format(f=name)) for text in stated), merge
+
+
+@pytest.mark.parametrize("op_type", ["Softsign", "ThresholdedRelu"])
+def test_two_parallel_nodes_become_one(op_type: str) -> None:
+    nodes = [helper.make_node(op_type, [name], [f"{name}1"]) for name in "ab"]
+    joined = helper.make_node("Concat", ["a1", "b1"], ["y"], axis=1)
+    before = model([*nodes, joined], {"a": (4, 8), "b": (4, 8)}, {"y": (4, 16)})
+    rules = load_rules()
+    rewriter = Rewriter(rules, RuleSet(rules))
+    after = rewriter.result(before, rewriter.cheapest)
+    assert [node.op_type for node in after.graph.node] == ["Concat", op_type]
 
 
 def test_what_stored_rules_imply_is_not_found_again() -> None:

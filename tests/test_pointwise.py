@@ -102,6 +102,8 @@ NODES: list[tuple[str, list[Array | None], list[int], dict[str, Any], list[int],
     ("Elu", [X], [], {"alpha": 1.5}, [7, 22, 24], "elu"),
     ("Selu", [X], [], {}, [7, 22, 24], "selu"),
     ("Celu", [X], [], {"alpha": 0.5}, [12, 24], "celu"),
+    ("ThresholdedRelu", [X], [], {}, [10, 22, 24], "thresholded_relu"),
+    ("ThresholdedRelu", [X], [], {"alpha": -0.25}, [10, 22, 24], "thresholded_relu"),
 ]
 
 
