@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from superopt.algebra.dim_binding import dimension
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.partial.judge import compared
+from superopt.policy import MUTANT
 from superopt.rules.accuracy import admitted, is_algorithm
 from superopt.rules.store import load_rules
 from superopt.runtime.cache import Cache
@@ -227,7 +229,7 @@ def test_what_is_not_much_faster_is_timed_in_turns_before_it_is_taken(
         asked.append((one, other))
         return ratio
 
-    monkeypatch.setattr("superopt.search.mutants.SURE", sure)
+    monkeypatch.setattr("superopt.search.mutants.MUTANT", replace(MUTANT, believed_speedup_factor=sure))
     found = searched(faster=faster)
     assert len(found.steps) == taken
     assert len(asked) == (sure > 0)

@@ -10,11 +10,12 @@ import pytest
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
+from superopt.policy import SEARCH
 from superopt.rules.rule import parse_rules
 from superopt.search.apply import State, computed
 from superopt.search.ruleset import RuleSet, Undoing
 from superopt.search.sweep import sweep
-from superopt.search.widen import TRIES, _Walk, widened
+from superopt.search.widen import _Walk, widened
 from tests.operator_cases import evaluated
 
 UNDO = "undo: slice(pad(x, before=(0, 0, 0, 0), after=(0, n, 0, 0)), axis=-3, stop=x.shape[-3]) => x for x[4]"
@@ -202,4 +203,4 @@ def test_a_sum_of_many_is_taken_apart_in_few_ways(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(_Walk, "_padded_by_rules", counted)
     assert not [*widened((stuck,), rules_of(UNDO, SUM))]
-    assert tried.total() <= 2 * TRIES
+    assert tried.total() <= 2 * SEARCH.max_widening_tries

@@ -16,16 +16,11 @@ import numpy as np
 from superopt.algebra.evaluate import Array, Floats, evaluate
 from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation
+from superopt.policy import SEARCH
 from superopt.rules.instances import Instance, instantiations
 from superopt.rules.rule import Rule
 from superopt.search.gate import Absorption
 
-INSTANCES = 4
-"""The number of random instances evaluated for each equation."""
-MOST_EQUATIONS = 4
-"""The most equations of a rule that are evaluated, evenly spread over its choices of ranks."""
-DRAWS = 4
-"""The number of sets of poisoned positions for each variable and each poison."""
 POISONS = (np.nan, np.inf, -np.inf)
 SPECIAL = (0.0, 0.0, 1.0, -1.0, 2.0, -2.0)
 
@@ -40,10 +35,10 @@ def absorption(rule: Rule) -> Absorption:
     equations = rule.equations
     names = frozenset(name for equation in equations for name, _ in equation.ranks)
     exposed, different, partial, repairs, evaluated = set[str](), set[str](), False, False, 0
-    step = max(1, len(equations) // MOST_EQUATIONS)
-    for equation in equations[::step][:MOST_EQUATIONS]:
+    step = max(1, len(equations) // SEARCH.max_absorption_equations)
+    for equation in equations[::step][: SEARCH.max_absorption_equations]:
         try:
-            for instance in itertools.islice(instantiations(equation, rng), INSTANCES):
+            for instance in itertools.islice(instantiations(equation, rng), SEARCH.absorption_instance_count):
                 one = _at(equation, instance, rng)
                 exposed |= one.exposed
                 different |= one.different
@@ -60,7 +55,9 @@ def absorption(rule: Rule) -> Absorption:
 def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
     """Return the absorption at one instance; each position of the values' last axis has one set of poisoned positions."""
     names = sorted(instance.shapes)
-    cases = [("", 0.0)] * DRAWS + [(name, poison) for name in names for poison in POISONS for _ in range(DRAWS)]
+    cases = [("", 0.0)] * SEARCH.absorption_draw_count + [
+        (name, poison) for name in names for poison in POISONS for _ in range(SEARCH.absorption_draw_count)
+    ]
     arrays = {name: _drawn(name, instance.shapes[name], cases, rng) for name in names}
     roots = equation.left + equation.right
     with np.errstate(all="ignore"):
@@ -75,7 +72,12 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
         frozenset(name for (name, _), found in zip(cases, mask, strict=True) if found and name) for mask in (worse, differs)
     )
     repairs = differs & ~worse
-    return Absorption(exposed, different, partial=bool(worse[:DRAWS].any()), repairs=bool(repairs[:DRAWS].any()))
+    return Absorption(
+        exposed,
+        different,
+        partial=bool(worse[: SEARCH.absorption_draw_count].any()),
+        repairs=bool(repairs[: SEARCH.absorption_draw_count].any()),
+    )
 
 
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:

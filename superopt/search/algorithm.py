@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from superopt.algebra.operators import rebuild
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.budget import expired
+from superopt.policy import SEARCH
 from superopt.search.apply import State, Step, computed, rebuilt
-from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, SearchLimits, SearchResult
+from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import weight_elements
 
@@ -131,7 +132,7 @@ class _Taking:
     def found(self) -> SearchResult:
         """Return the search result with the algorithms taken, if the gain exceeds the noise."""
         expanded = self.start.expanded + self.tried
-        if self.cost >= self.start.after * (1 - NOISE):
+        if self.cost >= self.start.after * (1 - SEARCH.min_gain_share):
             return replace(self.start, expanded=expanded)
         steps = (*self.start.steps, *self.steps)
         return replace(self.start, outputs=self.state, steps=steps, after=self.cost, expanded=expanded)

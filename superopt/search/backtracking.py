@@ -16,16 +16,14 @@ from dataclasses import dataclass, field
 
 from superopt.algebra.terms import Term
 from superopt.budget import expired
+from superopt.policy import SEARCH
 from superopt.search.apply import State, Step, neighbourhood, successors
 from superopt.search.lookahead import Horizon, chains
 from superopt.search.ruleset import RuleSet
 
 Cost = Callable[[State], float]
 
-HILL = 0.02
-"""The relative rise of the estimate above which only matches near the new terms are followed."""
-NOISE = 8e-3
-"""The least relative gain that counts. Two measurements of one segment can differ by smaller amounts."""
+NOISE = SEARCH.min_gain_share
 OUT_OF_TIME = "out of time"
 
 
@@ -45,11 +43,11 @@ class SearchLimits:
         room: the most elements that weights may gain over the start in any way.
     """
 
-    alpha: float = 2.5
-    expansions: int = 160
-    patience: int = 30
-    impatience: int = 10
-    waiting: int = 4000
+    alpha: float = SEARCH.max_state_cost_factor
+    expansions: int = SEARCH.max_expansions
+    patience: int = SEARCH.patience_expansion_count
+    impatience: int = SEARCH.lookahead_expansion_count
+    waiting: int = SEARCH.max_queued_states
     horizon: Horizon = field(default_factory=Horizon)
     deadline: float = float("inf")
     growth: float = float("inf")
@@ -121,7 +119,7 @@ class _Search:
         cost = self.measure(visit.state)
         self.expanded += 1
         self.since += 1
-        if cost < self.cost * (1 - NOISE):
+        if cost < self.cost * (1 - SEARCH.min_gain_share):
             self.best, self.cost, self.since = visit, cost, 0
             self.improvements += 1
         if cost > self.limits.alpha * self.cost:
@@ -130,7 +128,7 @@ class _Search:
         for state, step in successors(visit.state, self.rules, visit.focus):
             if state not in self.seen and len(self.queue) < self.limits.waiting:
                 change = self.estimate(state) - here
-                focus = neighbourhood(state, visit.state) if change > HILL * here else None
+                focus = neighbourhood(state, visit.state) if change > SEARCH.hill_rise_share * here else None
                 self._queue(_Visit(state, (*visit.steps, step), focus), max(cost + change, 0.01 * cost))
 
     def _look_ahead(self) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from superopt.algebra.operators import operator, rebuild
 from superopt.algebra.terms import Term, subterms, variable
+from superopt.policy import SEARCH
 
 State = tuple[Term, ...]
-ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _colours(outputs: State) -> dict[Term, str]:
     for term in order:
         shown = (term.shape, term.constant, term.condition, term.position) if term.is_variable else term.attributes
         colours[term] = _hash(term.op, shown, _operands(term, colours))
-    for _ in range(ROUNDS):
+    for _ in range(SEARCH.canonical_round_count):
         uses: dict[Term, list[str]] = {term: [] for term in order}
         for position, root in enumerate(outputs):
             uses[root].append(f"output {position}")

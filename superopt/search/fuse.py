@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from superopt.algebra.terms import Size, Term, substitute
+from superopt.policy import SEARCH
 from superopt.search.apply import State, Step, computed, foremost, rebuilt
-from superopt.search.backtracking import NOISE, SearchResult
+from superopt.search.backtracking import SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import shaped
 
@@ -34,7 +35,7 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
         faster: a function that times two states and returns the speed of the second relative to the first. The states are also
             timed as wholes: if many kernels become one, the sum of the times of single kernels is not reliable.
     """
-    best, most = found, 1 + NOISE
+    best, most = found, 1 + SEARCH.min_gain_share
     for state, steps in fused(found.outputs, fusions):
         best, times = replace(best, expanded=best.expanded + 1), faster(found.outputs, state)
         if times > most:

@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from superopt.budget import active_time
+from superopt.policy import SEARCH
 from superopt.search.algorithm import with_algorithms
 from superopt.search.apply import State
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult
 from superopt.search.reroll import rerolled
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweep import SWEPT, sweep
-
-FAR = 0.5
-"""The fraction of an island's time at or below which an island with rerolled recurrences is not swept unrolled as well."""
 
 
 def search_island(
@@ -45,7 +43,7 @@ def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
     if not steps:
         return sweep(start, rules, estimate=estimate, measure=measure, limits=limits)
     short = sweep(state, rules, estimate=estimate, measure=measure, limits=limits)
-    if short.after <= FAR * measure(start):
+    if short.after <= SEARCH.rerolled_time_share * measure(start):
         return replace(short, steps=(*steps, *short.steps), before=measure(start))
     long = sweep(start, rules, estimate=estimate, measure=measure, limits=limits)
     if long.after <= short.after:

@@ -15,14 +15,13 @@ from typing import TypeAlias
 
 from superopt.algebra.terms import Shape, Term
 from superopt.budget import expired
+from superopt.policy import SEARCH
 from superopt.search.apply import MOVES, State, computed, siblings
 from superopt.search.meeting import beneath
 from superopt.search.sweeper import Sweeper, Swept
 
 Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
 """A place in a term: the negative number of parts of that term, the key of the term, and the position in the term."""
-LEAST = 4
-"""The least number of siblings with one operator and shape that are worth joining."""
 
 
 def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
@@ -45,17 +44,17 @@ def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
 
 
 def wide(state: State) -> bool:
-    """Return whether at least `LEAST` siblings have one operator and shape."""
+    """Return whether enough siblings for a layer have one operator and shape."""
     return any(_alike(layer) for layer in siblings(computed(state)))
 
 
 def _alike(layer: Sequence[Term]) -> list[list[Term]]:
-    """Return the layer's terms that compute, grouped by operator and shape, in groups of at least `LEAST`."""
+    """Return the layer's terms that compute, grouped by operator and shape, without groups that are too small."""
     kinds: dict[tuple[str, Shape], list[Term]] = {}
     for term in layer:
         if term.op not in MOVES:
             kinds.setdefault((term.op, term.shape), []).append(term)
-    return [same for same in kinds.values() if len(same) >= LEAST]
+    return [same for same in kinds.values() if len(same) >= SEARCH.min_layer_siblings]
 
 
 def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from superopt.algebra.terms import Term
+from superopt.policy import SEARCH
 from superopt.search.apply import State, Step, neighbourhood, successors
 from superopt.search.ruleset import RuleSet
-
-GAIN = 2e-3
-"""The relative fall of the estimate that makes the end of a chain worth measuring."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +25,9 @@ class Horizon:
         alike: the most of these chains that end with the same rule.
     """
 
-    depth: int = 3
-    beam: int = 96
-    alike: int = 3
+    depth: int = SEARCH.max_chain_steps
+    beam: int = SEARCH.max_chain_beam
+    alike: int = SEARCH.max_chains_per_rule
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def chains(
                 if cost > ceiling:
                     continue
                 steps = (*chain.steps, step)
-                if cost < here * (1 - GAIN):
+                if cost < here * (1 - SEARCH.min_estimated_gain_share):
                     if depth:
                         yield StepChain(state, steps, cost, None)
                 else:

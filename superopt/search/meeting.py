@@ -7,10 +7,8 @@ import math
 from collections.abc import Container, Iterator, Sequence
 
 from superopt.algebra.terms import Attribute, Term
+from superopt.policy import SEARCH
 from superopt.rules.match import Match
-
-LARGEST = 6
-"""The most operators of a rule's left side."""
 
 
 def in_order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
@@ -130,13 +128,13 @@ def _origin(term: Term) -> tuple[str, str, Attribute]:
 
 
 def _matched(match: Match) -> int:
-    """Return how many operators the match covers, at most `LARGEST`.
+    """Return how many operators the match covers, at most `SEARCH.max_meeting_operators`.
 
     The operands of a sum that the match leaves alone are not told apart from those that it covers.
     """
     below = set(match.binding.tensors.values())
     stack, met = list(match.roots), set(match.roots)
-    while stack and len(met) < LARGEST:
+    while stack and len(met) < SEARCH.max_meeting_operators:
         more = [a for a in stack.pop().args if a not in met and a not in below]
         met.update(more)
         stack += more

@@ -27,31 +27,14 @@ from superopt.partial.correct import corrections
 from superopt.partial.judge import Judgement, judge
 from superopt.partial.library import Partial, Recalled, recalled
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
+from superopt.policy import MUTANT, SEARCH
 from superopt.search.algorithm import places, with_algorithms
 from superopt.search.apply import PARTLY, State, Step, computed
-from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, SearchLimits, SearchResult
+from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.corrected_mutant import CorrectedMutant, Json, Memory, exchanged, program_of, recorded, restored
 from superopt.search.record import nodes_of
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import weight_elements
-
-SHARE = 0.01
-"""The share of an island's estimated time below which an operator is not examined."""
-MOST_MUTANTS = 24
-"""The most mutants of one operator that are measured, lowest estimates first."""
-MOST_DEARER = 3.0
-"""The most that a mutant to be measured may cost by estimate, as a multiple of the operator's estimate."""
-MOST_CORRECTIONS = 3
-ROUGH = 0.05
-"""The relative error of a quick measurement."""
-WORTH = 0.03
-"""The share of a program's time that a mutant must save, by both measurements, for its weights to be solved for."""
-ENUMERATING = 2 / 3
-"""The share of the time after which no mutants are enumerated: applying rules to programs is more likely to gain."""
-SURE = 1.25
-"""The speedup over the program from which a mutant is believed although the two were not timed in turns."""
-MOST_REPAIRS = 8
-"""The most corrected mutants of one operator that are tried in its place, those fastest by themselves first."""
 
 
 @dataclass
@@ -152,17 +135,21 @@ def search_mutants(
         return found
 
     for asked, repairs_of in (([*kept], lambda p, _: kept[p]), (longest, by_rules), (others, bench.enumerated)):
-        deadline = began + ENUMERATING * (within.deadline - began) if asked is others else within.deadline
+        deadline = began + MUTANT.enumeration_time_share * (within.deadline - began) if asked is others else within.deadline
         while asked and not expired(deadline):
             now = active_time()
             share = (ratios[asked[0]] / sum(ratios[p] for p in asked) + 1 / len(asked)) / 2 if asked is others else 1.0
             program = asked.pop(0)
             looked.add(program)
             repairs = repairs_of(program, now + share * (deadline - now))
-            ways = {r: exchanged(state, program, r, rules.gate) for r in repairs[:MOST_REPAIRS]}
+            ways = {r: exchanged(state, program, r, rules.gate) for r in repairs[: MUTANT.max_substituted_mutants]}
             placed = {r: measure(after) for r, (after, _) in ways.items() if weight_elements(after) <= most}
             best = min(placed, key=placed.__getitem__, default=None)
-            if best is not None and placed[best] < cost * (1 - NOISE) and _is_believed(program, best, measure, faster):
+            if (
+                best is not None
+                and placed[best] < cost * (1 - SEARCH.min_gain_share)
+                and _is_believed(program, best, measure, faster)
+            ):
                 cost = placed[best]
                 state, more = ways[best]
                 steps += more
@@ -173,13 +160,17 @@ def search_mutants(
 def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: Faster | None) -> bool:
     """Return whether the repair is much faster than the program, or is faster when both are timed in turns."""
     own, other = (program,), (repair.term,)
-    return faster is None or measure(own) >= SURE * measure(other) or faster(own, other) > 1 + NOISE
+    return (
+        faster is None
+        or measure(own) >= MUTANT.believed_speedup_factor * measure(other)
+        or faster(own, other) > 1 + SEARCH.min_gain_share
+    )
 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
     """Return the distinct programs that take a relevant share of the state's time, with their ratios of time to estimate."""
     places = Counter(program for term in computed(state) if (program := program_of(term)) is not None)
-    least = SHARE * estimate(state)
+    least = MUTANT.min_program_time_share * estimate(state)
     ratios = {p: measure((p,)) / estimate((p,)) for p, count in places.items() if estimate((p,)) * count >= least}
     return {p: ratio for p, ratio in ratios.items() if ratio < math.inf}
 
@@ -222,7 +213,7 @@ class _Bench:
             found = [one for one in made if program not in map(program_of, computed(_state(one.term)))]
             self.tally.recalled += len(found)
             priced = {one: self._price(one.term, deadline) for one in found}
-            most = MOST_DEARER * self._price(program, deadline) if found else 0.0
+            most = MUTANT.max_mutant_cost_factor * self._price(program, deadline) if found else 0.0
             return {one: priced[one] for one in sorted(found, key=priced.__getitem__) if priced[one] <= most}
         return {}
 
@@ -236,7 +227,7 @@ class _Bench:
                 if price > most:
                     return
                 yield draft
-                most = min(most, price * (1 + ROUGH)) if found else most
+                most = min(most, price * (1 + MUTANT.quick_timing_error)) if found else most
 
         if self._looked(program, cheapest(), deadline, found) and found:
             self._keep(program, found)
@@ -260,7 +251,7 @@ class _Bench:
     def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
         """Add the repairs of the drafts to `found`, sorted by cost; return whether there was time for all drafts."""
         try:
-            bound = self._seconds(program, deadline).after * (1 - WORTH)
+            bound = self._seconds(program, deadline).after * (1 - MUTANT.min_mutant_gain_share)
             for repair in self._repairs(program, drafts, bound, deadline):
                 found.append(repair)  # noqa: PERF402 (what was found before a deadline stays)
         except _OutOfTimeError:
@@ -302,7 +293,7 @@ class _Bench:
             for term, kind in [(mutant.term, "proved")] if mutant.proved else self._corrected(program, mutant.term):
                 form = self._seconds(term, deadline)
                 if form.after < bound:
-                    bound = form.after * (1 - NOISE)
+                    bound = form.after * (1 - SEARCH.min_gain_share)
                     name = f"{PARTLY} {', '.join(mutant.made)}; {kind}"
                     yield CorrectedMutant(form.outputs[0], name, form.after, term, form.steps)
 
@@ -332,8 +323,8 @@ class _Bench:
             except Undecidable:
                 return []
             self.tally.enumerated += len(found)
-            most = MOST_DEARER * price(program)
-            return list(islice((s for s in found if s.cost <= most), MOST_MUTANTS))
+            most = MUTANT.max_mutant_cost_factor * price(program)
+            return list(islice((s for s in found if s.cost <= most), MUTANT.max_mutants_per_operator))
 
     def _promises(self, program: Term, sketch: Program, deadline: float) -> bool:
         """Return whether the sketch is faster than the program in quick measurements: its programs first, then all of it."""
@@ -344,12 +335,12 @@ class _Bench:
         self.tally.measured += 1
         with self.tally.stage("glance"):
             whole = glanced((program,))
-            left = whole * (1 + ROUGH)
+            left = whole * (1 + MUTANT.quick_timing_error)
             for cut in filter(None, map(program_of, computed(_state(sketch)))):
                 left -= glanced((cut,))
                 if left <= 0:
                     return False
-            return glanced(_state(sketch)) < whole * (1 - WORTH)
+            return glanced(_state(sketch)) < whole * (1 - MUTANT.min_mutant_gain_share)
 
     def _seconds(self, term: Program, deadline: float) -> SearchResult:
         with self.tally.stage("measure"):
@@ -380,7 +371,7 @@ class _Bench:
             self._count(judgement)
             with self.tally.stage("correct"):
                 every = corrections(program, mutant, judgement, cost=lambda t: self.estimate((t,)))
-                found = list(islice(every, MOST_CORRECTIONS))
+                found = list(islice(every, MUTANT.max_corrections))
         except Undecidable:
             return []
         self.tally.corrected += len(found)

@@ -15,10 +15,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-N = TypeVar("N")
+from superopt.policy import SEARCH
 
-LONGEST = 512
-"""The most nodes of a layer whose repetitions are looked for."""
+N = TypeVar("N")
 
 
 def windows(
@@ -26,8 +25,8 @@ def windows(
     reads: Mapping[N, Sequence[Hashable]],
     kinds: Sequence[Hashable] = (),
     *,
-    least: int = 8,
-    most: int = 32,
+    least: int = SEARCH.min_window_nodes,
+    most: int = SEARCH.max_window_nodes,
     between: bool = False,
 ) -> list[tuple[N, ...]]:
     """Return consecutive windows of `least` to `most` nodes that cover all nodes.
@@ -86,7 +85,7 @@ class _Cutting:
         The layers that cover the most nodes are chosen, and among those the shortest.
         """
         here, found, most = self.kinds[start:end], None, 0
-        for period in range(self.least, min(LONGEST, len(here) // 2) + 1):
+        for period in range(self.least, min(SEARCH.max_layer_nodes, len(here) // 2) + 1):
             breaks = np.flatnonzero(np.concatenate(([True], here[period:] != here[:-period], [True])))
             runs = np.diff(breaks) - 1
             longest = int(np.argmax(runs))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from superopt.algebra.operators import apply, rebuild
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import ShapeError
+from superopt.policy import SEARCH
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.match import EMPTY, Binding, instantiate, match_term
 from superopt.search.apply import State, Step, computed, rebuilt
@@ -27,8 +28,6 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import Sequences, shaped
 from superopt.speclib.recurrence import Recurrence, recurrences
 
-SHORTEST = 2
-"""The fewest steps of a run."""
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
 """Operators whose number the linear form does not change. So a model has at least as many of each as its run has steps."""
 RANKS = (2, 3)
@@ -94,7 +93,11 @@ def _occurs_in(state: State) -> Callable[[Recurrence], bool]:
 
     def occurs(recurrence: Recurrence) -> bool:
         return any(
-            all(there[op] >= SHORTEST * count for op, count in Counter(t.op for t in subterms(*step)).items() if op in FIXED)
+            all(
+                there[op] >= SEARCH.min_recurrence_steps * count
+                for op, count in Counter(t.op for t in subterms(*step)).items()
+                if op in FIXED
+            )
             for step in _patterns(recurrence)
         )
 
@@ -121,7 +124,7 @@ class _Roller:
     def replacements(self) -> dict[Term, Term]:
         """Return the replacements for the states of the longest run, the first of equal length; empty if there is no run."""
         run = max(filter(self._is_free, self._runs()), key=len, default=[])
-        return self._rolled(run) if len(run) >= SHORTEST else {}
+        return self._rolled(run) if len(run) >= SEARCH.min_recurrence_steps else {}
 
     def _runs(self) -> Iterator[list[Stage]]:
         """Yield the runs of steps, in the order of their first steps."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from superopt.algebra.operators import operator
 from superopt.algebra.terms import Term
+from superopt.policy import COST
 from superopt.rules.work import work
 from superopt.search.apply import computed
 from superopt.speclib.gather_nd import unflattened
@@ -35,19 +36,15 @@ class Machine:
     traffic: float
     launch: float
     element: int = 4
-    lanes: int = 16
+    lanes: int = COST.convolution_lane_count
 
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "leaky_relu", "clip", "hard_sigmoid")
 """Operators that ONNX Runtime computes in the kernel of a convolution, or of a product with a bias (Gemm)."""
-ALONGSIDE = 0.8
-"""The share of a launch that is saved for each further part of one Split or one Concat."""
-RENAMING = 0.25
-"""The share of a launch that a reshape takes. A reshape moves no elements."""
 
-CPU = Machine(operations=2.5e11, traffic=1e11, launch=2e-6)
-"""One AVX-512 core, fitted to the measured times of 262 segments of seven models, half of them within 10 %."""
-CUDA = Machine(operations=1e13, traffic=1e12, launch=5e-6)
+CPU = Machine(COST.cpu_operations_per_second, COST.cpu_bytes_per_second, COST.cpu_launch_seconds)
+"""One AVX-512 core."""
+CUDA = Machine(COST.gpu_operations_per_second, COST.gpu_bytes_per_second, COST.gpu_launch_seconds)
 """A GPU at batch 1, which is far from its peak."""
 
 
@@ -74,7 +71,7 @@ def _together(live: list[Term], state: tuple[Term, ...]) -> float:
     shaped = [t for t in live if t.op == "reshape" and unflattened(t, lambda x: uses[x] == 1)]
     flat = sum(1 + (uses[t.args[0].args[1]] == 1) for t in shaped)
     moved = sum(parts.values()) - len(parts) + sum(not a.constant for a in joined)
-    return len(biased) + activated + RENAMING * flat + ALONGSIDE * moved
+    return len(biased) + activated + COST.reshape_launch_share * flat + COST.split_launch_share * moved
 
 
 def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
@@ -115,7 +112,9 @@ def _term(term: Term, machine: Machine) -> float:
     if term.op == "expand":
         return 0.0
     if term.op == "reshape":
-        return RENAMING * machine.launch + (_copied(term.args[0], machine) if term.args[0].op == "expand" else 0.0)
+        return COST.reshape_launch_share * machine.launch + (
+            _copied(term.args[0], machine) if term.args[0].op == "expand" else 0.0
+        )
     counted = work(term, machine.element)
     unread = sum(math.prod(a.sizes) - math.prod(a.args[0].sizes) for a in term.args if a.op == "expand")
     starts = max(len(_combined(term)) - 1, 1) if operator(term.op).commutative else 1

@@ -16,14 +16,12 @@ from typing import TypeAlias
 
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term
+from superopt.policy import SEARCH
 from superopt.rules.match import Match, Pattern
 from superopt.rules.rule import Rule
 from superopt.rules.signature import ANY, Outline, outlines
 from superopt.search.gate import Gate
 
-DEPTH = 2
-WAYS = 256
-"""The most matches of a pattern with several outputs at the same roots. Sums of many terms have very many such matches."""
 View: TypeAlias = "tuple[str, tuple[View, ...] | None]"
 """An operator and its operands' views, with None in place of views that are too deep."""
 _SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
@@ -220,7 +218,9 @@ class RuleSet:
             matches = (m for m in pattern.matches(term, listed.__getitem__) if self._permits(rule, m))
             first = next(matches, None)
             alike = itertools.takewhile(lambda match: first is not None and match.roots == first.roots, matches)
-            known = self._beside[key] = () if first is None else (first, *itertools.islice(alike, WAYS - 1))
+            known = self._beside[key] = (
+                () if first is None else (first, *itertools.islice(alike, SEARCH.max_matches_per_roots - 1))
+            )
         return known
 
     def undoing(self) -> Iterator[Undoing]:
@@ -251,7 +251,7 @@ class RuleSet:
         return known
 
 
-def view(term: Term, depth: int = DEPTH) -> View:
+def view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
     """Return the term's view down to this depth. The views of a sum's or product's operands are in alphabetical order."""
     if term.is_variable or not depth:
         return term.op, None

@@ -17,21 +17,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from superopt.budget import active_time, expired
+from superopt.policy import SEARCH
 from superopt.search.apply import State, Step
-from superopt.search.backtracking import NOISE, OUT_OF_TIME, Cost, SearchLimits, SearchResult
+from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.layers import layered, wide
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweeper import Sweeper, Swept
 from superopt.search.widen import widened
 
 SWEPT = "no sweep gains more"
-LAYERS, FURTHER = 0.75, 0.7
-"""The share of the time that joining layers may take, and the share of the remaining time for all other sweeps.
-
-Partly joined layers gain nothing, while every other sweep is useful by itself.
-"""
-MEASURED = 3
-"""The number of states with a lower estimate that are measured, the cheapest first."""
 
 
 def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
@@ -43,21 +37,21 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         """Return whether the state measures cheaper than the best state. If so, it becomes the best state."""
         nonlocal found
         after, expanded = measure(swept.state), found.expanded + 1
-        cheaper = after < found.after * (1 - NOISE)
+        cheaper = after < found.after * (1 - SEARCH.min_gain_share)
         here = replace(found, outputs=swept.state, steps=(*begun, *swept.steps), after=after) if cheaper else found
         found = replace(here, expanded=expanded)
         return cheaper
 
     def any_taken(ends: Iterable[Swept]) -> bool:
         """Return whether one of the ends with the lowest estimates is taken."""
-        return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[:MEASURED])) > 0
+        return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[: SEARCH.max_measured_sweeps])) > 0
 
     begun: tuple[Step, ...] = ()
     for state, steps in widened(start, rules):
         taken(Swept(state, steps, estimate(state)))
     begun, start = found.steps, found.outputs
-    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, _share(LAYERS, within))))
-    better, deadline = True, _share(FURTHER, within)
+    any_taken(_layers(start, Sweeper(rules, estimate, math.inf, _share(SEARCH.layer_time_share, within))))
+    better, deadline = True, _share(SEARCH.sweep_time_share, within)
     while better and not expired(deadline):
         begun, start = found.steps, found.outputs
         sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), deadline)

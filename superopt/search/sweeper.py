@@ -12,18 +12,13 @@ from dataclasses import dataclass, field
 from superopt.algebra.terms import Term
 from superopt.budget import expired
 from superopt.errors import ShapeError
+from superopt.policy import SEARCH
 from superopt.rules.match import Match, Pattern
 from superopt.search.apply import MOVES, State, Step, computed, rebuilt, siblings
 from superopt.search.backtracking import Cost
-from superopt.search.lookahead import GAIN
 from superopt.search.meeting import added, change, covered_first, in_order, meeting, mixed, mixture
 from superopt.search.ruleset import RuleSet
 from superopt.search.vanish import vanished
-
-STEEP = 0.25
-"""The relative rise of the estimate by one sweep above which further sweeps of the rule are not expected to make up for it."""
-ALIKE = 1e-3
-"""The relative difference of estimates below which two states count as alike."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +31,9 @@ class Reach:
         again: the most repetitions of one rule.
     """
 
-    depth: int = 5
-    beam: int = 5
-    again: int = 8
+    depth: int = SEARCH.max_sweeps_in_row
+    beam: int = SEARCH.max_sweep_beam
+    again: int = SEARCH.max_sweep_repetitions
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Sweeper:
                     if end.state not in seen:
                         seen.add(end.state)
                         ahead.append(end)
-                        if end.estimate < here * (1 - GAIN):
+                        if end.estimate < here * (1 - SEARCH.min_estimated_gain_share):
                             yield end
             frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
 
@@ -102,10 +97,10 @@ class Sweeper:
                 rule = max(gains, key=lambda name: gains[name])
                 del gains[rule]
                 best = self._best(swept, rule)
-                if swept.estimate - best.estimate <= GAIN * swept.estimate:
+                if swept.estimate - best.estimate <= SEARCH.min_estimated_gain_share * swept.estimate:
                     best = self._followed(swept, rule, joins=joins)
                 gain = swept.estimate - best.estimate
-                if gain <= GAIN * swept.estimate:
+                if gain <= SEARCH.min_estimated_gain_share * swept.estimate:
                     continue
                 if gain < max(gains.values(), default=0.0):
                     gains[rule] = gain
@@ -120,7 +115,7 @@ class Sweeper:
         """
         rules = self._sweeping(start.state, joins=joins)
         gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
-        return {rule: gain for rule, gain in gains.items() if gain > -STEEP * start.estimate}
+        return {rule: gain for rule, gain in gains.items() if gain > -SEARCH.max_sweep_rise_share * start.estimate}
 
     def _best(self, start: Swept, rule: str) -> Swept:
         """Return the cheapest state that the rule's sweeps reach, or `start` if none is cheaper."""
@@ -295,14 +290,14 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
     """
     last = 0.0
     for swept in sorted(states, key=lambda s: s.estimate):
-        if swept.estimate > last * (1 + ALIKE):
+        if swept.estimate > last * (1 + SEARCH.equal_estimate_share):
             last = swept.estimate
             yield swept
 
 
 def _meets(before: Swept, after: Swept) -> bool:
     """Return whether more neighbouring parts meet than before at about the same estimate, so that they can become one."""
-    if after.estimate > before.estimate * (1 + GAIN):
+    if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
         return False
     here, there = (sum(map(meeting, computed(swept.state))) for swept in (before, after))
     return there > here

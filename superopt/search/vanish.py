@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
+from superopt.policy import SEARCH
 from superopt.search.apply import State, Step, foremost, rebuilt
-from superopt.search.backtracking import NOISE, Cost, SearchLimits, SearchResult
+from superopt.search.backtracking import Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import Find
 
@@ -41,7 +42,7 @@ def once_vanished(find: Find) -> Find:
         clean, steps = vanished(start, rules)
         best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)
         before = measure(start) if steps else best.before
-        if best.after >= before * (1 - NOISE):
+        if best.after >= before * (1 - SEARCH.min_gain_share):
             return replace(best, outputs=start, steps=(), before=before, after=before)
         return replace(best, steps=(*steps, *best.steps), before=before)
 

@@ -17,17 +17,9 @@ from dataclasses import dataclass, field
 from superopt.algebra.operators import apply, rebuild
 from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError
+from superopt.policy import SEARCH
 from superopt.search.apply import State, Step, computed, parted
 from superopt.search.ruleset import RuleSet, Undoing
-
-LINE = 16
-"""The divisor of extents that suit kernels: the single-precision numbers in a cache line, and in the widest vector register."""
-MOST = 3
-"""The reciprocal of the largest fraction by which an extent may grow."""
-DEPTH = 6
-"""The most terms through which padding moves up to weights."""
-TRIES = 100
-"""The most attempts to move the padding of one term up: a sum of many terms can be split in too many ways to try them all."""
 
 
 def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
@@ -104,7 +96,7 @@ class _Walk:
             own = self._apart(own)
         more = self._padding(own)
         self.tries = 0
-        wider = self._padded(own, more, DEPTH) if more else None
+        wider = self._padded(own, more, SEARCH.max_widening_depth) if more else None
         if wider is not None:
             self.zero[self.undoing.sliced(wider, own)] = wider
         elif below is not None:
@@ -187,18 +179,18 @@ class _Walk:
         extent = term.shape[self.undoing.axis]
         if not isinstance(extent, int):
             return 0
-        more = -extent % LINE
-        return more if more * MOST <= extent else 0
+        more = -extent % SEARCH.widened_multiple_count
+        return more if more * SEARCH.widening_divisor <= extent else 0
 
     def _padded(self, term: Term, more: int, depth: int) -> Term | None:
         """Return the padded term with the padding moved up until only weights are padded, or None if rules cannot do so."""
         if term in self.zero:
             return self.zero[term]
-        if self.stuck.get((term, more), -1) >= depth or self.tries >= TRIES:
+        if self.stuck.get((term, more), -1) >= depth or self.tries >= SEARCH.max_widening_tries:
             return None
         self.tries += 1
         found = self._padded_by_rules(term, more, depth)
-        if found is None and self.tries < TRIES:
+        if found is None and self.tries < SEARCH.max_widening_tries:
             self.stuck[term, more] = depth
         return found
 
