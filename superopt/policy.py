@@ -171,6 +171,200 @@ class MutantPolicy:
 
 
 @dataclass(frozen=True)
+class ComparisonPolicy:
+    """The end-to-end comparison of a candidate with the original."""
+
+    min_gain_margin_share: float = 0.02
+    """The share by which a candidate must be faster than the original to be accepted, beside being faster than the noise.
+    docs/results.md states by how much two copies of one model differ; the margin itself was not measured.
+    """
+    max_loss_share: float = 0.01
+    """The share by which a candidate may measure slower at one of several sizings and still count as no slower.
+
+    Not measured.
+    """
+    max_resident_bytes: int = 1 << 30
+    """The most bytes of all models of a comparison that are loaded at the same time.
+
+    Beyond it, models are compared in alternating blocks. Safety limit: `scripts/check_memory` compares peak memory with the
+    documented bound.
+    """
+    max_loads: int = 6
+    """The most times that the models of a comparison are loaded, unless loading is quick.
+
+    A session keeps its luck with the placement of its memory. Not measured.
+    """
+    min_loads: int = 2
+    """The fewest times that the models of a comparison are loaded. Not measured."""
+    loading_time_share: float = 0.2
+    """The share of the time of a comparison that loading may take if models are loaded more often. Not measured."""
+    max_loading_seconds: float = 10.0
+    """The seconds above which models are loaded once.
+
+    The libraries of a GPU may compile kernels for each session. Not measured.
+    """
+    hurried_loading_seconds: float = 3.0
+    """The seconds after which no model is loaded again if the search was asked to stop. Not measured."""
+    visit_seconds: float = 0.008
+    """The seconds of a visit, in which one model runs several times and the fastest run counts. Not measured."""
+    long_run_seconds: float = 0.05
+    """The seconds of a run above which a visit is a single run, because the state of the caches matters little to a long run.
+
+    Not measured.
+    """
+    max_rounds: int = 400
+    """The most rounds of one load. Safety limit."""
+    min_block_rounds: int = 4
+    """The fewest rounds if one model is loaded at a time. Not measured."""
+    min_block_seconds: float = 0.5
+    """The fewest seconds that a model runs each time it is loaded, if one model is loaded at a time. Not measured."""
+    reported_interval_share: float = 0.03
+    """The relative width of the interval of a ratio at which the ratio is known well enough to report. Not measured."""
+    sure_margin_share: float = 0.01
+    """The distance of a ratio from the threshold at which a verdict counts as sure. Not measured."""
+    obvious_margin_share: float = 0.1
+    """The distance of all of a few rounds from the threshold at which a verdict is obvious. Not measured."""
+    min_obvious_rounds: int = 3
+    """The fewest rounds for an obvious verdict. Not measured."""
+    min_rounds_per_load: int = 3
+    """The fewest rounds of each load. Not measured."""
+    min_long_rounds_per_load: int = 4
+    """The fewest rounds of each load if every visit is a single run. Not measured."""
+    min_report_rounds: int = 24
+    """The number of rounds of one load from which a ratio may be known well enough to report. Not measured."""
+    max_report_loads: int = 24
+    """The most times that models that load fast are loaded until a ratio is known well enough to report. Not measured."""
+    min_verdict_rounds: int = 12
+    """The number of rounds of one load from which it may be decided whether the candidate is faster. Not measured."""
+    comparison_seconds: float = 10.0
+    """The seconds of a comparison if the caller gives none. Not measured."""
+    tuning_seconds: float = 10.0
+    """The seconds in which session settings are tuned if the caller gives none. Not measured."""
+
+
+@dataclass(frozen=True)
+class CheckPolicy:
+    """The numerical check of a candidate against the original."""
+
+    max_error_factor: float = 4.0
+    """The most by which the candidate's largest error may exceed the original's, as a factor (`--tolerance`).
+
+    Reordered sums err by small factors more or less. The limits of algorithms in docs/exactness.md refer to it; the factor
+    itself was not measured.
+    """
+    check_seconds: float = 5.0
+    """The seconds after which a numerical check starts no further input. Not measured."""
+    hurried_check_seconds: float = 2.0
+    """The seconds after which a numerical check starts no further input in a search that was asked to stop. Not measured."""
+    min_inputs: int = 2
+    """The fewest ordinary inputs, and the fewest adversarial inputs, that are run, however long they take. Not measured."""
+    noise_sample_counts: tuple[int, ...] = (2, 4, 6, 12)
+    """The number of samples of the original's noise on an input where the candidate seems to stray: at the first look, and at
+    each further look while the candidate still seems to stray.
+
+    A sample is a float64 run that rounds at random or, without a float64 run, a run on a slightly different input. The first
+    look is short because each sample of a model with 80 million weights takes long. Not measured.
+    """
+    adversarial_look_seconds: float = 5.0
+    """The seconds after which no further adversarial input gets a closer look. Not measured."""
+    ordinary_look_seconds: float = 20.0
+    """The seconds after which no further ordinary input gets a closer look.
+
+    A candidate that then seems to stray is refused. Not measured.
+    """
+    sizing_seconds: float = 2.5
+    """The seconds of the thread's own time after which no further size of dynamic dimensions starts.
+
+    On a busy machine, four times as many may pass. Not measured.
+    """
+    max_result_bytes: int = 1 << 28
+    """The most bytes of inputs and results of one check that are held in memory. Safety limit."""
+    max_sized_input_bytes: int = 1 << 26
+    """The most bytes of inputs of a run at another size, counting 8 bytes for an element. Safety limit."""
+    max_sized_run_seconds: float = 0.5
+    """The longest expected seconds of a run at another size. Not measured."""
+    max_adversarial_run_seconds: float = 0.02
+    """The seconds of a run at another size below which adversarial values are run there too. Not measured."""
+    max_sizes_tried: int = 200
+    """The most sizes that are tried.
+
+    If dimensions depend on each other, the original runs at few of these sizes. Not measured.
+    """
+    small_sizes: tuple[int, ...] = (1, 2, 3, 4, 0)
+    """The small sizes at which dynamic dimensions are checked, 0 among them."""
+    mixed_sizes: tuple[int, ...] = (7, 8, 6, 33, 9, 32, 16, 5, 65, 12, 31, 64, 15, 48, 10, 17, 100)
+    """The sizes of mixed residues at which dynamic dimensions are checked: even and odd numbers, and numbers beside powers of
+    2.
+
+    The check passed wrong models before it drew them (tests/wrong_results).
+    """
+    large_size: int = 1000
+    """The large size at which single dynamic dimensions are checked. Not measured."""
+    max_constants: int = 16
+    """The most constants of a model that sizes are drawn around, the most significant first. Not measured."""
+    max_size: int = 1 << 24
+    """The largest constant of a model that counts as a size. Safety limit."""
+    min_laddered_size: int = 512
+    """The size above which a smaller size is run first, whose time predicts the time of the larger size. Not measured."""
+    ladder_factor: int = 8
+    """The factor between the larger size and the smaller size that is run first. Not measured."""
+    paired_size_increases: tuple[int, int, int] = (1, 2, 5)
+    """The sizes by which two dimensions grow together, in case one is a sum over the other. Not measured."""
+    max_constant_elements: int = 16
+    """The most elements of a constant tensor whose elements count as constants that sizes are drawn around. Not measured."""
+    feasible_sizes: tuple[int, ...] = (1, 2, 3, 4, 5, 8, 16, 32, 64, 7, 128, 224, 12, 256, 512, 1024)
+    """The sizes that are tried in turn if a model does not run at the usual sizes: small sizes first, then sizes that exporters
+    use.
+
+    Not measured.
+    """
+    feasible_seconds: float = 30.0
+    """The seconds after which no further inputs are tried. Not measured."""
+    max_input_elements: int = 1 << 28
+    """The most elements of all inputs together for which values are made. Safety limit."""
+    max_inferred_constant_bytes: int = 1 << 12
+    """The size in bytes from which shape inference does not see a tensor's elements. Not measured."""
+    masked_share: float = 0.25
+    """The share of elements that an adversarial input masks. Not measured."""
+    max_inputs_changed_alone: int = 4
+    """The most floating-point inputs that are changed one at a time by a mask, an infinity or NaN. Not measured."""
+    min_noise_ulp_count: int = 16
+    """The least noise assumed of an element, in units in the last place of the element. Not measured."""
+    min_error_ulp_count: int = 4
+    """The least error assumed of the original, in units in the last place of the output's largest magnitude. Not measured."""
+    direct_ulp_count: int = 1024
+    """The units in the last place by which the candidate may differ from the original if no float64 run is possible.
+
+    Not measured.
+    """
+    min_wrong_share: float = 1e-3
+    """The least share of elements assumed to be off in an output of the original that is not floating-point. Not measured."""
+    quiet_share: float = 0.1
+    """The share of a row's elements whose noise counts as quiet: the lowest tenth. Not measured."""
+    largest_error_sigmas: float = 5.0
+    """The largest of many errors, in standard deviations. A normal error exceeds five about once in two million draws."""
+    min_row_elements: int = 16
+    """The fewest elements of a row from which its noise is estimated. Not measured."""
+    max_row_elements: int = 256
+    """The most elements of a row from which its noise is estimated. Not measured."""
+    rare_error_factor: float = 4.0
+    """The extra factor by which a rare element may be off, because all its noise samples may be small by chance.
+
+    In a softmax that passed in another order of its sums, one element of 4,800 was off by 1.0 times what its eight samples
+    explained (one observation, no script).
+    """
+    rare_share: float = 1e-3
+    """The share of elements that counts as rare. See `rare_error_factor`."""
+    deliberate_rounding_share: float = 0.01
+    """The share of elements that are far off in an original that may round on purpose. Not measured."""
+    deliberate_rounding_factor: float = 16.0
+    """The factor between errors from which a candidate with the smaller error does not round like the original.
+
+    Not measured.
+    """
+
+
+@dataclass(frozen=True)
 class CostPolicy:
     """The measured cost model, the timing of nodes, and predictions for other devices."""
 
@@ -202,8 +396,52 @@ class CostPolicy:
     """The seconds that a kernel launch on a GPU takes. Not measured."""
     convolution_lane_count: int = 16
     """The number of channels of a convolution's group that a kernel computes at once: the single-precision lanes of AVX-512."""
+    node_timing_seconds: float = 0.005
+    """The seconds for which a node is timed. Not measured."""
+    max_described_elements: int = 64
+    """The most elements of an integer constant that are part of a node's signature, because the time of a node may depend on
+    them.
+
+    Not measured.
+    """
+    timing_batch_seconds: float = 2e-4
+    """The seconds of one batch of runs of a node, of which the mean counts. Not measured."""
+    min_cold_weight_bytes: int = 256 << 10
+    """The bytes of weights from which a node is also timed with weights that are in no cache. Not measured."""
+    max_cold_copies: int = 32
+    """The most copies of a node by which its weights are kept out of the caches. Safety limit."""
+    min_memory_bytes_per_second: float = 5e9
+    """The least memory bandwidth assumed, in bytes per second. Not measured."""
+    min_fetch_time_share: float = 0.05
+    """The share of a kernel's time below which it does not matter where its weights come from. Not measured."""
+    max_overlapped_run_seconds: float = 1e-3
+    """The seconds of a GPU run below which a node's time is the time that a second node adds, because the next kernel is
+    launched while one runs. docs/profiles.md states the error of such times; the threshold was not measured.
+    """
+    min_mapped_constant_bytes: int = 64 << 20
+    """The size in bytes from which a constant without values is not filled at random, but maps a file of zeros.
+
+    Not measured.
+    """
+
+
+@dataclass(frozen=True)
+class ProcessPolicy:
+    """Processes, files and signals."""
+
+    child_patience_seconds: float = 20.0
+    """The seconds that a model may take to load, or to run once, in a child process. Safety limit."""
+    child_patience_seconds_per_byte: float = 60 / 2**30
+    """The further seconds for each byte of the model: a minute for a GiB. Safety limit."""
+    cache_lock_seconds: float = 10.0
+    """The seconds to wait for a time cache that another process has locked. Safety limit."""
+    cache_retry_seconds: float = 120.0
+    """The seconds before the next attempt after a wait for the time cache in vain. Safety limit."""
 
 
 SEARCH = SearchPolicy()
 MUTANT = MutantPolicy()
+COMPARISON = ComparisonPolicy()
+CHECK = CheckPolicy()
 COST = CostPolicy()
+PROCESS = ProcessPolicy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError, ProviderError, RuntimeMissingError
+from superopt.policy import CHECK
 from superopt.protobuf.stored import StoredModel
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import check
@@ -304,7 +306,7 @@ def test_weights_in_other_files_have_a_float64_run(tmp_path: Path) -> None:
 
 
 def test_an_original_whose_outputs_are_large_runs_on_few_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.runtime.check._MOST_BYTES", 0)
+    monkeypatch.setattr("superopt.runtime.check.CHECK", replace(CHECK, max_result_bytes=0))
     w = weight(8, 8)
     found = check(linear(w), linear(w), CPU)
     assert len(found.inputs) == 4

@@ -7,6 +7,7 @@ import functools
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import load
 from superopt.model.save import save
 from superopt.model.splice import Replacement, splice
+from superopt.policy import COMPARISON, COST
 from superopt.protobuf.nodes import Hollow, hollow_tensor
 from superopt.runtime.compare import compare, in_blocks
 from superopt.runtime.kernel import Kernel, Operand
@@ -104,8 +106,8 @@ def product(columns: int) -> onnx.ModelProto:
 
 
 def test_models_too_large_to_be_there_together_are_compared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.runtime.compare.RESIDENT", 0)
-    monkeypatch.setattr("superopt.runtime.compare._BLOCK", 0.005)
+    limits = replace(COMPARISON, max_resident_bytes=0, min_block_seconds=0.005)
+    monkeypatch.setattr("superopt.runtime.compare.COMPARISON", limits)
     found = compare(product(512), product(16), CPU, seconds=0.0)
     assert found.rounds == 2
     assert found.ratio > 2
@@ -119,7 +121,7 @@ def test_a_large_weight_without_values_is_mapped_from_a_file(monkeypatch: pytest
     kernel = Kernel(node, operands, (("", 18),), 8)
     filled = kernel.timed(CPU)
     assert not kernel.model().graph.initializer[0].external_data
-    monkeypatch.setattr("superopt.runtime.kernel._IN_FILE", 0)
+    monkeypatch.setattr("superopt.runtime.kernel.COST", replace(COST, min_mapped_constant_bytes=0))
     assert kernel.model().graph.initializer[0].external_data
     mapped = kernel.timed(CPU, cold=True)
     assert mapped.outputs == filled.outputs

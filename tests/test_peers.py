@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from benchmarks.peers.contenders import PEERS, optimized, row
 from benchmarks.peers.summary import CONTENDERS, entries, mean, of
 from benchmarks.peers.tables import measurements, ratios
 from superopt.errors import InvalidModelError, SuperoptError
+from superopt.policy import COMPARISON
 from superopt.runtime.compare import DECIDED, TOLD, Until, compare_all, in_turns, loading
 from superopt.runtime.session import Device
 from superopt.runtime.timed import Timed
@@ -119,7 +121,7 @@ def test_models_that_load_fast_are_loaded_more_often(until: Until, takes: float,
 
 
 def test_models_that_take_long_to_load_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.runtime.compare._SLOW", 0.05)
+    monkeypatch.setattr("superopt.runtime.compare.COMPARISON", replace(COMPARISON, max_loading_seconds=0.05))
     loads: list[int] = []
 
     @contextmanager

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -17,6 +18,7 @@ from onnx import helper
 
 from superopt import errors
 from superopt.cli import main as cli
+from superopt.policy import PROCESS
 from superopt.runtime import cache
 from superopt.runtime.cache import Cache, default_path
 from superopt.worker_pool import default_folder
@@ -88,7 +90,7 @@ def test_a_cache_that_is_locked_is_waited_for_once(monkeypatch: pytest.MonkeyPat
         return opened(path)
 
     monkeypatch.setattr(cache, "_opened", counted)
-    monkeypatch.setattr(cache, "WAITING", 0.1)
+    monkeypatch.setattr(cache, "PROCESS", replace(PROCESS, cache_lock_seconds=0.1))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         for _ in range(3):
@@ -97,7 +99,7 @@ def test_a_cache_that_is_locked_is_waited_for_once(monkeypatch: pytest.MonkeyPat
             assert times.get(["key"]) == 1
             assert "locked" in times.error
         assert len(waited) == 1
-    monkeypatch.setattr(cache, "PATIENCE", 0.0)
+    monkeypatch.setattr(cache, "PROCESS", replace(PROCESS, cache_retry_seconds=0.0))
     assert not Cache(path).error
 
 

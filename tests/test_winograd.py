@@ -22,6 +22,7 @@ from superopt.algebra.terms import Sym, Term, at_least, same, size, variable
 from superopt.cli import main as cli
 from superopt.errors import CheckFailedError, ShapeError
 from superopt.model.lower import lower
+from superopt.policy import CHECK
 from superopt.proof.definitions.index import Attempt, prove_axiom
 from superopt.proof.definitions.sums import Read, Summand, TableElement
 from superopt.proof.definitions.tables import contracted
@@ -31,7 +32,7 @@ from superopt.rules.rule import axioms, parse_rule
 from superopt.rules.store import load_rules
 from superopt.rules.verdict import Refuted
 from superopt.rules.work import work
-from superopt.runtime.check import FACTOR, Check
+from superopt.runtime.check import Check
 from superopt.runtime.compare import Comparison
 from superopt.runtime.multi_shape import check_everywhere
 from tests.models import model, weight
@@ -173,10 +174,10 @@ def test_tables_are_multiplied_out_over_whole_axes_alone() -> None:
 def test_less_accurate_rules_are_stored_and_admitted_by_tolerance_alone() -> None:
     stored = [rule for rule in load_rules() if "winograd" in rule.operators]
     assert {rule.statement.right for rule in BY_TILES.values()} <= {rule.statement.right for rule in stored}
-    assert growth(BY_TILES[2]) < FACTOR < growth(BY_TILES[4]) < 100
+    assert growth(BY_TILES[2]) < CHECK.max_error_factor < growth(BY_TILES[4]) < 100
     assert growth(parse_rule("twice: relu(relu(x)) => relu(x) for x[2]")) == 1
     rules = [*BY_TILES.values()]
-    assert admitted(rules, FACTOR) == [BY_TILES[2]]
+    assert admitted(rules, CHECK.max_error_factor) == [BY_TILES[2]]
     assert admitted(rules, 100) == rules
     assert admitted(rules, 0.5) == []
 

@@ -19,9 +19,10 @@ from superopt.algebra.dim_binding import DimBinding
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, SuperoptError
 from superopt.model.dimensions import combinations, open_dimensions, representative
 from superopt.model.load import load
+from superopt.policy import CHECK
 from superopt.protobuf.stored import parsed
 from superopt.runtime.bounds import index_bounds
-from superopt.runtime.check import FACTOR, Check, check
+from superopt.runtime.check import Check, check
 from superopt.runtime.compare import Comparison, compare_all, compare_settings
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Array, Device, Session, random_inputs
@@ -51,7 +52,7 @@ class Settings:
     shapes: Mapping[str, Sequence[int]]
     cache: Path | None
     tune: bool = False
-    tolerance: float = FACTOR
+    tolerance: float = CHECK.max_error_factor
     growth: float = GROWTH
     allow_contrib: bool = False
 

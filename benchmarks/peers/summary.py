@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from benchmarks.peers.contenders import PEERS, SUPEROPT
-from superopt.runtime.compare import MARGIN
+from superopt.policy import COMPARISON
 
 OPENVINO = "openvino"
 TITLES: Mapping[str, str] = {OPENVINO: "OpenVINO"}
@@ -55,7 +55,10 @@ class Entry:
         if self.ratio is None or self.speed is None or self.kept:
             return 0
         (low, high), noise = self.speed["interval"], self.speed["noise"]
-        faster, slower = low > 1 + noise and self.ratio >= 1 + MARGIN, high < 1 - noise and self.ratio <= 1 - MARGIN
+        faster, slower = (
+            low > 1 + noise and self.ratio >= 1 + COMPARISON.min_gain_margin_share,
+            high < 1 - noise and self.ratio <= 1 - COMPARISON.min_gain_margin_share,
+        )
         return int(faster) - int(slower)
 
     @property

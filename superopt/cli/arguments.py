@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import superopt
 from superopt.cli.types import choices, extents, factor, positive, seconds, seed, share, shortened, threads
 from superopt.flows.optimize import MOVES
+from superopt.policy import CHECK
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.store import CORE, SEARCH
-from superopt.runtime.check import FACTOR
 
 MOST_SIZES = 256
 """The most combinations of sizes for one model: the model is checked and measured at each."""
@@ -65,7 +65,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _add_limits(command: argparse.ArgumentParser) -> None:
     about = "largest rounding error of the result, as a multiple of the original's (4)"
-    command.add_argument("--tolerance", type=factor, default=FACTOR, metavar="FACTOR", help=about)
+    command.add_argument("--tolerance", type=factor, default=CHECK.max_error_factor, metavar="FACTOR", help=about)
     about = "largest growth of the weights, as a share of their size (3 up to 256 MiB of weights, 0.5 above)"
     command.add_argument("--growth", type=share, metavar="SHARE", help=about)
 

@@ -14,9 +14,9 @@ from superopt.cost.measure import Clock, Piece, spare, structure
 from superopt.cost.prices import Price, Prices
 from superopt.cost.roofline import Roofline
 from superopt.errors import InvalidModelError
+from superopt.policy import COMPARISON
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import text_of
-from superopt.runtime.compare import MARGIN
 from superopt.runtime.kernel import Kernel, Operand
 from superopt.runtime.session import Device
 
@@ -76,7 +76,7 @@ class Forecast:
     @property
     def faster(self) -> bool:
         """Return whether the candidate gains, by at least the margin that a measured gain must have."""
-        return self.gains and self.ratio >= 1 + MARGIN
+        return self.gains and self.ratio >= 1 + COMPARISON.min_gain_margin_share
 
     @property
     def slower(self) -> bool:

@@ -21,12 +21,12 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from superopt.cost.roofline import Roofline
 from superopt.errors import InvalidModelError, ProviderError
 from superopt.files import scratch_folder
+from superopt.policy import COMPARISON, COST
 from superopt.protobuf.nodes import with_weights
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Cache, digest_of
-from superopt.runtime.compare import LONG, Comparison, compare
+from superopt.runtime.compare import Comparison, compare
 from superopt.runtime.kernel import (
-    SMALL,
     VIEWS,
     Kernel,
     KernelTiming,
@@ -183,7 +183,7 @@ class Clock:
             models = [with_weights(model, folder) for model, folder in ((before, one), (after, other))]
             try:
                 seconds = _COMPARING if self.together else _COMPARING / 2
-                loads = 1 if not self.together and self.seconds(before) >= LONG else _LOADS
+                loads = 1 if not self.together and self.seconds(before) >= COMPARISON.long_run_seconds else _LOADS
                 return compare(models[0], models[1], self.device, seconds=seconds, cold=self.cold, loads=loads)
             except ProviderError as error:
                 raise InvalidModelError(str(error)) from error
@@ -384,7 +384,7 @@ def _value_digest(tensor: TensorProto) -> str:
     if tensor.external_data:
         return ""
     values = numpy_helper.to_array(tensor)
-    if values.size <= SMALL:
+    if values.size <= COST.max_described_elements:
         return values.tobytes().hex()
     return f"all {values.flat[0].tobytes().hex()}" if (values == values.flat[0]).all() else ""
 

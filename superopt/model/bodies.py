@@ -19,9 +19,10 @@ from superopt.budget import active_time
 from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
 from superopt.model.load import Model
+from superopt.policy import CHECK
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parsed
 from superopt.runtime.bounds import index_bounds
-from superopt.runtime.check import LEAST_INPUTS, cases
+from superopt.runtime.check import cases
 from superopt.runtime.feasible import feasible_bounds
 from superopt.runtime.session import Device, Session
 
@@ -74,7 +75,7 @@ def runs(
         session = Session(source, device, optimize=False, traced=folder / "trace")
         high = feasible_bounds(session, sizes, index_bounds(marked))
         for _, make in cases(session.inputs, seed, sizes, high):
-            if done < LEAST_INPUTS or active_time() < deadline:
+            if done < CHECK.min_inputs or active_time() < deadline:
                 with contextlib.suppress(InvalidModelError):
                     session.run(make())
                     done += 1

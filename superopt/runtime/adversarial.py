@@ -11,14 +11,11 @@ import ml_dtypes
 import numpy as np
 from onnx import ModelProto
 
+from superopt.policy import CHECK
 from superopt.protobuf.graphs import graphs
 from superopt.runtime.rounding import largest_of
 from superopt.runtime.session import Array, Port, is_floating, random_inputs
 
-_MASKED = 0.25
-"""The share of elements that are masked."""
-_SEVERAL = 4
-"""The most floating-point inputs that are changed one at a time, by a mask, an infinity or NaN."""
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 
 
@@ -161,7 +158,7 @@ def _changes(floats: Sequence[str]) -> Iterator[tuple[str, dict[str, _Change]]]:
     alone = [
         (f"{name} in {port}", {port: change})
         for name, change in _ALONE.items()
-        for port in floats[:_SEVERAL]
+        for port in floats[: CHECK.max_inputs_changed_alone]
         if len(floats) > 1 or name not in _TOGETHER
     ]
     for pair in itertools.zip_longest(together, alone):
@@ -169,7 +166,7 @@ def _changes(floats: Sequence[str]) -> Iterator[tuple[str, dict[str, _Change]]]:
 
 
 def _masked(choose: Callable[[_Magnitudes], float]) -> _Change:
-    return lambda value, draw: np.where(draw.rng.random(draw.apart) < _MASKED, choose(draw.of), value)
+    return lambda value, draw: np.where(draw.rng.random(draw.apart) < CHECK.masked_share, choose(draw.of), value)
 
 
 def _scaled(choose: Callable[[_Magnitudes], float]) -> _Change:

@@ -9,6 +9,8 @@ from typing import Self
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
+from superopt.policy import CHECK
+
 _PICKS = {
     "Gather": (0, 1),
     "GatherElements": (0, 1),
@@ -28,8 +30,6 @@ The number is at least 1, and at most the size of the axis.
 """
 _CARRIES_INDICES = {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Concat", "Slice", "Transpose", "Expand"}
 _KEEPS_COLUMNS = {"Cast", "Identity"}
-_LARGE_BYTES = 1 << 12
-"""The size in bytes from which shape inference does not see a tensor's elements."""
 Shapes = Mapping[str, Sequence[int | None]]
 
 
@@ -129,7 +129,7 @@ def _inferred(model: ModelProto) -> Shapes:
     listed = {port.name for port in model.graph.input}
     hollow.graph.input.extend(model.graph.input)
     for tensor in model.graph.initializer:
-        if tensor.ByteSize() < _LARGE_BYTES and not tensor.external_data:
+        if tensor.ByteSize() < CHECK.max_inferred_constant_bytes and not tensor.external_data:
             hollow.graph.initializer.append(tensor)
         elif tensor.name not in listed:
             hollow.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))

@@ -15,10 +15,9 @@ from typing import Any, TypeAlias
 
 from superopt.budget import stopping
 from superopt.files import cache_folder
+from superopt.policy import PROCESS
 
 Json: TypeAlias = "Any"
-WAITING, PATIENCE = 10.0, 120.0
-"""Seconds to wait for a file that another process has locked, and seconds before the next attempt after a wait in vain."""
 _locked: dict[Path, float] = {}
 """The monotonic time at which the last wait for each file ended in vain."""
 
@@ -132,7 +131,7 @@ def _connected(path: Path) -> sqlite3.Connection:
     Raises:
         sqlite3.Error, OSError: the file cannot be opened, or another process has locked it.
     """
-    if time.monotonic() < _locked.get(path, -math.inf) + PATIENCE:
+    if time.monotonic() < _locked.get(path, -math.inf) + PROCESS.cache_retry_seconds:
         raise sqlite3.OperationalError("database is locked")
     try:
         return _opened(path)
@@ -144,7 +143,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 def _opened(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=WAITING, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=PROCESS.cache_lock_seconds, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")

@@ -16,6 +16,7 @@ from onnx import ModelProto, helper
 
 from superopt.budget import active_time
 from superopt.errors import CheckFailedError, InvalidModelError
+from superopt.policy import CHECK
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parsed
 from superopt.runtime.adversarial import adversarial_values, images
 from superopt.runtime.bounds import index_bounds
@@ -26,25 +27,7 @@ from superopt.runtime.rounding import OutputErrors, OutputPair, largest_of, ulp_
 from superopt.runtime.session import Array, Device, Port, Session, is_floating, random_inputs
 from superopt.runtime.sizes import dynamic_dimensions, sizes_to_check
 
-FACTOR = 4.0
-LEAST_INPUTS = 2
-"""The least number of ordinary inputs, and of adversarial inputs, that are run, however long they take."""
-NEIGHBOURS = (2, 4, 6, 12)
-"""The number of samples of the original's noise on an input where the candidate seems to stray.
-
-The first number is for the first look. Each further number is for one more look, if the candidate still seems to stray. A
-sample is a float64 run that rounds at random or, without a float64 run, a run on a slightly different input.
-"""
-LOOKING, LONGEST_LOOK = 5.0, 20.0
-"""Seconds after which no further adversarial input, and no further ordinary input, gets a closer look."""
-SIZING_SECONDS = 2.5
-"""Seconds of the thread's own time after which no further size starts. On a busy machine, four times as many may pass."""
-_MOST_BYTES = 1 << 28
-_MOST_INPUT_BYTES = 1 << 26
-_LONGEST, _SHORTEST = 0.5, 0.02
-"""The longest expected seconds of a run at another size, and the seconds below which adversarial values are run there too."""
-_TRIED = 200
-"""The most sizes that are tried. If dimensions depend on each other, the original runs at few of these sizes."""
+FACTOR = CHECK.max_error_factor
 
 
 @dataclass(frozen=True)
@@ -90,9 +73,9 @@ def check(
     candidate: Loadable,
     device: Device,
     *,
-    factor: float = FACTOR,
+    factor: float = CHECK.max_error_factor,
     seed: int = 0,
-    seconds: float = 5.0,
+    seconds: float = CHECK.check_seconds,
     sizes: Mapping[str, int] | None = None,
     adversarial: bool = True,
 ) -> Check:
@@ -111,7 +94,7 @@ def check_all(
     device: Device,
     trials: Sequence[CheckSizes],
     *,
-    factor: float = FACTOR,
+    factor: float = CHECK.max_error_factor,
     seed: int = 0,
     adversarial: bool = True,
 ) -> Check:
@@ -261,7 +244,7 @@ class _Bench:
 
     @property
     def _full(self) -> bool:
-        return sum(run.bytes for run in self.runs) > _MOST_BYTES
+        return sum(run.bytes for run in self.runs) > CHECK.max_result_bytes
 
     def run(self, trial: CheckSizes, *, adversarial: bool) -> None:
         """Run the inputs for which there is time and memory: two ordinary inputs, then adversarial inputs, then the others."""
@@ -269,11 +252,11 @@ class _Bench:
         ordinary = cases(self.session.inputs, self.seed, trial.sizes, self.high)
         hard = adversarial_values(self.session.inputs, self.seed, trial.sizes, self.high, self.windowed) if adversarial else []
         inputs = [(name, make, True) for name, make in ordinary]
-        inputs[LEAST_INPUTS:LEAST_INPUTS] = [(values.name, values.make, False) for values in hard]
+        inputs[CHECK.min_inputs : CHECK.min_inputs] = [(values.name, values.make, False) for values in hard]
         deadline, done = active_time() + trial.seconds, dict.fromkeys((True, False), 0)
         for name, make, usual in inputs:
             called = f"{name} ({trial.name})" if trial.name else name
-            if done[usual] >= LEAST_INPUTS and (active_time() > deadline or self._full):
+            if done[usual] >= CHECK.min_inputs and (active_time() > deadline or self._full):
                 self.left_out.append(called)
                 continue
             try:
@@ -293,7 +276,7 @@ class _Bench:
         names = dynamic_dimensions(self._hollow)
         start = {name: _known(start, name) for name in names}
         anchor, past, failed = dict(start), list[tuple[float, float]](), 0
-        own, passed = self._now() + SIZING_SECONDS, active_time() + 4 * SIZING_SECONDS
+        own, passed = self._now() + CHECK.sizing_seconds, active_time() + 4 * CHECK.sizing_seconds
         waiting: list[tuple[float, int, dict[str, int]]] = []
         drawn = sizes_to_check(self._hollow, start)
 
@@ -309,17 +292,21 @@ class _Bench:
         def is_over() -> bool:
             return self._now() > own or active_time() > passed or self._full
 
-        for turn, changed in enumerate(itertools.islice(drawn, _TRIED)):
+        for turn, changed in enumerate(itertools.islice(drawn, CHECK.max_sizes_tried)):
             sizes = {**anchor, **changed}
             amount = float(sum(np.prod(port.concrete(sizes), dtype=float) for port in self.session.inputs))
             if is_over():
                 break
-            if _expected(past, amount) > _LONGEST:
+            if _expected(past, amount) > CHECK.max_sized_run_seconds:
                 waiting.append((amount, turn, sizes))
             else:
                 run(sizes, amount, turn)
         for amount, turn, sizes in sorted(waiting, key=lambda entry: entry[:2]):
-            if not is_over() and 8 * amount <= _MOST_INPUT_BYTES and _expected(past, amount) <= _LONGEST:
+            if (
+                not is_over()
+                and 8 * amount <= CHECK.max_sized_input_bytes
+                and _expected(past, amount) <= CHECK.max_sized_run_seconds
+            ):
                 run(sizes, amount, turn)
         if failed:
             self.left_out.append(f"{failed} sizes at which the original does not run")
@@ -338,7 +325,7 @@ class _Bench:
         run = self._ran(f"random ({called})", feeds, ordinary=True, exactly=False)
         seconds = (self._now() - began) / 2
         self.runs.append(run)
-        if adversarial and seconds < _SHORTEST:
+        if adversarial and seconds < CHECK.max_adversarial_run_seconds:
             hard = adversarial_values(self.session.inputs, self.seed, sizes, self.high, self.windowed)
             if hard:
                 values = hard[turn % len(hard)]
@@ -386,8 +373,8 @@ class _Bench:
 
     def samples(self, run: _Run, look: int = 0) -> list[Sequence[Any]]:
         """Return samples of the original's noise, different ones at each look."""
-        first = sum(NEIGHBOURS[:look])
-        numbers = range(first, first + NEIGHBOURS[look])
+        first = sum(CHECK.noise_sample_counts[:look])
+        numbers = range(first, first + CHECK.noise_sample_counts[look])
         return self._rounded(run, numbers) or self._beside(run, numbers)
 
     def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
@@ -462,7 +449,7 @@ def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
     """Return the expected seconds of a run on inputs with `amount` elements, assuming that time grows with their square."""
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:
-        return math.inf if 8 * amount > _MOST_INPUT_BYTES else 0.0
+        return math.inf if 8 * amount > CHECK.max_sized_input_bytes else 0.0
     return below[1] * (amount / below[0]) ** 2
 
 
@@ -516,14 +503,16 @@ def _looked_closer(
     undecided: set[str] = set()
     noise, start = 0.0, active_time()
     for number, (doubted, others) in enumerate(sorted(doubtful, key=lambda entry: entry[0].input_bytes)):
-        late = number >= LEAST_INPUTS and active_time() > start + (LONGEST_LOOK if doubted.ordinary else LOOKING)
+        late = number >= CHECK.min_inputs and active_time() > start + (
+            CHECK.ordinary_look_seconds if doubted.ordinary else CHECK.adversarial_look_seconds
+        )
         if late and not doubted.ordinary:
             undecided.add(doubted.name)
             continue
         run = doubted.beside(noise) if late else bench.look_closer(doubted)
         outputs = [] if run.pointless else [*run.outputs(bench.session.outputs, others, direct=bool(bench.why))]
-        until = active_time() + LOOKING
-        for more in () if late else range(1, len(NEIGHBOURS)):
+        until = active_time() + CHECK.adversarial_look_seconds
+        for more in () if late else range(1, len(CHECK.noise_sample_counts)):
             if active_time() > until or not any(output.fault(factor) for _, output in outputs):
                 break
             run = replace(run, nudged=[*run.nudged, *bench.samples(run, more)])

@@ -15,13 +15,12 @@ from typing import Any
 from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, RuntimeDiedError, first_line
+from superopt.policy import PROCESS
 from superopt.protobuf.stored import Loadable, StoredModel, stored_bytes
 from superopt.runtime.device import LOAD_CONFIG, Device
 from superopt.runtime.session import Array, Port, port_of
 
 PROGRAM = Path(__file__).with_name("child_main.py")
-PATIENCE_SECONDS, SECONDS_PER_BYTE = 20.0, 60 / 2**30
-"""Seconds that a model may take to load, or to run once, and further seconds for each byte of the model."""
 
 
 class Child:
@@ -56,7 +55,7 @@ class Child:
             TimeoutError: Loading takes too long.
         """
         source, folder = _source(model)
-        patience = PATIENCE_SECONDS + SECONDS_PER_BYTE * stored_bytes(model)
+        patience = PROCESS.child_patience_seconds + PROCESS.child_patience_seconds_per_byte * stored_bytes(model)
         ports = self.ask("load", source, folder, device.threads, ";".join(device.without), patience=patience)
         return ChildSession(self, tuple(port_of(*port) for port in ports), patience)
 

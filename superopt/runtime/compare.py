@@ -13,40 +13,20 @@ from typing import TypeAlias, TypedDict, Unpack
 from onnx import ModelProto
 
 from superopt.budget import active_time, stopping
+from superopt.policy import COMPARISON
 from superopt.protobuf.stored import Loadable, stored_bytes
 from superopt.runtime.feasible import feasible_bounds
 from superopt.runtime.session import Device, Session, random_inputs
 from superopt.runtime.timed import Cold, Timed
 
-RESIDENT = 1 << 30
-"""The most bytes of all models of a comparison that are loaded at the same time."""
-MARGIN = 0.02
-LOADS, _LEAST_LOADS = 6, 2
-"""How often the models of a comparison are loaded: at most, unless loading is quick, and at least."""
-_LOADING, _SLOW = 0.2, 10.0
-"""The share of the time that loading may take if models are loaded more often, and the seconds above which they load once."""
-_HURRIED = 3.0
-"""Seconds after which no model is loaded again if the search was asked to stop."""
-_VISIT = 0.008
-LONG = 0.05
-"""The seconds of a run above which a visit is a single run, because the state of the caches matters little to a long run."""
-_MOST_ROUNDS = 400
-_BLOCKS = 4
-"""The least number of rounds if one model is loaded at a time."""
-_BLOCK = 0.5
-"""The least seconds that a model runs each time it is loaded, if one model is loaded at a time."""
-_CLEAR, _SURE, _OBVIOUS = 0.03, 0.01, 0.1
-"""Margins of a ratio at which rounds may end.
-
-They are the width of the bounds of a ratio that is reported, the distance beyond the threshold at which a verdict is sure, and
-the distance of all of a few rounds at which a verdict is obvious.
-"""
+RESIDENT = COMPARISON.max_resident_bytes
+MARGIN = COMPARISON.min_gain_margin_share
+LOADS = COMPARISON.max_loads
+LONG = COMPARISON.long_run_seconds
 _CONFIDENCE = 1.96
 """The number of standard deviations on either side of the mean that cover 95 % of a normal distribution."""
 _DEVIATION = 1.4826
 """The standard deviation of a normal distribution, divided by its median absolute deviation."""
-_FEW, _LEAST, _LEAST_LONG = 3, 3, 4
-"""The least number of rounds for an obvious verdict, and of each load: with short runs, and if every visit is a single run."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +55,11 @@ class Comparison:
     noise: float
     rounds: int
 
-    def faster(self, margin: float = MARGIN) -> bool:
+    def faster(self, margin: float = COMPARISON.min_gain_margin_share) -> bool:
         """Return whether the candidate is faster by at least `margin`, and by more than the noise."""
         return self.ratio >= 1 + margin and self.low > 1 + self.noise
 
-    def slower(self, margin: float = MARGIN) -> bool:
+    def slower(self, margin: float = COMPARISON.min_gain_margin_share) -> bool:
         """Return whether the candidate is slower by at least `margin`, and by more than the noise."""
         return self.ratio <= 1 - margin and self.high < 1 - self.noise
 
@@ -103,26 +83,29 @@ class Until:
     def reached(self, rounds: Sequence[Times]) -> bool:
         """Return whether these rounds are enough for every candidate."""
         enough = self.clear if len(rounds) >= self.rounds else self.obvious
-        return len(rounds) >= _FEW and all(map(enough, _summaries(rounds)))
+        return len(rounds) >= COMPARISON.min_obvious_rounds and all(map(enough, _summaries(rounds)))
 
 
 def _is_told(found: Comparison) -> bool:
-    narrow = found.high - found.low <= _CLEAR * found.ratio
-    return narrow and (found.low > 1 + found.noise + _CLEAR or found.high < 1)
+    narrow = found.high - found.low <= COMPARISON.reported_interval_share * found.ratio
+    return narrow and (found.low > 1 + found.noise + COMPARISON.reported_interval_share or found.high < 1)
 
 
 def _is_decided(found: Comparison) -> bool:
-    gains = found.ratio >= 1 + MARGIN + _SURE and found.low > 1 + found.noise + _SURE
-    return gains or found.high < 1 + MARGIN
+    gains = (
+        found.ratio >= 1 + COMPARISON.min_gain_margin_share + COMPARISON.sure_margin_share
+        and found.low > 1 + found.noise + COMPARISON.sure_margin_share
+    )
+    return gains or found.high < 1 + COMPARISON.min_gain_margin_share
 
 
 def _is_obvious(found: Comparison) -> bool:
-    return found.low > 1 + found.noise + _OBVIOUS or found.high < 1 - _OBVIOUS
+    return found.low > 1 + found.noise + COMPARISON.obvious_margin_share or found.high < 1 - COMPARISON.obvious_margin_share
 
 
-TOLD = Until(24, _is_told, loads=4 * LOADS)
+TOLD = Until(COMPARISON.min_report_rounds, _is_told, loads=COMPARISON.max_report_loads)
 """Rounds end when the ratio is known well enough to report."""
-DECIDED = Until(12, _is_decided, _is_obvious)
+DECIDED = Until(COMPARISON.min_verdict_rounds, _is_decided, _is_obvious)
 """Rounds end when it is practically decided whether the candidate is faster."""
 
 
@@ -178,11 +161,11 @@ def compare_settings(
     candidates: Sequence[Setting],
     *,
     at: Sequence[Sizes] = (None,),
-    seconds: float = 10.0,
+    seconds: float = COMPARISON.comparison_seconds,
     seed: int = 0,
     high: Mapping[str, int] | None = None,
     cold: bool = False,
-    loads: int = LOADS,
+    loads: int = COMPARISON.max_loads,
     until: Until = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[list[Comparison]]:
@@ -213,7 +196,7 @@ def compare_settings(
     first, *others = [(_message(model), device) for model, device in (original, *candidates)]
     settings = [first, *others, first]
     wall = len({device.threads for _, device in settings}) > 1
-    if sum(stored_bytes(model) for model, _ in settings) > RESIDENT:
+    if sum(stored_bytes(model) for model, _ in settings) > COMPARISON.max_resident_bytes:
 
         def ready(setting: Setting, sizes: Sizes) -> Timed:
             session = Session(*setting)
@@ -257,8 +240,8 @@ def loading(count: int, load: int) -> list[int]:
 def in_turns(
     opened: Opened,
     *,
-    seconds: float = 10.0,
-    loads: int = LOADS,
+    seconds: float = COMPARISON.comparison_seconds,
+    loads: int = COMPARISON.max_loads,
     until: Until = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[list[Comparison]]:
@@ -280,17 +263,25 @@ def in_turns(
     rounds: list[list[Times]] = []
     began, spent, clear, load = active_time(), 0.0, 0, 0
     while load < loads:
-        least = max(_LEAST_LOADS, loads // 2) if until.loads else _LEAST_LOADS
+        least = max(COMPARISON.min_loads, loads // 2) if until.loads else COMPARISON.min_loads
         together = load > least and all(map(until.reached, rounds))
-        passed = spent if load < _LEAST_LOADS else active_time() - began
-        if passed > (min(seconds, _HURRIED) if stopping() else seconds) or together or clear >= _LEAST_LOADS:
+        passed = spent if load < COMPARISON.min_loads else active_time() - began
+        if (
+            passed > (min(seconds, COMPARISON.hurried_loading_seconds) if stopping() else seconds)
+            or together
+            or clear >= COMPARISON.min_loads
+        ):
             break
         asked = active_time()
         with opened(load) as ready:
             start = active_time()
             if not load:
                 opening = max(start - asked, 1e-9)
-                loads = 1 if opening > max(_SLOW, seconds) else max(loads, min(until.loads, int(_LOADING * seconds // opening)))
+                loads = (
+                    1
+                    if opening > max(COMPARISON.max_loading_seconds, seconds)
+                    else max(loads, min(until.loads, int(COMPARISON.loading_time_share * seconds // opening)))
+                )
             report = functools.partial(_report, progress, start - spent, seconds)
             each = seconds / loads / len(ready)
             found = [_rounds(timed, active_time() + each, until, report) for timed in ready]
@@ -303,7 +294,10 @@ def in_turns(
 
 
 def in_blocks(
-    loaded: Sequence[Callable[[], Timed]], *, seconds: float = 10.0, progress: Callable[[float], None] | None = None
+    loaded: Sequence[Callable[[], Timed]],
+    *,
+    seconds: float = COMPARISON.comparison_seconds,
+    progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
     """Compare each candidate with the original, the first in `loaded`, with one model in memory at a time.
 
@@ -316,14 +310,14 @@ def in_blocks(
     start = active_time()
     before = _block(loaded[0])
     while not _is_settled(rounds, active_time() - start, seconds) and (
-        len(rounds) < _BLOCKS or active_time() < start + seconds
+        len(rounds) < COMPARISON.min_block_rounds or active_time() < start + seconds
     ):
         others = [_block(load) for load in loaded[1:]]
         after = _block(loaded[0])
         rounds.append((before, *others, after))
         before = after
         if progress is not None:
-            progress(min(1.0, len(rounds) / _BLOCKS))
+            progress(min(1.0, len(rounds) / COMPARISON.min_block_rounds))
     return _summaries(rounds)
 
 
@@ -333,9 +327,11 @@ def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
     They are enough if no candidate gained in any round, or if every comparison is obvious. They are also enough if each
     candidate lost a round and four rounds take all of the time: the bounds of a ratio over so few rounds include every round.
     """
-    found = _summaries(rounds) if len(rounds) >= _BLOCKS // 2 else []
-    lost = spent * _BLOCKS >= seconds * len(rounds) and all(one.low <= 1 for one in found)
-    return bool(found) and (lost or all(one.high < 1 + MARGIN for one in found) or all(map(_is_obvious, found)))
+    found = _summaries(rounds) if len(rounds) >= COMPARISON.min_block_rounds // 2 else []
+    lost = spent * COMPARISON.min_block_rounds >= seconds * len(rounds) and all(one.low <= 1 for one in found)
+    return bool(found) and (
+        lost or all(one.high < 1 + COMPARISON.min_gain_margin_share for one in found) or all(map(_is_obvious, found))
+    )
 
 
 def _block(load: Callable[[], Timed]) -> float:
@@ -344,7 +340,7 @@ def _block(load: Callable[[], Timed]) -> float:
     times: list[float] = []
     with timed.alone():
         timed.run()
-        while len(times) < 3 or sum(times) < _BLOCK:
+        while len(times) < 3 or sum(times) < COMPARISON.min_block_seconds:
             times.append(timed.seconds(1))
     return min(times)
 
@@ -358,9 +354,9 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Calla
     """Time rounds until `until` is reached or the deadline has passed. The deadline does not cut the least number of rounds."""
     with timed[0].alone():
         runs = [_runs_for_visit(t) for t in timed]
-    least = _LEAST_LONG if all(samples == 1 for samples, _ in runs) else _LEAST
+    least = COMPARISON.min_long_rounds_per_load if all(samples == 1 for samples, _ in runs) else COMPARISON.min_rounds_per_load
     done: list[Times] = []
-    while not until.reached(done) and (len(done) < least or (active_time() < deadline and len(done) < _MOST_ROUNDS)):
+    while not until.reached(done) and (len(done) < least or (active_time() < deadline and len(done) < COMPARISON.max_rounds)):
         times = [0.0] * len(timed)
         with timed[0].alone():
             for turn in range(len(timed)):
@@ -375,13 +371,13 @@ def _runs_for_visit(timed: Timed) -> tuple[int, int]:
     """Return the samples of a visit and the runs of a sample, so that a visit takes about 8 ms or one run."""
     start = active_time()
     timed.run()
-    if active_time() - start > LONG:
+    if active_time() - start > COMPARISON.long_run_seconds:
         return 1, 1
     start = active_time()
     once = min(timed.seconds(1) for _ in range(3))
     passed = (active_time() - start) / 3
     batch = max(1, round(2e-4 / once))
-    return min(25, max(2, round(_VISIT / (passed * batch)))), batch
+    return min(25, max(2, round(COMPARISON.visit_seconds / (passed * batch)))), batch
 
 
 def _visit(timed: Timed, samples: int, batch: int) -> float:

@@ -9,15 +9,9 @@ from typing import Any, Protocol
 
 from superopt.budget import active_time
 from superopt.errors import InvalidModelError
+from superopt.policy import CHECK
 from superopt.runtime.bounds import IndexRange
 from superopt.runtime.session import Array, Port, is_floating, random_inputs
-
-SIZES = (1, 2, 3, 4, 5, 8, 16, 32, 64, 7, 128, 224, 12, 256, 512, 1024)
-"""Sizes to try in turn if a model does not run at the usual sizes: small sizes first, then sizes that exporters use."""
-SECONDS = 30.0
-"""Seconds after which no further inputs are tried."""
-MAX_ELEMENTS = 1 << 28
-"""The most elements of all inputs together for which values are made."""
 
 
 class Runs(Protocol):
@@ -54,14 +48,14 @@ def feasible(session: Runs, sizes: Sequence[Mapping[str, int]], high: Mapping[st
     Raises:
         InvalidModelError: No values of the type of one of the inputs can be made.
     """
-    error, deadline = "", active_time() + SECONDS
+    error, deadline = "", active_time() + CHECK.feasible_seconds
     for where, ways in _attempts(session.inputs, sizes, high, chosen=chosen):
         for way in ways:
             if error and active_time() > deadline:
                 return Feasible(sizes, high, error)
             try:
                 for numbers in where:
-                    if sum(math.prod(port.concrete(numbers)) for port in session.inputs) > MAX_ELEMENTS:
+                    if sum(math.prod(port.concrete(numbers)) for port in session.inputs) > CHECK.max_input_elements:
                         raise InvalidModelError("its inputs have too many elements to make values up for them")
                     session.run(random_inputs(session.inputs, sizes=numbers, high=way))
             except InvalidModelError as failed:
@@ -91,7 +85,7 @@ def _attempts(
     names = [*sizes[0]] if sizes else []
     if chosen or not names:
         return
-    for size in SIZES:
+    for size in CHECK.feasible_sizes:
         yield [dict.fromkeys(names, size)], ways[:3]
         if len(names) > 1:
             yield [{name: 1 if place == 0 else size for place, name in enumerate(names)}], ways[:1]

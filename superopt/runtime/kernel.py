@@ -18,6 +18,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 
 from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
+from superopt.policy import COST
 from superopt.protobuf.nodes import Hollow, hollow_tensor, with_weights
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.session import Array, Bound, Device, Session, is_floating
@@ -26,19 +27,6 @@ Json: TypeAlias = "Any"
 
 VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 """Operators that make no new elements. In a longer graph, their output shares the operand's memory. Alone, they would copy."""
-BUDGET = 0.005
-SMALL = 64
-_BATCH = 2e-4
-_COLD_FROM = 256 << 10
-_MOST_COPIES = 32
-_MEMORY = 5e9
-"""The least memory bandwidth assumed, in bytes per second."""
-_FETCHING = 0.05
-"""The share of a kernel's time below which it does not matter where its weights come from."""
-_ADDED = 1e-3
-"""Seconds of a GPU run below which a node's time is the time that a second node adds, because launches overlap with runs."""
-_IN_FILE = 64 << 20
-"""The size in bytes from which a constant without values is not filled at random, but maps a file of zeros."""
 
 
 @cache
@@ -73,7 +61,7 @@ class Operand:
     def described(self) -> Json:
         """Return type, shape, whether it is constant, and the values of a small integer constant (axes, shapes, pads)."""
         described: list[Json] = [self.element, list(self.shape), self.tensor is not None]
-        if self.tensor is not None and self.size <= SMALL and np_dtype(self.element).kind in "iu":
+        if self.tensor is not None and self.size <= COST.max_described_elements and np_dtype(self.element).kind in "iu":
             described.append(numpy_helper.to_array(self.tensor).tolist())
         return described
 
@@ -132,7 +120,7 @@ class Kernel:
         for position, (name, operand) in enumerate(self._used().items()):
             if operand.tensor is None:
                 inputs.append(helper.make_tensor_value_info(name, operand.element, operand.shape))
-            elif operand.tensor.external_data and operand.bytes >= _IN_FILE:
+            elif operand.tensor.external_data and operand.bytes >= COST.min_mapped_constant_bytes:
                 initializers.append(hollow_tensor(Hollow.of(np_dtype(operand.element), operand.shape), name))
             elif operand.tensor.external_data:
                 values = random_values(operand.element, operand.shape, position)
@@ -175,11 +163,13 @@ class Kernel:
 
             bound = [loaded(source)]
             kinds = self._kinds(bound[0])
-            if device.provider != "cpu" and min(bound[0].seconds(1) for _ in range(3)) < _ADDED:
+            if device.provider != "cpu" and min(bound[0].seconds(1) for _ in range(3)) < COST.max_overlapped_run_seconds:
                 return KernelTiming(call + _added(bound[0], loaded(self.model(2))), kinds)
             seconds = least_seconds(bound)
-            if cold and self.weight_bytes >= max(_COLD_FROM, _FETCHING * _MEMORY * seconds):
-                copies = min(_MOST_COPIES, 1 + -(-3 * last_level_cache() // (2 * self.weight_bytes)))
+            if cold and self.weight_bytes >= max(
+                COST.min_cold_weight_bytes, COST.min_fetch_time_share * COST.min_memory_bytes_per_second * seconds
+            ):
+                copies = min(COST.max_cold_copies, 1 + -(-3 * last_level_cache() // (2 * self.weight_bytes)))
                 bound += [loaded(source) for _ in range(copies - 1)]
                 seconds = least_seconds(bound)
             return KernelTiming(seconds, kinds)
@@ -203,7 +193,7 @@ class Kernel:
         return tuple(None if not name else _kind(next(values)) for name in self.node.output)
 
 
-def least_seconds(bound: Sequence[Bound], budget: float = BUDGET) -> float:
+def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_seconds) -> float:
     """Return the time of one run in seconds: the least mean over short batches of runs.
 
     Batches run for `budget` seconds, and at least three times. If one run takes longer than `budget`, the time is the lesser of
@@ -216,7 +206,7 @@ def least_seconds(bound: Sequence[Bound], budget: float = BUDGET) -> float:
         if once > budget:
             return min(once, statistics.mean(b.seconds(1) for b in bound))
         once = min(once, *(bound[0].seconds(1) for _ in range(2)))
-        runs = max(1, int(_BATCH / once)) if len(bound) == 1 else 1
+        runs = max(1, int(COST.timing_batch_seconds / once)) if len(bound) == 1 else 1
         best, done, end = math.inf, 0, time.perf_counter() + budget
         while done < 3 or time.perf_counter() < end:
             best = min(best, sum(b.seconds(runs) for b in bound) / len(bound))
@@ -231,8 +221,8 @@ def _added(one: Bound, two: Bound) -> float:
     neither.
     """
     with one.alone():
-        runs, least = max(1, int(_BATCH / one.seconds(1))), [math.inf, math.inf]
-        end = time.perf_counter() + 2 * BUDGET
+        runs, least = max(1, int(COST.timing_batch_seconds / one.seconds(1))), [math.inf, math.inf]
+        end = time.perf_counter() + 2 * COST.node_timing_seconds
         while math.isinf(least[0]) or time.perf_counter() < end:
             least = [min(best, bound.seconds(runs)) for best, bound in zip(least, (one, two), strict=True)]
         return max(least[1] - least[0], 0.0)

@@ -10,17 +10,13 @@ from typing import Any
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import stopping
 from superopt.errors import CheckFailedError
+from superopt.policy import CHECK, COMPARISON
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Json
-from superopt.runtime.check import FACTOR, Check, CheckSizes, check_all
-from superopt.runtime.compare import DECIDED, LOADS, MARGIN, Comparison, compare_settings
+from superopt.runtime.check import Check, CheckSizes, check_all
+from superopt.runtime.compare import DECIDED, Comparison, compare_settings
 from superopt.runtime.result_cache import once
 from superopt.runtime.session import Device
-
-SLOWER = 0.01
-"""The share by which a candidate may measure slower at one of several sizings and still count as no slower."""
-CHECKING, HURRIED = 5.0, 2.0
-"""Seconds after which a numerical check starts no further input: usually, and in a search that was asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +34,20 @@ class SizeComparisons:
     def faster(self) -> bool:
         """Return whether the candidate is faster at one sizing or more, and slower at none.
 
-        A slowdown counts if it exceeds the noise or `SLOWER`.
+        A slowdown counts if it exceeds the noise or `COMPARISON.max_loss_share`.
         """
         found = [comparison for _, comparison in self.at]
-        return any(c.faster() for c in found) and all(c.ratio >= 1 - min(c.noise, SLOWER) for c in found)
+        return any(c.faster() for c in found) and all(c.ratio >= 1 - min(c.noise, COMPARISON.max_loss_share) for c in found)
 
     @property
     def promising(self) -> bool:
         """Return whether the candidate would be faster without the noise."""
-        return not self.faster and any(c.ratio >= 1 + MARGIN for _, c in self.at)
+        return not self.faster and any(c.ratio >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
     @property
     def open(self) -> bool:
         """Return whether the measurements do not rule out that the candidate is faster."""
-        return any(c.high >= 1 + MARGIN for _, c in self.at)
+        return any(c.high >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
 
 def check_everywhere(
@@ -60,7 +56,7 @@ def check_everywhere(
     device: Device,
     sizings: Sequence[DimBinding],
     *,
-    factor: float = FACTOR,
+    factor: float = CHECK.max_error_factor,
     seed: int = 0,
     adversarial: bool = True,
 ) -> Check:
@@ -69,7 +65,7 @@ def check_everywhere(
     Raises:
         CheckFailedError, InvalidModelError: as `check`.
     """
-    seconds = (HURRIED if stopping() else CHECKING) / len(sizings)
+    seconds = (CHECK.hurried_check_seconds if stopping() else CHECK.check_seconds) / len(sizings)
     trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
     return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
 
@@ -82,7 +78,7 @@ def compare_everywhere(
     *,
     seconds: float,
     seed: int = 0,
-    loads: int = LOADS,
+    loads: int = COMPARISON.max_loads,
     progress: Callable[[float], None] | None = None,
 ) -> SizeComparisons:
     """Compare the models at every sizing, for about `seconds` in total, until every sizing has a verdict."""
@@ -99,7 +95,7 @@ def check_once(
     sizings: Sequence[DimBinding],
     *,
     cache: Path,
-    factor: float = FACTOR,
+    factor: float = CHECK.max_error_factor,
     seed: int = 0,
     adversarial: bool = True,
 ) -> tuple[Check | CheckFailedError, float]:
@@ -135,7 +131,7 @@ def compare_once(
     cache: Path,
     seconds: float,
     seed: int = 0,
-    loads: int = LOADS,
+    loads: int = COMPARISON.max_loads,
     again: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[SizeComparisons, float]:

@@ -15,26 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from superopt.policy import CHECK
 from superopt.runtime.session import Array, is_floating
 
-_FLOOR_ULPS, _LEAST_ULPS, _DIRECT_ULPS = 16, 4, 1024
-_LEAST_SHARE = 1e-3
-_QUIET, _LARGEST = 0.1, 5.0
-"""The share of a row's elements that count as quiet, and the largest of many errors in standard deviations."""
-_FEW, _MANY = 16, 256
-"""The fewest elements of a row from which its noise is estimated, and the most that are looked at."""
-_ISOLATED, _RARE = 4.0, 1e-3
-"""The extra factor by which a rare element may be off, and the share of elements that counts as rare.
-
-All noise samples of a rare element may be small by chance.
-"""
 ELSEWHERE = "NaN or infinity does not stand where the original has it"
 """The fault of a candidate that is finite, or not finite in another way, where the original is not finite."""
-_ON_PURPOSE, _MUCH = 0.01, 16.0
-"""The share of elements that are far off in an original that may round on purpose, and a factor between errors.
-
-A candidate whose error is smaller by that factor does not round like the original.
-"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +54,10 @@ class OutputErrors:
 
     def does_not_round(self) -> str:
         """Return how the candidate fails to round where the original rounds on purpose, or an empty text."""
-        if self.off < _ON_PURPOSE * self.elements or self.other * _MUCH**2 >= self.own:
+        if (
+            self.off < CHECK.deliberate_rounding_share * self.elements
+            or self.other * CHECK.deliberate_rounding_factor**2 >= self.own
+        ):
             return ""
         return (
             f"the original rounds on purpose: {self.off / self.elements:.1%} of the elements are far from float64, by "
@@ -137,7 +125,7 @@ class OutputPair:
             before, after = (float(np.mean(a != reference)) for a in (self.original, self.candidate))
             own, other = (float(np.count_nonzero(a != reference)) for a in (self.original, self.candidate))
             counts = int(own), self.original.size, own, other
-            return OutputErrors(before, after, max(self._moved_share(), _LEAST_SHARE), False, False, *counts)  # noqa: FBT003
+            return OutputErrors(before, after, max(self._moved_share(), CHECK.min_wrong_share), False, False, *counts)  # noqa: FBT003
         with np.errstate(all="ignore"):
             exact, original, candidate = (a.astype(np.float64) for a in (reference, self.original, self.candidate))
             finite = np.isfinite(original) & np.isfinite(exact)
@@ -147,7 +135,7 @@ class OutputPair:
             before, after = (float(np.max(np.abs(a - exact)[finite], initial=0.0)) / scale for a in (original, candidate))
             moved = float(np.max(_noise(original, self.nudged)[finite], initial=0.0)) / scale
             off = self._far_off(original, candidate, exact)
-        ulps = _DIRECT_ULPS / factor if self.direct else _LEAST_ULPS
+        ulps = CHECK.direct_ulp_count / factor if self.direct else CHECK.min_error_ulp_count
         return OutputErrors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
 
     def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
@@ -169,7 +157,7 @@ class OutputPair:
         exact = self.original if self.exact is None else self.exact
         before, after = (float(np.mean(a != exact)) for a in (self.original, self.candidate))
         wrong = f"{after:.2%} of the elements are wrong, {before:.2%} of the original's"
-        return wrong if after > factor * max(before, self._moved_share(), _LEAST_SHARE) else ""
+        return wrong if after > factor * max(before, self._moved_share(), CHECK.min_wrong_share) else ""
 
     def _not_finite(self) -> str:
         original, candidate = (np.where(np.isfinite(a), 0, a) for a in (self.original, self.candidate))
@@ -210,17 +198,17 @@ class OutputPair:
         original, candidate = self.original.astype(np.float64), self.candidate.astype(np.float64)
         where = np.isfinite(original) & np.isfinite(candidate)
         noise, count = _noise(original, self.nudged), max(len(self.nudged), 1)
-        ulps = _DIRECT_ULPS / factor if self.direct else _FLOOR_ULPS
+        ulps = CHECK.direct_ulp_count / factor if self.direct else CHECK.min_noise_ulp_count
         excess = _excess(candidate, original, noise, count, factor, ulps * ulp, least)
         if self.exact is not None and (excess[where] > 1).any():
             exact = self.exact.astype(np.float64)
             own = np.fmax(noise, np.abs(original - exact))
-            other = _excess(candidate, exact, own, count + 1, factor, _FLOOR_ULPS * ulp, least)
+            other = _excess(candidate, exact, own, count + 1, factor, CHECK.min_noise_ulp_count * ulp, least)
             excess = np.fmin(excess, other)
             where &= self.ordinary | ~np.isnan(exact)  # kernels for LSTM and Relu turn some NaN into numbers
         excess = np.where(where, excess, 0.0)
         worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
-        most = _ISOLATED if np.count_nonzero(excess > 1) <= max(1.0, _RARE * excess.size) else 1.0
+        most = CHECK.rare_error_factor if np.count_nonzero(excess > 1) <= max(1.0, CHECK.rare_share * excess.size) else 1.0
         if excess[worst] <= most:
             return ""
         at = [int(i) for i in worst]
@@ -261,24 +249,24 @@ def _pooled(noise: Array, samples: int) -> Array:
 
     Elements of equal noise are assumed. The largest of `samples` samples lies below a known quantile for a tenth of them.
     """
-    quantile = math.sqrt(2) * _inverse_erf(_QUIET ** (1 / samples))
+    quantile = math.sqrt(2) * _inverse_erf(CHECK.quiet_share ** (1 / samples))
     found: Array = np.full((1,) * noise.ndim, np.inf)
-    axes = [axis for axis, extent in enumerate(noise.shape) if extent >= _FEW]
+    axes = [axis for axis, extent in enumerate(noise.shape) if extent >= CHECK.min_row_elements]
     for axis in axes:
         found = np.minimum(found, _quiet(noise, axis))
     if not axes:
-        found[...] = _quiet(noise.ravel(), 0) if noise.size >= _FEW else 0.0
-    return found * (_LARGEST / quantile)
+        found[...] = _quiet(noise.ravel(), 0) if noise.size >= CHECK.min_row_elements else 0.0
+    return found * (CHECK.largest_error_sigmas / quantile)
 
 
 def _quiet(noise: Array, axis: int) -> Array:
     """Return the lowest decile of the nonzero noise along an axis."""
     extent = noise.shape[axis]
-    some = np.take(noise, np.arange(0, extent, -(-extent // _MANY)), axis)
+    some = np.take(noise, np.arange(0, extent, -(-extent // CHECK.max_row_elements)), axis)
     ordered = np.sort(np.where(some > 0, some, np.inf), axis)
     count = np.count_nonzero(some, axis, keepdims=True)
-    chosen = np.take_along_axis(ordered, (count * _QUIET).astype(np.int64), axis)
-    return np.where(count >= min(_FEW // 2, extent), chosen, 0.0)
+    chosen = np.take_along_axis(ordered, (count * CHECK.quiet_share).astype(np.int64), axis)
+    return np.where(count >= min(CHECK.min_row_elements // 2, extent), chosen, 0.0)
 
 
 def _inverse_erf(value: float) -> float:

@@ -11,19 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from superopt.policy import CHECK
 from superopt.protobuf.graphs import graphs
 from superopt.protobuf.names import is_unnamed
 
-SMALL = (1, 2, 3, 4, 0)
-MIXED = (7, 8, 6, 33, 9, 32, 16, 5, 65, 12, 31, 64, 15, 48, 10, 17, 100)
-LARGE = 1000
-MAX_CONSTANTS = 16
-"""The most constants of a model that sizes are drawn around, the most significant first."""
-MAX_SIZE = 1 << 24
-_LADDER, _STEP = 512, 8
-"""A size above `_LADDER` is preceded by a size `_STEP` times smaller, whose time predicts the time of the larger size."""
-_SHIFTS = (1, 2, 5)
-"""The amounts by which two dimensions grow together, if one is a sum over the other."""
 _DECIDES = frozenset(
     {"Slice", "Min", "Max", "Mod", "Div", "Clip", "Where", "TopK", "Split", "Range", "Equal", "Less", "Greater"}
     | {"LessOrEqual", "GreaterOrEqual"}
@@ -32,8 +23,6 @@ _DECIDES = frozenset(
 _SHIFTS_SIZES = frozenset({"Add", "Sub", "Mul", "Pad", "Gather", "Expand", "Tile", "Resize", "Reshape", "ConstantOfShape"})
 _FACTORS = frozenset({"Mul", "Div", "Mod"})
 _ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "blocksize")
-_FEW = 16
-"""The most elements of a constant that is looked at."""
 
 
 def dimension_key(port: str, axis: int, name: str) -> str:
@@ -70,9 +59,13 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict
         _unequal(names),
         _around(names, constants),
         _empty(names),
-        ({name: size} for size in SMALL for name in names),
-        (dict.fromkeys(names, size) for size in (*MIXED[:6], *SMALL)),
-        ({name: size} for size in (*MIXED[:4], LARGE // _STEP, LARGE) for name in names),
+        ({name: size} for size in CHECK.small_sizes for name in names),
+        (dict.fromkeys(names, size) for size in (*CHECK.mixed_sizes[:6], *CHECK.small_sizes)),
+        (
+            {name: size}
+            for size in (*CHECK.mixed_sizes[:4], CHECK.large_size // CHECK.ladder_factor, CHECK.large_size)
+            for name in names
+        ),
         _growing_together(names, start),
     ]
     seen: set[tuple[tuple[str, int], ...]] = set()
@@ -84,14 +77,14 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict
 
 def _growing_together(names: Sequence[str], start: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Yield the sizes with two dimensions grown by the same amount, where a model runs if one is a sum over the other."""
-    for shift in _SHIFTS:
+    for shift in CHECK.paired_size_increases:
         for pair in itertools.combinations(names, 2):
             yield {name: start[name] + (shift if name in pair else 0) for name in names}
 
 
 def _unequal(names: Sequence[str]) -> Iterator[dict[str, int]]:
-    for turn in range(len(MIXED)):
-        yield {name: MIXED[(turn + 3 * place) % len(MIXED)] for place, name in enumerate(names)}
+    for turn in range(len(CHECK.mixed_sizes)):
+        yield {name: CHECK.mixed_sizes[(turn + 3 * place) % len(CHECK.mixed_sizes)] for place, name in enumerate(names)}
 
 
 def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
@@ -104,8 +97,8 @@ def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
 def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
     """Yield each constant, one more, and one less, for one dimension and for all dimensions."""
     for constant in constants:
-        if constant > _LADDER:
-            yield from ({name: constant // _STEP} for name in names)
+        if constant > CHECK.min_laddered_size:
+            yield from ({name: constant // CHECK.ladder_factor} for name in names)
         for size in (constant, constant + 1, constant - 1):
             yield from ({name: size} for name in names)
             if len(names) > 1:
@@ -130,14 +123,16 @@ def telling_constants(model: ModelProto) -> list[int]:
         for node in graph.node:
             for value in itertools.chain(*(values.get(name, ()) for name in node.input), _attributes(node)):
                 size = abs(value)
-                if 1 < size <= MAX_SIZE:
+                if 1 < size <= CHECK.max_size:
                     rank = 0 if node.op_type in _DECIDES else 1 if node.op_type in _SHIFTS_SIZES else 2
                     ranks[size] = min(rank, ranks.get(size, rank))
                     if node.op_type in _FACTORS:
                         factors[size] = None
-    found = sorted(ranks, key=lambda size: (ranks[size], size <= max(SMALL), size))
+    found = sorted(ranks, key=lambda size: (ranks[size], size <= max(CHECK.small_sizes), size))
     scaled = [size * factor for size in found if not ranks[size] for factor in factors if size != factor]
-    return list(dict.fromkeys((*found[:MAX_CONSTANTS], *(size for size in scaled if size <= MAX_SIZE))))[: 2 * MAX_CONSTANTS]
+    return list(dict.fromkeys((*found[: CHECK.max_constants], *(size for size in scaled if size <= CHECK.max_size))))[
+        : 2 * CHECK.max_constants
+    ]
 
 
 def _integers(graph: GraphProto) -> Iterator[tuple[str, list[int]]]:
@@ -160,13 +155,13 @@ def _whole(tensor: TensorProto) -> list[int]:
     count = 1
     for extent in tensor.dims:
         count *= extent
-    if tensor.data_type not in kinds or count > _FEW or tensor.data_location == TensorProto.EXTERNAL:
+    if tensor.data_type not in kinds or count > CHECK.max_constant_elements or tensor.data_location == TensorProto.EXTERNAL:
         return []
     return _whole_numbers(numpy_helper.to_array(tensor).ravel().tolist())
 
 
 def _whole_numbers(values: Sequence[float]) -> list[int]:
-    return [int(value) for value in values if abs(value) <= MAX_SIZE and value == int(value)]
+    return [int(value) for value in values if abs(value) <= CHECK.max_size and value == int(value)]
 
 
 def _attributes(node: NodeProto) -> Iterator[int]:

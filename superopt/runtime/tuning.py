@@ -17,6 +17,7 @@ import onnx
 
 from superopt.errors import InvalidModelError, ProviderError
 from superopt.files import scratch_folder
+from superopt.policy import COMPARISON
 from superopt.protobuf.stored import Loadable, parsed
 from superopt.runtime.compare import Comparison, compare_settings
 from superopt.runtime.session import Bound, Device, Session, random_inputs
@@ -69,7 +70,7 @@ def tune(
     model: Loadable,
     device: Device,
     *,
-    seconds: float = 10.0,
+    seconds: float = COMPARISON.tuning_seconds,
     seed: int = 0,
     sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
