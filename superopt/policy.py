@@ -7,7 +7,9 @@ as number formats and opsets, stay in the modules that use them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
 
 
 @dataclass(frozen=True)
@@ -420,6 +422,83 @@ class CostPolicy:
     """
     min_mapped_constant_bytes: int = 64 << 20
     """The size in bytes from which a constant without values is not filled at random, but maps a file of zeros.
+
+    Not measured.
+    """
+    pace_step_count: int = 200_000
+    """The number of steps of the Python loop whose time shows the pace of a machine."""
+    pace_reference_seconds: float = 0.028
+    """The seconds that this loop takes where budgets were set, on an AMD EPYC with AVX-512. Measured once; no script."""
+    max_pace_factor: float = 3.0
+    """The most by which a search is prolonged on a slower machine. dlrm_b1 gained 1.24 in place of 1.89 when its sweeps did not
+    come to their end; the bound itself was not measured.
+    """
+    forecast_sigmas: float = 2.0
+    """The number of standard deviations by which prices are assumed to err against a gain before the gain is believed.
+    docs/profiles.md compares predicted with measured gains (`scripts/check_predictions`).
+    """
+    short_node_seconds: float = 1e-5
+    """The average seconds of a model's nodes below which its segments are timed as wholes, because the time between nodes
+    matters as much as the nodes.
+
+    Not measured.
+    """
+    segment_timing_seconds: float = 0.02
+    """The seconds for which a segment is timed as a whole. Not measured."""
+    segment_turn_count: int = 12
+    """The number of turns in which a segment and a reference are timed beside each other. Not measured."""
+    fastest_turn_factor: int = 5
+    """The factor for the turns of a segment that seems the fastest, because the fastest of many short timings is the luckiest.
+
+    Not measured.
+    """
+    segment_comparison_seconds: float = 0.6
+    """The seconds for which two segments are compared as wholes.
+
+    Half as many are spent if sums of kernel times are known as well. Not measured.
+    """
+    segment_loads_count: int = 2
+    """The number of times that two segments are loaded for the comparison.
+
+    A segment with a long run is loaded once. Not measured.
+    """
+    min_summed_gain_error: float = 0.03
+    """The least relative error of a gain predicted from sums of kernel times. Not measured."""
+    summed_gain_error_share: float = 0.5
+    """The share of a gain predicted from sums of kernel times that counts as its relative error, if that is more than
+    `min_summed_gain_error`.
+
+    Not measured.
+    """
+    min_ratio_error: float = 1e-7
+    """The least relative error of a ratio of two measured segments, so that nothing divides by 0. Not measured."""
+    min_node_seconds: float = 1e-7
+    """The least seconds of a node, so that no ratio divides by 0. Not measured."""
+    overhead_chain_count: int = 32
+    """The number of nodes in the chain by which the time of the smallest node is measured. Not measured."""
+    known_time_error: float = 0.1
+    """The relative error of a known time.
+
+    Nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time (docs/profiles.md).
+    """
+    unknown_operator_error: float = math.log(2)
+    """The least assumed error of the roofline for an unknown operator, as the logarithm of a factor.
+
+    The roofline is right within a factor of 2.15 for nine tenths of the nodes (docs/profiles.md).
+    """
+    min_known_operators: int = 5
+    """The number of known operators from which on they decide the roofline's error for another operator. Not measured."""
+    roofline_weight_share: float = 0.1
+    """The weight of the uncorrected roofline against similar nodes. A node equal in all numbers has weight 1. Not measured."""
+    min_valueless_weight_bytes: int = 1024
+    """The size in bytes from which a weight has no values in a timed segment, because ONNX Runtime's optimizations do not read
+    the values.
+
+    Not measured.
+    """
+    max_literal_elements: int = 1 << 16
+    """The most elements of a known constant that has its values in a timed segment: ONNX Runtime removes a node that adds
+    zeros, for example.
 
     Not measured.
     """

@@ -25,10 +25,11 @@ from superopt.cost.demand import CONVOLUTION, DEPTHWISE, ELEMENT, FUNCTION, KIND
 from superopt.cost.device_profile import DeviceProfile, MeasuredNode, profiled, read
 from superopt.cost.forecast import ForecastClock, Plan, forecast
 from superopt.cost.measure import Clock
-from superopt.cost.prices import KNOWN_ERROR, UNFOUNDED, Prices, target
+from superopt.cost.prices import Prices, target
 from superopt.cost.roofline import Roofline, fitted, rate
 from superopt.errors import InvalidModelError, ProfileError, SuperoptError, TargetError
 from superopt.flows.profile import profile
+from superopt.policy import COST
 from superopt.report.optimization import summary
 from superopt.rules.rule import parse_rules
 from superopt.runtime.cache import Cache
@@ -204,7 +205,7 @@ def test_a_known_node_has_the_time_that_is_known() -> None:
     price = prices.price(product(8), made(8, 64), cold=False)
     assert price.known
     assert price.seconds == pytest.approx(5e-5 - SIMPLE.call)
-    assert price.error == KNOWN_ERROR
+    assert price.error == COST.known_time_error
 
 
 def test_similar_nodes_correct_the_roofline() -> None:
@@ -213,16 +214,16 @@ def test_similar_nodes_correct_the_roofline() -> None:
     price = prices.price(product(10), made(10, 64), cold=False)
     assert not price.known
     assert 2.5 * exact[1] < price.seconds < 3 * exact[1]
-    assert KNOWN_ERROR < price.error < UNFOUNDED
+    assert COST.known_time_error < price.error < COST.unknown_operator_error
     far = prices.price(product(4096, 4096, 4096), made(4096, 4096), cold=False)
     assert far.seconds == pytest.approx(SIMPLE.seconds(demand(product(4096, 4096, 4096), made(4096, 4096))), rel=1e-2)
-    assert far.error == pytest.approx(UNFOUNDED, rel=1e-2)
+    assert far.error == pytest.approx(COST.unknown_operator_error, rel=1e-2)
 
 
 def test_without_known_nodes_the_roofline_is_not_relied_on() -> None:
     price = Prices(simple()).price(product(8), made(8, 64), cold=False)
     assert price.seconds == SIMPLE.seconds(demand(product(8), made(8, 64)))
-    assert price.error == UNFOUNDED
+    assert price.error == COST.unknown_operator_error
 
 
 def test_errors_are_those_of_prices_that_do_not_know_the_node() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import active_time
-from superopt.cost.measure import SHORT
 from superopt.errors import DimensionError, InvalidModelError, RuntimeDiedError
 from superopt.model.load import Loaded
+from superopt.policy import COST
 from superopt.protobuf.stored import Loadable, parsed
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.cache import Cache
@@ -23,10 +23,6 @@ from superopt.runtime.hardware import cpu_name
 from superopt.runtime.ort_values import BFLOAT16
 from superopt.runtime.result_cache import once
 from superopt.runtime.session import Device, Session, random_inputs
-
-_WORK, _WORKED = 200_000, 0.028
-"""The steps of a Python loop, and about the seconds that they take where budgets were set, on an AMD EPYC with AVX-512."""
-_SLOWEST = 3.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ def first_run(
         run = session.ready(random_inputs(session.inputs, sizes=numbers, high=found.high))
         opening = opening or active_time() - began
         seconds += min(run.seconds(1) for _ in range(3))
-    short = seconds < SHORT * len(found.sizes) * len(loaded.model.graph)
+    short = seconds < COST.short_node_seconds * len(found.sizes) * len(loaded.model.graph)
     return FirstRun("", seconds, short, opening, tuple(map(dict, found.sizes)))
 
 
@@ -142,8 +138,10 @@ def measured_pace() -> float:
 
     def worked() -> float:
         start, seen = time.perf_counter(), dict[tuple[int, int], int]()
-        for n in range(_WORK):
+        for n in range(COST.pace_step_count):
             seen[n % 997, n & 7] = n
         return time.perf_counter() - start
 
-    return min(max(round(statistics.median(worked() for _ in range(5)) / _WORKED, 1), 1.0), _SLOWEST)
+    return min(
+        max(round(statistics.median(worked() for _ in range(5)) / COST.pace_reference_seconds, 1), 1.0), COST.max_pace_factor
+    )

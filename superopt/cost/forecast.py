@@ -14,14 +14,12 @@ from superopt.cost.measure import Clock, Piece, spare, structure
 from superopt.cost.prices import Price, Prices
 from superopt.cost.roofline import Roofline
 from superopt.errors import InvalidModelError
-from superopt.policy import COMPARISON
+from superopt.policy import COMPARISON, COST
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import text_of
 from superopt.runtime.kernel import Kernel, Operand
 from superopt.runtime.session import Device
 
-SIGMAS = 2.0
-"""The number of standard deviations by which prices are assumed to err against a gain before the gain is believed."""
 _BODIES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
@@ -48,7 +46,7 @@ class Forecast:
     """The predicted seconds of a run of two models.
 
     Only nodes that are more frequent in one of the models can make the predicted saving wrong. The errors of nodes that both
-    models have are equal and cancel. A removed node may be cheaper than its price by `SIGMAS` standard deviations of the price,
+    models have are equal and cancel. A removed node may be cheaper than its price by `COST.forecast_sigmas` of its standard deviations,
     and an added node may be more expensive. The errors of different nodes are assumed to be independent.
 
     Attributes:
@@ -90,7 +88,7 @@ def forecast(before: Plan, after: Plan) -> Forecast:
     for name in {**before.nodes, **after.nodes}:
         price = (before.nodes.get(name) or after.nodes[name])[0]
         change = _count(after, name) - _count(before, name)
-        variance += (change * price.doubt(math.copysign(SIGMAS, change))) ** 2
+        variance += (change * price.doubt(math.copysign(COST.forecast_sigmas, change))) ** 2
     return Forecast(before.seconds, after.seconds, math.sqrt(variance), min(before.known, after.known))
 
 

@@ -41,24 +41,6 @@ from superopt.runtime.sizes import dimension_key
 
 Json: TypeAlias = "Any"
 
-SHORT = 1e-5
-"""The average time of a model's nodes, in seconds, below which its segments are timed as wholes."""
-_TOGETHER = 0.02
-"""Seconds that a segment is timed for as a whole."""
-_TURNS, _MORE = 12, 5
-"""The number of turns in which a segment and a reference are timed beside each other, and the factor for more turns.
-
-A segment that seems the fastest gets more turns.
-"""
-_COMPARING, _LOADS = 0.6, 2
-"""Seconds that two segments are compared for as wholes, and how often they are loaded for the comparison.
-
-Half as many seconds are spent if sums of kernel times are known as well. A segment with a long run is loaded once.
-"""
-_SUMS, _GAINS = 0.03, 0.5
-"""The relative error of a gain predicted from sums of kernel times: the larger of `_SUMS` and `_GAINS` times the gain."""
-_LEAST = 1e-7
-_CHAIN = 32
 _COPIES = ("MemcpyToHost", "MemcpyFromHost")
 _BLOCKED = "com.microsoft.nchwc"
 
@@ -143,7 +125,7 @@ class Clock:
             bound = self._bound(model)
             ratio = _ratio(bound, self._reference[1])
             if ratio < self._least:
-                ratio = _ratio(bound, self._reference[1], _MORE)
+                ratio = _ratio(bound, self._reference[1], COST.fastest_turn_factor)
                 self._least = min(ratio, self._least)
             self.cache.put(key, ratio)
         return ratio * self._whole(reference)
@@ -176,14 +158,16 @@ class Clock:
         return found.ratio if self.together else _believed(self._predicted(before, after), found)
 
     def _predicted(self, before: ModelProto, after: ModelProto) -> float:
-        return max(self.seconds(before), _LEAST) / max(self.seconds(after), _LEAST)
+        return max(self.seconds(before), COST.min_node_seconds) / max(self.seconds(after), COST.min_node_seconds)
 
     def _compared(self, before: ModelProto, after: ModelProto) -> Comparison:
         with scratch_folder() as one, scratch_folder() as other:
             models = [with_weights(model, folder) for model, folder in ((before, one), (after, other))]
             try:
-                seconds = _COMPARING if self.together else _COMPARING / 2
-                loads = 1 if not self.together and self.seconds(before) >= COMPARISON.long_run_seconds else _LOADS
+                seconds = COST.segment_comparison_seconds if self.together else COST.segment_comparison_seconds / 2
+                loads = (
+                    1 if not self.together and self.seconds(before) >= COMPARISON.long_run_seconds else COST.segment_loads_count
+                )
                 return compare(models[0], models[1], self.device, seconds=seconds, cold=self.cold, loads=loads)
             except ProviderError as error:
                 raise InvalidModelError(str(error)) from error
@@ -211,7 +195,7 @@ class Clock:
 
     def _whole(self, model: ModelProto) -> float:
         key = ["whole", self._identity, structure(model)]
-        return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], _TOGETHER)))
+        return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], COST.segment_timing_seconds)))
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
         """Return the nodes that `seconds` sums over."""
@@ -256,8 +240,8 @@ class Clock:
         return self._overhead
 
     def _measured_overhead(self) -> Json:
-        one, many = (least_seconds([_chain(n, self.device)], 0.02) for n in (1, 1 + _CHAIN))
-        node = max((many - one) / _CHAIN, _LEAST)
+        one, many = (least_seconds([_chain(n, self.device)], 0.02) for n in (1, 1 + COST.overhead_chain_count))
+        node = max((many - one) / COST.overhead_chain_count, COST.min_node_seconds)
         return [max(one - node, 0.0), node]
 
     def kernels(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> list[Kernel]:
@@ -314,16 +298,18 @@ def _believed(predicted: float, found: Comparison) -> float:
     the estimate averages the two logarithms, each weighted by its inverse variance.
     """
     gain = math.log(predicted)
-    sums = max(_SUMS, _GAINS * abs(gain)) ** -2
-    wholes = max(_LEAST, math.log(found.high / found.low) / 4) ** -2
+    sums = max(COST.min_summed_gain_error, COST.summed_gain_error_share * abs(gain)) ** -2
+    wholes = max(COST.min_ratio_error, math.log(found.high / found.low) / 4) ** -2
     return math.exp((sums * gain + wholes * math.log(found.ratio)) / (sums + wholes))
 
 
 def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
     """Return the median ratio of their times, taken in `more * _TURNS` turns."""
     with one.alone():
-        runs = max(1, round(_TOGETHER / 2 / _TURNS / min(other.seconds(1) for _ in range(3))))
-        return statistics.median(one.seconds(runs) / other.seconds(runs) for _ in range(more * _TURNS))
+        runs = max(
+            1, round(COST.segment_timing_seconds / 2 / COST.segment_turn_count / min(other.seconds(1) for _ in range(3)))
+        )
+        return statistics.median(one.seconds(runs) / other.seconds(runs) for _ in range(more * COST.segment_turn_count))
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:

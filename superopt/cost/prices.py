@@ -15,20 +15,13 @@ import numpy.typing as npt
 from superopt.cost.demand import Demand, demand
 from superopt.cost.device_profile import DeviceProfile, MeasuredNode, read
 from superopt.errors import ProfileError
+from superopt.policy import COST
 from superopt.runtime.cache import text_of
 from superopt.runtime.kernel import Operand
 
 Json: TypeAlias = "Any"
 Numbers: TypeAlias = "npt.NDArray[np.float64]"
 
-KNOWN_ERROR = 0.1
-"""The relative error of a known time: nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time."""
-UNFOUNDED = math.log(2)
-"""The least assumed error of the roofline for an unknown operator, as the logarithm of a factor."""
-_ENOUGH = 5
-"""The number of known operators from which on they decide the roofline's error for another operator."""
-_PRIOR = 0.1
-"""The weight of the uncorrected roofline against similar nodes. A node equal in all numbers has weight 1."""
 _ONE_SIGMA = 0.68
 """The share of a normal distribution within one standard deviation."""
 
@@ -70,7 +63,7 @@ class Prices:
         """Return the price of a node, given its `Kernel.signature`. If `cold`, its weights are in no cache."""
         number = self._numbers.get(_name(signature, cold=cold))
         if number is not None:
-            return Price(self._net(self.profile.kernels[number]), KNOWN_ERROR, known=True)
+            return Price(self._net(self.profile.kernels[number]), COST.known_time_error, known=True)
         return self._predicted(signature[1], demand(signature, outputs), cold=cold)
 
     def beside(self, signature: Json, *, cold: bool) -> tuple[float, Price]:
@@ -85,7 +78,11 @@ class Prices:
         factor of two.
         """
         means = [abs(float(self._off[numbers].mean())) for numbers in self._similar.values()]
-        return max(UNFOUNDED, float(np.quantile(means, _ONE_SIGMA))) if len(means) >= _ENOUGH else UNFOUNDED
+        return (
+            max(COST.unknown_operator_error, float(np.quantile(means, _ONE_SIGMA)))
+            if len(means) >= COST.min_known_operators
+            else COST.unknown_operator_error
+        )
 
     def errors(self) -> list[float]:
         """For each known node, return the logarithm of its time over the price that it would have if it were not known."""
@@ -108,10 +105,12 @@ class Prices:
         if not similar:
             return Price(seconds, self.unseen_error, known=False)
         weights = np.exp(-np.abs(self._coordinates[similar] - _place(wanted, cold=cold)).sum(axis=1))
-        total = float(weights.sum()) + _PRIOR
+        total = float(weights.sum()) + COST.roofline_weight_share
         mean = float(weights @ self._off[similar]) / total
-        variance = (float(weights @ (self._off[similar] - mean) ** 2) + _PRIOR * self.unseen_error**2) / total
-        return Price(seconds * math.exp(mean), max(math.sqrt(variance), KNOWN_ERROR), known=False)
+        variance = (
+            float(weights @ (self._off[similar] - mean) ** 2) + COST.roofline_weight_share * self.unseen_error**2
+        ) / total
+        return Price(seconds * math.exp(mean), max(math.sqrt(variance), COST.known_time_error), known=False)
 
     def _off_by(self, known: MeasuredNode, wanted: Demand) -> float:
         return math.log(self._net(known) / self.profile.roofline.seconds(wanted, cold=known.cold))

@@ -16,14 +16,10 @@ from superopt.algebra.terms import Term, variables
 from superopt.cost.measure import Clock
 from superopt.errors import ShapeError
 from superopt.model.lower import is_boolean, literal, lower
+from superopt.policy import COST
 from superopt.protobuf.nodes import Hollow, model_of
 from superopt.runtime.kernel import random_values
 from superopt.runtime.session import Array
-
-_LARGE = 1024
-"""The size in bytes from which a weight has no values, because ONNX Runtime's optimizations do not read the values."""
-_LITERAL = 1 << 16
-"""The most elements of a known constant that has its values: ONNX Runtime removes a node that adds zeros, for example."""
 
 
 class Measured:
@@ -105,9 +101,9 @@ class Measured:
 
         def constant(term: Term) -> Array:
             dtype = self._dtype_of(term)
-            if not variables(term) and math.prod(term.sizes) <= _LITERAL:
+            if not variables(term) and math.prod(term.sizes) <= COST.max_literal_elements:
                 return literal(term, dtype)
-            if math.prod(term.sizes) * dtype.itemsize >= _LARGE:
+            if math.prod(term.sizes) * dtype.itemsize >= COST.min_valueless_weight_bytes:
                 return self._hollow(term)
             return random_values(helper.np_dtype_to_tensor_dtype(dtype), term.sizes, next(salts))
 
