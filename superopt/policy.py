@@ -170,6 +170,138 @@ class MutantPolicy:
 
     Not measured.
     """
+    sampled_position_count: int = 64
+    """The number of positions at which a changed term is compared with the program. Not measured."""
+    min_equal_share: float = 0.3
+    """The share of drawn positions at which a changed term must be right to be a mutant. Not measured."""
+    max_weight_parts: int = 64
+    """The most parts that a weight is joined from. Safety limit."""
+    max_weight_denominator: int = 1 << 20
+    """The largest denominator of a number in a weight that becomes a fraction. Safety limit."""
+    max_interleaved_count: int = 8
+    """The largest step of boxes along an axis that are interleaved. Not measured."""
+    max_assembly_windows: int = 1 << 14
+    """The most windows of boxes that are examined to concatenate boxes. Safety limit."""
+    row_block_counts: tuple[int, int, int] = (2, 4, 8)
+    """The numbers of blocks of rows that a matrix is cut into. Not measured."""
+    block_row_count: int = 4
+    """The number of rows of a block that are inspected: its first, its last, and some between. Not measured."""
+    max_conditions: int = 8
+    """The most conditions in one conjunction. Not measured."""
+    max_factors: int = 64
+    """The most parts of a mutant for each of which a constant factor is sought. Safety limit."""
+    discovery_size_count: int = 24
+    """The number of sizes at which mutants are looked for. Not measured."""
+    support_divisor: int = 3
+    """The divisor of these sizes that gives the fewest at which a form must be met: a third. Not measured."""
+    trial_size_count: int = 12
+    """The number of sizes of each kind at which a rule is tried. Not measured."""
+    border_draw_count: int = 6
+    """The number of draws at which a condition holds, or exactly one part of it fails, in each trial of a condition.
+
+    There are as many draws for any attributes, for attributes that are neither 0 nor 1 (which are trivial for divisibility),
+    and for the smallest sizes, at which parts are empty. Not measured.
+    """
+    neighboured_size_count: int = 2
+    """The number of sizes per trial whose neighbours, with one number changed, are tried as well. Not measured."""
+    max_trial_rounds: int = 5
+    """The most rounds of trials. Every round but the first may restate the condition. Not measured."""
+    max_residues: int = 1 << 23
+    """The most residues in an array. With more, fewer positions are computed at a time. Safety limit."""
+    max_plain_products: int = 1 << 12
+    """The most products for which a matrix product gains nothing. Not measured."""
+    max_fitted_value: int = 1 << 40
+    """The largest value of an expression that is fitted to a number. Safety limit."""
+    max_fits: int = 3
+    """The most expressions tried for one number. Not measured."""
+    max_window_positions: int = 32
+    """The most positions that a window spans along an axis. Not measured."""
+    sparse_weight_factor: int = 4
+    """The ratio of a weight's elements to the elements read above which the read elements are numbered, and no weight is
+    filled.
+
+    Not measured.
+    """
+    max_weight_elements: int = 1 << 26
+    """The most elements of a weight. Safety limit."""
+    max_label_choices: int = 256
+    """The most choices of labels for which a form is read. Safety limit."""
+    max_terms_per_form: int = 2
+    """The most terms tried for one form. Not measured."""
+    max_fit_operations: int = 2
+    """The most operations of an expression that is fitted to a number. Not measured."""
+    max_index_choices: int = 1 << 24
+    """The most combinations of summation indices for which an index or a condition is followed. Safety limit."""
+    max_examined_pieces: int = 64
+    """The most pieces of a box that are examined before the box is cut into them. Not measured."""
+    undecided_piece_count: int = 4
+    """The assumed number of pieces that an undecided piece is cut into. Not measured."""
+    max_compared_positions: int = 1 << 20
+    """The most positions of one box that are compared one by one. Safety limit."""
+    max_folded_positions: int = 16
+    """The most positions of an axis that is folded as a whole. Not measured."""
+    padding_multiple_counts: tuple[int, int, int] = (2, 8, 16)
+    """The numbers to whose multiples an axis may be padded, which suit pairs of rows and vector units. Not measured."""
+    max_arithmetic_factor: float = 4.5
+    """The most arithmetic of a mutant, as a multiple of the program's.
+
+    Unrolled 2x2 windows take 4 and some more at borders. Not measured.
+    """
+    max_layout_steps: int = 2
+    """The most steps of one layout, each of which applies to data and output. Not measured."""
+    trial_product_count: int = 128
+    """The number of products per position with which layouts are tried first. Not measured."""
+    max_products: int = 1024
+    """The most products per position with which operators are recognized.
+
+    All products are used when a weight is solved for. Not measured.
+    """
+    max_log2_oracle_queries: int = 26
+    """The base-2 logarithm of the expected number of oracle queries, which determines the number of fields. Not measured."""
+    max_oracle_operations: int = 1 << 34
+    """The most operations of both programs for which whole tensors are evaluated. Safety limit."""
+    max_joined_operators: int = 16
+    """The most operators that are treated as one. Not measured."""
+    copy_counts: tuple[int, int, int] = (2, 4, 8)
+    """The numbers of copies of its data that an operator is given, and of parts that an operator is split into.
+
+    Not measured.
+    """
+    max_spare_position_factor: int = 2
+    """The most positions computed per requested position, so that the positions form a product of axes. Not measured."""
+    max_table_elements: int = 1 << 22
+    """The most elements for which a table of all of them is made. Safety limit."""
+    max_table_factor: int = 64
+    """The largest ratio of a table's size to the requested positions.
+
+    A larger table takes longer to fill than the positions take to sort. Not measured.
+    """
+    max_regions: int = 4096
+    """The most regions of a program that is judged. Safety limit."""
+    max_changed_attributes: int = 4
+    """The most numbers among an operator's attributes that may differ for a part along one axis. Not measured."""
+    max_attribute_choices: int = 4000
+    """The most choices of attributes that are tried for a part along one axis. Safety limit."""
+    max_tried_attribute: int = 8
+    """The largest attribute that is tried without a reason. Not measured."""
+    max_enclosing_runs: int = 6
+    """The most wider runs of positions from which a part is cut. Not measured."""
+    part_sample_count: int = 24
+    """The number of positions at which a part is compared with the program. Not measured."""
+    max_size_tries: int = 20_000
+    """The most random sizes that are tried until a program is well typed. Safety limit."""
+    probe_position_count: int = 48
+    """The number of positions drawn to find some where the most is read. Not measured."""
+    kept_position_count: int = 10
+    """The number of these positions that are kept. Not measured."""
+    max_inserted_zeros: int = 4
+    """The most zeros that a correction inserts between neighbours. Not measured."""
+    max_spacing_ways: int = 16
+    """The most ways to rebuild a mutant on padded inputs. Not measured."""
+    max_layout_depth: int = 4
+    """The most layouts in a row from which mutants are made. Not measured."""
+    log2_error: float = -60.0
+    """The base-2 logarithm of the largest error probability of a judgement. docs/partial.md derives the bound."""
 
 
 @dataclass(frozen=True)
@@ -502,6 +634,16 @@ class CostPolicy:
 
     Not measured.
     """
+
+    @property
+    def cpu_operations_per_launch(self) -> float:
+        """The operations of one CPU core in the time that it takes to start an operator."""
+        return self.cpu_launch_seconds * self.cpu_operations_per_second
+
+    @property
+    def cpu_operations_per_byte(self) -> float:
+        """The operations of one CPU core in the time that it takes to move a byte."""
+        return self.cpu_operations_per_second / self.cpu_bytes_per_second
 
 
 @dataclass(frozen=True)

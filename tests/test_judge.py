@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +18,7 @@ from superopt.partial.field import PrimeFields, primes, rational, residues
 from superopt.partial.judge import Judgement, compared, glance, judge, ratio
 from superopt.partial.points import Points, everywhere
 from superopt.partial.region import reads, regions
+from superopt.policy import MUTANT
 from tests.programs import Programs
 
 pytestmark = pytest.mark.slow
@@ -141,8 +143,8 @@ def test_points_are_worked_out_in_pieces_where_memory_asks_for_it(most: int, mon
     program = apply("avg_pool", first, kernel=(3, 3), strides=(1, 2), pads=(1, 1, 1, 1), include_pads=0)
     domain = PrimeFields(primes(2))
     (values,) = everywhere((program,), domain, 0)
-    monkeypatch.setattr("superopt.partial.points.MOST_VALUES", most)
-    monkeypatch.setattr("superopt.partial.field.MOST_VALUES", most)
+    for module in ("points", "field"):
+        monkeypatch.setattr(f"superopt.partial.{module}.MUTANT", replace(MUTANT, max_residues=most))
     rng = np.random.default_rng(0)
     at = np.stack([rng.integers(0, n, 25) for n in program.sizes], axis=-1)
     assert np.array_equal(Points(program, domain, 0).values(program, at), values[tuple(at.T)])

@@ -8,7 +8,8 @@ from superopt.algebra.dim_binding import dimension
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable
 from superopt.errors import Undecidable
-from superopt.partial.oracle import LOG2_ERROR, agreement
+from superopt.partial.oracle import agreement
+from superopt.policy import MUTANT
 
 X = variable("x", (6, 4))
 W, V = (variable(name, (4, 8), constant=True) for name in "wv")
@@ -52,7 +53,7 @@ UNEQUAL = [
 def test_what_is_equal_agrees(one: Term, other: Term) -> None:
     found = agreement([one], [other])
     assert found.equal
-    assert found.log2_error <= LOG2_ERROR
+    assert found.log2_error <= MUTANT.log2_error
 
 
 @pytest.mark.parametrize(("one", "other"), UNEQUAL)

@@ -13,12 +13,11 @@ from superopt.algebra.terms import Attribute, Term, subterms
 from superopt.errors import ShapeError, Undecidable
 from superopt.partial.field import PrimeFields, primes
 from superopt.partial.points import Points
+from superopt.policy import MUTANT
 from superopt.rules.match import Pattern
 from superopt.rules.rule import Rule
 
-POSITIONS, FIELDS, SEED = 64, 1, 0
-LEAST_SHARE = 0.3
-"""The share of drawn positions at which a changed term must be right to be a mutant."""
+FIELDS, SEED = 1, 0
 Change = tuple[Term, tuple[str, ...]]
 
 
@@ -86,14 +85,14 @@ def _patterns(rule: Rule) -> tuple[Pattern, ...]:
 def likely(program: Term, mutant: Term) -> bool:
     """Return whether two terms agree over prime fields at enough drawn positions for the mutant to be worth judging."""
     rng = np.random.default_rng(SEED)
-    at = np.stack([rng.integers(0, n, POSITIONS) for n in program.sizes], axis=-1)
+    at = np.stack([rng.integers(0, n, MUTANT.sampled_position_count) for n in program.sizes], axis=-1)
     points = _points(program)
     try:
         same = (points.values(program, at) == points.values(mutant, at)).all(axis=-1)
     except Undecidable:
         return False
     points.forget()
-    return bool(same.mean() >= LEAST_SHARE)
+    return bool(same.mean() >= MUTANT.min_equal_share)
 
 
 @functools.lru_cache(maxsize=1)

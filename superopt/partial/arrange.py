@@ -21,12 +21,10 @@ import numpy.typing as npt
 from superopt.algebra.operators import apply, fraction_of
 from superopt.algebra.terms import Term
 from superopt.partial.layout import flat, reshaped, transposed, unflat
+from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
 NOTHING, NUMBER = -1, -2
-PARTS = 64
-"""The most parts that a weight is joined from."""
-PRECISE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def arranged(wanted: Elements) -> Term | None:
     if len(numbers) > 1:
         return None
     term = _Arrangement(wanted.weights).of(wanted.of)
-    number = Fraction(float(numbers[0])).limit_denominator(PRECISE)
+    number = Fraction(float(numbers[0])).limit_denominator(MUTANT.max_weight_denominator)
     if term is None or number == 1:
         return term
     return apply("scale", term, factor=fraction_of(float(number)))
@@ -87,7 +85,7 @@ class _Arrangement:
     def _whole(self, wanted: Array) -> Term | None:
         """Return the term of elements whose borders are not all zeros."""
         self.parts += 1
-        if self.parts > PARTS:
+        if self.parts > MUTANT.max_weight_parts:
             return None
         owners = self.owner(wanted)
         first = int(owners.flat[0])
@@ -117,7 +115,7 @@ class _Arrangement:
             if not len(edges) and (rows == rows[0, 0]).all():
                 steps = np.diff(np.moveaxis(wanted, axis, 0).reshape(wanted.shape[axis], -1)[:, 0])
                 edges = np.flatnonzero(np.diff(steps, prepend=steps[:1])) + 1
-            if not 0 < len(edges) < PARTS:
+            if not 0 < len(edges) < MUTANT.max_weight_parts:
                 continue
             spans = itertools.pairwise([0, *edges.tolist(), wanted.shape[axis]])
             parts = [self.of(wanted[(slice(None),) * axis + (slice(a, b),)]) for a, b in spans]

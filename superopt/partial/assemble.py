@@ -16,13 +16,11 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
 from superopt.partial.box import Box, Run
 from superopt.partial.field import Array
+from superopt.policy import MUTANT
 
 Label = TypeVar("Label")
 Window: TypeAlias = "tuple[tuple[int, int], ...]"
 Make: TypeAlias = "Callable[[Box, Any], Term]"
-
-MOST_CLASSES = 8
-MOST_WINDOWS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +82,7 @@ def assembled(
     """
     for axis, n in enumerate(sizes):
         step = math.lcm(*(box.runs[axis].step for box, _ in labelled if box.runs[axis].count > 1), 1)
-        if 1 < step <= MOST_CLASSES and n % step == 0 and n > step:
+        if 1 < step <= MUTANT.max_interleaved_count and n % step == 0 and n > step:
             return _interleaved(sizes, labelled, other, make, axis, step)
     return _side_by_side(Cells.of(sizes, labelled, other), make)
 
@@ -121,7 +119,7 @@ def joined(parts: Sequence[Term], axis: int) -> Term:
 
 def _side_by_side(cells: Cells, make: Make) -> Term:
     """Build the term of a guillotine partition of the grid into windows of one label, the fewest possible on small grids."""
-    few = math.prod(n * (n + 1) // 2 for n in cells.labels.shape) <= MOST_WINDOWS
+    few = math.prod(n * (n + 1) // 2 for n in cells.labels.shape) <= MUTANT.max_assembly_windows
 
     @functools.cache
     def best(window: Window) -> tuple[int, tuple[int, Window, Window] | None]:

@@ -15,11 +15,8 @@ from superopt.partial.arrange import joined
 from superopt.partial.box import Box, Run
 from superopt.partial.places import place
 from superopt.partial.restrict import restricted
+from superopt.policy import MUTANT
 
-BLOCKS = (2, 4, 8)
-"""The numbers of blocks of rows that a matrix is cut into."""
-ROWS = 4
-"""The rows of a block that are inspected: its first, its last, and some between."""
 Span = tuple[int, int]
 
 
@@ -32,7 +29,7 @@ def skipped(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ..
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant and t.rank >= 2]
     for masked in live:
         users = [t for t in live if t.op == "matmul" and t.args[0] is masked and t.rank == masked.rank == t.args[1].rank]
-        for count in (n for n in BLOCKS if n <= masked.sizes[-2]):
+        for count in (n for n in MUTANT.row_block_counts if n <= masked.sizes[-2]):
             blocks = _blocks(masked, count)
             if blocks is None:
                 continue
@@ -60,7 +57,7 @@ def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
 def _columns(masked: Term, rows: Span) -> Span | None:
     """Return the columns that are not all zero in the inspected rows, or None if the operator sums or every column is zero."""
     (cut,) = place((masked,)).cuts
-    looked = np.unique(np.linspace(rows[0], rows[1] - 1, ROWS).astype(np.int64))
+    looked = np.unique(np.linspace(rows[0], rows[1] - 1, MUTANT.block_row_count).astype(np.int64))
     row, column = (a.ravel() for a in np.meshgrid(looked, np.arange(masked.sizes[-1]), indexing="ij"))
     lead = [np.zeros_like(row)] * (masked.rank - 2)
     try:

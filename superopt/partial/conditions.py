@@ -15,10 +15,9 @@ import numpy as np
 from superopt.algebra.terms import Cond, Dim, Size, conjunction, size
 from superopt.notation.parsing import parse_condition
 from superopt.partial.sizes import Draw, Family
+from superopt.policy import MUTANT
 
 NUMBERS = (1, 0)
-MOST_TOGETHER = 8
-"""The most conditions in one conjunction."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def weakest(family: Family, good: Sequence[Draw], bad: Sequence[Draw]) -> tuple[
     excludes = excludes.reshape(len(usable), len(bad))
     chosen: list[int] = []
     left = np.ones(len(bad), np.bool_)
-    while left.any() and len(chosen) < MOST_TOGETHER and excludes[:, left].any():
+    while left.any() and len(chosen) < MUTANT.max_conditions and excludes[:, left].any():
         chosen.append(int(excludes[:, left].sum(axis=1).argmax()))
         left &= ~excludes[chosen[-1]]
     if left.any():

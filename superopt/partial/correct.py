@@ -20,13 +20,8 @@ from superopt.partial.judge import Judgement, judge, ratio
 from superopt.partial.region import regions
 from superopt.partial.restrict import cut, restricted
 from superopt.partial.spaced import spaced
+from superopt.policy import COST, MUTANT
 from superopt.rules.work import total_work
-
-LAUNCH = 500_000
-"""The number of operations that take as long as starting an operator."""
-TRAFFIC = 2.5
-"""The number of operations that take as long as reading or writing a byte."""
-MOST_FACTORS = 64
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ def estimated(term: Term) -> float:
     """
     counted = total_work([term])
     starts = sum(not t.is_variable and not t.constant for t in subterms(term))
-    return counted.flops + TRAFFIC * counted.bytes + LAUNCH * starts
+    return counted.flops + COST.cpu_operations_per_byte * counted.bytes + COST.cpu_operations_per_launch * starts
 
 
 def corrections(
@@ -104,7 +99,7 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
     left: list[Box] = []
     zero = judge(program, apply("zeros", shape=program.shape), seed=seed).equal
     parts = [p for region in regions([program, mutant]) for box in unequal if (p := region.intersect(box)) is not None]
-    if len(parts) > MOST_FACTORS:
+    if len(parts) > MUTANT.max_factors:
         return mutant, tuple(unequal)
     for part in parts:
         nothing = any(within(part, box) for box in zero)

@@ -25,26 +25,11 @@ from superopt.partial.generalise import Form, forms, generalised
 from superopt.partial.mutate import mutants
 from superopt.partial.sizes import Draw, Family, Range, draws, neighbours
 from superopt.partial.trial import Trial, tried
+from superopt.policy import MUTANT
 from superopt.rules.work import work
 
 Kind: TypeAlias = "tuple[tuple[object, ...], ...]"
 
-DRAWN = 24
-"""The number of sizes at which mutants are looked for."""
-SUPPORT = 3
-"""A form must be met at one in `SUPPORT` of these sizes."""
-TRIED = 12
-"""The number of sizes of each kind at which a rule is tried."""
-BORDER = 6
-"""The number of draws at which a condition holds, or exactly one part of it fails, in each trial of a condition.
-
-There are as many draws for any attributes, for attributes that are neither 0 nor 1 (which are trivial for divisibility), and
-for the smallest sizes, at which parts are empty.
-"""
-NEAR = 2
-"""The number of sizes per trial whose neighbours, with one number changed, are tried as well."""
-ROUNDS = 5
-"""The most rounds of trials. Every round but the first may restate the condition."""
 SIZES, LARGER, SMALLEST = Range((1, 12), (0, 4)), Range((1, 12), (2, 4)), Range((1, 2), (0, 2))
 
 
@@ -74,7 +59,7 @@ class Generalised:
         return not self.where
 
 
-def discovered(family: Family, seed: int, *, drawn: int = DRAWN) -> list[Generalised]:
+def discovered(family: Family, seed: int, *, drawn: int = MUTANT.discovery_size_count) -> list[Generalised]:
     """Return the mutants of the family that generalise, those with the fewest operators first.
 
     The result depends only on the seed. Mutants are looked for at `drawn` sizes. For each `kind`, one rule that holds
@@ -89,7 +74,7 @@ def discovered(family: Family, seed: int, *, drawn: int = DRAWN) -> list[General
             for form in forms(draw, mutant):
                 if isinstance(mutant.term, Term):
                     met.setdefault(form, {}).setdefault(draw, mutant.term)
-    often = [held for held in met.values() if SUPPORT * len(held) >= drawn]
+    often = [held for held in met.values() if MUTANT.support_divisor * len(held) >= drawn]
     often.sort(key=lambda held: (operators(next(iter(held.values()))), -len(held)))
     found: list[Generalised] = []
     kinds: dict[Kind, list[bool]] = {kind(family.program, adding(every[0].program)): [True]}
@@ -181,7 +166,9 @@ class _Bench:
     def _round(self, number: int) -> list[Draw]:
         """Return the draws of a round of trials: half of them where mutants are looked for, half at any sizes."""
         while len(self._rounds) <= number:
-            self._rounds.append([*self.typical(TRIED), *itertools.islice(self._free, TRIED)])
+            self._rounds.append(
+                [*self.typical(MUTANT.trial_size_count), *itertools.islice(self._free, MUTANT.trial_size_count)]
+            )
         return self._rounds[number]
 
     def _established(self, term: Term, conditional: bool) -> Generalised | None:
@@ -190,8 +177,8 @@ class _Bench:
         where: tuple[Stated, ...] | None = None
         if not self._general(term):
             return None
-        for number in range(ROUNDS):
-            nearby = itertools.chain.from_iterable(map(neighbours, self._round(number)[:NEAR]))
+        for number in range(MUTANT.max_trial_rounds):
+            nearby = itertools.chain.from_iterable(map(neighbours, self._round(number)[: MUTANT.neighboured_size_count]))
             fresh = [self._tried(term, draw) for draw in dict.fromkeys([*self._round(number), *nearby])]
             if where is not None:
                 fresh += [self._tried(term, draw) for draw in self._border(where)]
@@ -206,8 +193,8 @@ class _Bench:
 
     def _general(self, term: Term) -> bool:
         """Return whether the term holds at more than half of the first sizes at which mutants are looked for."""
-        left = TRIED // 2
-        for draw in self._round(0)[:TRIED]:
+        left = MUTANT.trial_size_count // 2
+        for draw in self._round(0)[: MUTANT.trial_size_count]:
             left -= not self._tried(term, draw).holds
             if left <= 0:
                 return False
@@ -219,7 +206,7 @@ class _Bench:
         for condition in (together(where), *itertools.starmap(conjunction, without)):
             for sizes in (SIZES, LARGER, SMALLEST):
                 with suppress(InstantiationError):
-                    yield from itertools.islice(draws(self.family, sizes, self.rng, where=condition), BORDER)
+                    yield from itertools.islice(draws(self.family, sizes, self.rng, where=condition), MUTANT.border_draw_count)
 
     def _told(self, term: Term, where: tuple[Stated, ...], trials: Sequence[Trial]) -> Generalised:
         held = tuple(t for t in trials if t.holds)

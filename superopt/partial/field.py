@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.errors import Undecidable
+from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
 
@@ -25,10 +26,6 @@ BITS = 31
 HALF = 16
 MOST_TERMS = 1 << 20
 """The most products of halves that float64 sums without rounding."""
-MOST_VALUES = 1 << 23
-"""The most residues in an array. With more, fewer positions are computed at a time."""
-SMALL = 1 << 12
-"""The most products for which a matrix product gains nothing."""
 
 
 class TooLarge(Exception):  # noqa: N818 (no error: fewer positions are worked out at a time)
@@ -111,8 +108,8 @@ def contracted(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
         return np.asarray(wide[0].sum(axis=tuple(range(summed))) % moduli)
     a, b = wide
     shape = np.broadcast_shapes(a.shape, b.shape)
-    if not summed or math.prod(shape) <= SMALL:
-        if math.prod(shape) > MOST_VALUES:
+    if not summed or math.prod(shape) <= MUTANT.max_plain_products:
+        if math.prod(shape) > MUTANT.max_residues:
             raise TooLarge
         product = a * b % moduli
         return np.asarray(product.sum(axis=tuple(range(summed))) % moduli) if summed else product

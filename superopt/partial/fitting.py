@@ -15,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.algebra.extent import Extent, floor_divide, inverse
+from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
 Operation = Callable[[Any, Any], Any]
 NUMBERS = (1, 2)
-LARGEST = 1 << 40
-MOST_FITS = 3
-"""The most expressions tried for one number."""
 
 
 def _sum(a: Any, b: Any) -> Any:
@@ -82,7 +80,7 @@ class Expressions:
             for row in np.flatnonzero((self._levels[level] == wanted).all(axis=1)):
                 yield self._extent(level, int(row))
                 found += 1
-                if found == MOST_FITS:
+                if found == MUTANT.max_fits:
                     return
 
     def _extent(self, level: int, row: int) -> Extent:
@@ -102,7 +100,9 @@ class Expressions:
             with np.errstate(divide="ignore"):
                 table = operation(last[:, None, :], columns[None, :, :])
             divides = operation in (_quotient, _rounded_up)
-            sound = ((table >= 0) & (table < LARGEST)).all(axis=-1) & ((columns > 0).all(axis=-1) | (not divides))
+            sound = ((table >= 0) & (table < MUTANT.max_fitted_value)).all(axis=-1) & (
+                (columns > 0).all(axis=-1) | (not divides)
+            )
             rows = np.argwhere(sound)
             if operation in COMMUTATIVE and len(self._levels) == 1:
                 rows = rows[rows[:, 0] <= rows[:, 1]]

@@ -18,14 +18,9 @@ import numpy.typing as npt
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
 from superopt.partial.layout import Coordinates, Layout, cropped, flat
+from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
-LONGEST_WINDOW = 32
-"""The most positions that a window spans along an axis."""
-SPARSE = 4
-"""The ratio of a weight's elements to the elements read above which the read elements are numbered, and no weight is filled."""
-MOST_ELEMENTS = 1 << 26
-"""The most elements of a weight."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +173,7 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> Axis | None
     span = int(taps.max())
     dilation = int(np.gcd.reduce(taps)) or 1
     after = stride * (wanted - 1) + span + 1 - extent - before
-    if span >= max(LONGEST_WINDOW, 1) or after < -span - stride * wanted:
+    if span >= max(MUTANT.max_window_positions, 1) or after < -span - stride * wanted:
         return None
     return Axis(stride, before, max(0, after), dilation, span // dilation + 1)
 
@@ -187,9 +182,9 @@ def consistent(form: Form, sample: Sample) -> bool:
     """Return whether the sample asks for a single number at every element of the form's weight."""
     places = form.places(sample)[sample.seen]
     size = math.prod(form.weight_shape)
-    if size > MOST_ELEMENTS or not len(places) or places.min() < 0 or places.max() >= size:
+    if size > MUTANT.max_weight_elements or not len(places) or places.min() < 0 or places.max() >= size:
         return False
-    if size > SPARSE * len(places):
+    if size > MUTANT.sparse_weight_factor * len(places):
         places = np.unique(places, return_inverse=True)[1]
         size = len(places)
     for wanted in (sample.of[sample.seen], sample.factor[sample.seen].astype(np.float32)):

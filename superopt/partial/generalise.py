@@ -20,12 +20,9 @@ from superopt.errors import ShapeError
 from superopt.partial.fitting import Expressions, NamedNumber, reals
 from superopt.partial.mutate import Mutant
 from superopt.partial.sizes import Draw
+from superopt.policy import MUTANT
 
 Form: TypeAlias = "tuple[object, ...]"
-MOST_LABELS = 256
-MOST_TERMS = 2
-"""The most terms tried for one form."""
-OPERATIONS = 2
 NUMERIC = ("extent", "extents", "real")
 
 
@@ -41,7 +38,7 @@ def forms(draw: Draw, mutant: Mutant) -> Iterator[Form]:
     numbers = [int(n) for step in steps for n in re.findall(r"\d+", step)]
     words = tuple(re.sub(r"\d+", "#", step) for step in (*steps, last))
     named = [[n, *(a for a, value in draw.values.items() if value == n)] for n in numbers]
-    for labels in itertools.islice(itertools.product(*named), MOST_LABELS):
+    for labels in itertools.islice(itertools.product(*named), MUTANT.max_label_choices):
         yield structure, words, labels
 
 
@@ -63,7 +60,7 @@ def _count(value: Attribute) -> int:
 def generalised(drawn: Sequence[Draw], terms: Sequence[Term]) -> Iterator[Term]:
     """Yield a few distinct terms over the family's variable sizes that equal these terms at these draws, the simplest first."""
     found: set[Term] = set()
-    for choice in range(MOST_TERMS):
+    for choice in range(MUTANT.max_terms_per_form):
         try:
             term = unmerged(_Writer(drawn, choice).written(tuple(terms)))
         except (_UnfitError, ShapeError):
@@ -89,7 +86,7 @@ class _Writer:
         outputs = zip(self.family.program.shape, zip(*(d.program.sizes for d in drawn), strict=True), strict=True)
         every = dict.fromkeys([*own, *itertools.starmap(NamedNumber, outputs)])
         self.known = [k for k in every if len(set(k.column)) > 1]
-        self.expressions = Expressions(self.known, OPERATIONS)
+        self.expressions = Expressions(self.known, MUTANT.max_fit_operations)
         self.done: dict[tuple[Term, ...], Term] = {}
 
     def written(self, terms: tuple[Term, ...]) -> Term:

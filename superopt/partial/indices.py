@@ -16,15 +16,10 @@ import numpy.typing as npt
 
 from superopt.errors import Undecidable
 from superopt.partial.box import Box, Run
+from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
 Vector: TypeAlias = "tuple[int, ...]"
-MOST_CHOICES = 1 << 24
-"""The most combinations of summation indices for which an index or a condition is followed."""
-FEW = 64
-"""The most pieces of a box that are examined before the box is cut into them."""
-PARTS_OF_OPEN = 4
-"""The assumed number of pieces that an undecided piece is cut into."""
 
 
 class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with the pieces)
@@ -127,9 +122,9 @@ class Affine:
         ]
 
         def promise(pieces: Sequence[Box]) -> int:
-            if len(pieces) > FEW:
-                return len(pieces) * PARTS_OF_OPEN
-            return sum(PARTS_OF_OPEN if self._jumps_in(piece, rest, divisor) else 1 for piece in pieces)
+            if len(pieces) > MUTANT.max_examined_pieces:
+                return len(pieces) * MUTANT.undecided_piece_count
+            return sum(MUTANT.undecided_piece_count if self._jumps_in(piece, rest, divisor) else 1 for piece in pieces)
 
         return min((pieces for pieces in ways if len(pieces) > 1), key=promise)
 
@@ -173,7 +168,7 @@ class Affine:
 
 
 def _affordable(a: Array, b: Array, combine: Callable[[Array, Array], Array]) -> Array:
-    if math.prod(np.broadcast_shapes(a.shape, b.shape)) > MOST_CHOICES:
+    if math.prod(np.broadcast_shapes(a.shape, b.shape)) > MUTANT.max_index_choices:
         raise Undecidable("an index depends on too many summation indices at once")
     return combine(a, b)
 

@@ -24,12 +24,9 @@ from superopt.partial.field import BITS, PrimeFields, primes, rational, residues
 from superopt.partial.points import Points, everywhere
 from superopt.partial.reading import Demand
 from superopt.partial.region import remembered, split
+from superopt.policy import MUTANT
 
 __all__ = ["Judgement", "compared", "glance", "judge", "ratio"]
-
-LOG2_ERROR = -60.0
-MOST_POSITIONS = 1 << 20
-"""The most positions of one box that are compared one by one."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
     per_test = BITS - 0.01 - math.log2(max(one.degree, other.degree, 1))
     if per_test <= 0:
         raise Undecidable(f"degree {max(one.degree, other.degree)} is too high for the fields")
-    enough = math.ceil((math.log2(math.prod(program.sizes)) - LOG2_ERROR) / per_test)
+    enough = math.ceil((math.log2(math.prod(program.sizes)) - MUTANT.log2_error) / per_test)
     return (enough + lost if tests is None else tests), lost
 
 
@@ -132,7 +129,7 @@ class _Part:
             Undecidable: There are too many such positions.
         """
         bound = np.argwhere(~self.free)
-        if len(bound) > MOST_POSITIONS:
+        if len(bound) > MUTANT.max_compared_positions:
             raise Undecidable(f"{len(bound)} positions would have to be compared one by one")
         return map(self.at, bound.tolist())
 
@@ -233,7 +230,7 @@ def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[i
         if any(len({tuple(row[axis] for row in linear) for linear in family}) > 1 for family in together.values())
     )
     free = np.ones(tuple(box.runs[axis].count for axis in mixed), np.bool_)
-    if free.size > MOST_POSITIONS:
+    if free.size > MUTANT.max_compared_positions:
         raise Undecidable(f"reads move in different ways along {free.size} positions")
     for family in together.values():
         for one, other in itertools.combinations(family, 2):

@@ -6,11 +6,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
-
-WHOLE = 16
-"""The most positions of an axis that is folded as a whole."""
-WIDTHS = (2, 8, 16)
-"""Multiples that an axis may be padded to, which suit pairs of rows and vector units."""
+from superopt.policy import MUTANT
 
 
 def layouts(
@@ -50,7 +46,9 @@ def _exchanges(x: Sequence[int]) -> Iterator[Step]:
 
 def _folds(x: Sequence[int], factors: Collection[int]) -> Iterator[Step]:
     for source, target in itertools.permutations(range(len(x)), 2):
-        for size in sorted({f for f in factors if 1 < f < x[source]} | ({x[source]} if 1 < x[source] <= WHOLE else set())):
+        for size in sorted(
+            {f for f in factors if 1 < f < x[source]} | ({x[source]} if 1 < x[source] <= MUTANT.max_folded_positions else set())
+        ):
             whole = size == x[source]
             for from_inner in (False,) if whole else (False, True):
                 for to_inner in (False,) if x[target] == 1 else (False, True):
@@ -59,7 +57,7 @@ def _folds(x: Sequence[int], factors: Collection[int]) -> Iterator[Step]:
 
 def _growths(x: Sequence[int]) -> Iterator[Step]:
     for axis, n in enumerate(x):
-        for multiple in WIDTHS:
+        for multiple in MUTANT.padding_multiple_counts:
             if multiple < n and n % multiple:
                 yield Grow(axis, multiple)
 

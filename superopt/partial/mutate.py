@@ -25,21 +25,13 @@ from superopt.partial.contraction import products
 from superopt.partial.forms import Form, Sample, consistent, convolutions
 from superopt.partial.layout import Layout
 from superopt.partial.moves import layouts
-from superopt.partial.places import TIMES, Place, place, places
+from superopt.partial.places import Place, place, places
 from superopt.partial.source import Source, part
+from superopt.policy import MUTANT
 from superopt.rules.rule import Rule
 from superopt.rules.work import work
 
 Program: TypeAlias = "Term | tuple[Term, ...]"
-MOST_ARITHMETIC = 4.5
-"""The most arithmetic of a mutant, as a multiple of the program's. Unrolled 2x2 windows take 4 and some more at borders."""
-MOST_STEPS = 2
-"""The most steps of one layout, each of which applies to data and output."""
-ENOUGH, AMPLE = 128, 1024
-"""The numbers of products per position for first trying layouts, and at most for recognizing operators.
-
-All products are used when a weight is solved for.
-"""
 NAMES = ("images", "channels", "rows", "columns")
 SEED = 0
 
@@ -162,10 +154,10 @@ def recognized(source: Source, factors: Collection[int], steps: int, most: float
     Each layout is first tried on few products, then on more.
     """
     try:
-        probe = source.probe(SEED).thinned(AMPLE)
+        probe = source.probe(SEED).thinned(MUTANT.max_products)
     except Undecidable:
         return
-    few = probe.thinned(ENOUGH)
+    few = probe.thinned(MUTANT.trial_product_count)
     for before, after, chosen in layouts(source.x.sizes, source.shape, factors, steps):
         plain = len(chosen) < 2
         if few is not probe and not any(True for _ in _forms(few, before, after, plain, most)):
@@ -189,7 +181,7 @@ def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: flo
 def splits(source: Source, most: float) -> Iterator[Split]:
     """Yield the operator in 2, 4 or 8 parts along an output axis, if each part needs only a part of its data."""
     for axis, n in enumerate(source.shape):
-        for times in (t for t in TIMES if n % t == 0 and n > 1):
+        for times in (t for t in MUTANT.copy_counts if n % t == 0 and n > 1):
             rows = n // times
             parts = [part(source, axis, k * rows, (k + 1) * rows) for k in range(times)]
             if any(p.x is source.x for p in parts):
@@ -223,7 +215,7 @@ def mutants(
     program: Program,
     *,
     cost: Callable[[Program], float] | None = None,
-    depth: int = 4,
+    depth: int = MUTANT.max_layout_depth,
     rules: Sequence[Rule] = (),
 ) -> Iterator[Mutant]:
     """Yield distinct mutants of the program, cheapest first, in a deterministic order.
@@ -248,7 +240,7 @@ def sketches(
     program: Program,
     *,
     cost: Callable[[Program], float] | None = None,
-    depth: int = 4,
+    depth: int = MUTANT.max_layout_depth,
     rules: Sequence[Rule] = (),
 ) -> list[Sketch]:
     """Return the mutants that `mutants` solves, in that order, priced with variables for the weights."""
@@ -270,13 +262,13 @@ def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -
 
 def _drafts(here: Place, depth: int) -> Iterator[Draft]:
     """Yield every draft for the place's operators."""
-    most = MOST_ARITHMETIC * here.flops
+    most = MUTANT.max_arithmetic_factor * here.flops
     if len(here.cuts) > 1:
         for source in here.stacked():
             yield from recognized(source, (), 0, most)
         return
     for source in here.singles():
-        yield from recognized(source, here.factors, min(depth, MOST_STEPS), most)
+        yield from recognized(source, here.factors, min(depth, MUTANT.max_layout_steps), most)
         for term, made in altered(here.cuts[0]):
             yield Changed((term,), made)
         for several in here.copied(source):

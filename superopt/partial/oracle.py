@@ -26,15 +26,11 @@ from superopt.errors import ShapeError, Undecidable
 from superopt.partial.degree import Bounds, Extremes, bounds
 from superopt.partial.field import BITS, Array, FieldResidues, PrimeFields, TooLarge, drawn, primes
 from superopt.partial.reading import written_out
+from superopt.policy import MUTANT
 from superopt.rules.work import total_work
 
-LOG2_ERROR = -60.0
-MOST_QUESTIONS = 26
-"""The base-2 logarithm of the expected number of oracle queries, which determines the number of fields."""
 STATE = 128
 """The bits of state by which an oracle distinguishes combinations of residues."""
-MOST_FLOPS = 1 << 34
-"""The most operations of both programs for which whole tensors are evaluated."""
 
 Words = npt.NDArray[np.uint64]
 _FIRST, _SECOND, _STEP = (np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15))
@@ -63,15 +59,15 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
         raise Undecidable("a size is not a number")
     if [t.shape for t in programs] != [t.shape for t in others]:
         raise Undecidable("the shapes differ")
-    if total_work(both).flops > MOST_FLOPS:
-        raise Undecidable(f"more than {MOST_FLOPS} operations would have to be done in prime fields")
+    if total_work(both).flops > MUTANT.max_oracle_operations:
+        raise Undecidable(f"more than {MUTANT.max_oracle_operations} operations would have to be done in prime fields")
     roots = tuple(map(written_out, both))
     worst = _worst(roots)
     lost = int(max(2 * worst.numerators + 2 * worst.denominator, 0.0) / (BITS - 0.01))
     per_field = BITS - 0.01 - math.log2(max(worst.degree, 1))
     if per_field <= 0:
         raise Undecidable(f"degree {worst.degree} is too high for the fields")
-    count = math.ceil((2 * MOST_QUESTIONS - LOG2_ERROR) / per_field) + lost
+    count = math.ceil((2 * MUTANT.max_log2_oracle_queries - MUTANT.log2_error) / per_field) + lost
     domain = Oracles(primes(count), seed)
     arrays = {v.name: _inputs(v, domain, seed) for v in variables(*roots)}
     try:
@@ -84,7 +80,7 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
     equal = all(np.array_equal(a, b) for a, b in zip(values[:half], values[half:], strict=True))
     asked = math.log2(domain.asked + sum(math.prod(t.sizes) for t in programs) + 1)
     log2_error = max(2 * asked - (count - lost) * per_field, 2 * asked - STATE)
-    if log2_error > LOG2_ERROR:
+    if log2_error > MUTANT.log2_error:
         raise Undecidable(f"oracles are asked too often: 2 ** {asked:.0f} times")
     return Agreement(equal, count, log2_error)
 

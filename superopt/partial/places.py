@@ -14,12 +14,8 @@ from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import Undecidable
 from superopt.partial.access import reads
 from superopt.partial.source import Source, alone, copies, stacked
+from superopt.policy import MUTANT
 from superopt.rules.work import work
-
-MOST_TOGETHER = 16
-"""The most operators that are treated as one."""
-TIMES = (2, 4, 8)
-"""The numbers of copies of its data that an operator is given, and of parts that an operator is split into."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class Place:
     def copied(self, source: Source) -> Iterator[Source]:
         """Yield the source with copies of its channels, each for a part of the output's channels."""
         if source.x.rank == len(source.shape) == 4:
-            several = [copies(source, times, 1, 1) for times in TIMES]
+            several = [copies(source, times, 1, 1) for times in MUTANT.copy_counts]
             yield from (s for s in several if s is not None)
 
     def stacked(self) -> Iterator[Source]:
@@ -107,7 +103,10 @@ def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
     for term in live:
         kinds.setdefault((levels[term], term.op, term.rank), []).append(term)
     for group in kinds.values():
-        if 1 < len(group) <= MOST_TOGETHER and len({a.rank for t in group for a in t.args if not a.constant}) == 1:
+        if (
+            1 < len(group) <= MUTANT.max_joined_operators
+            and len({a.rank for t in group for a in t.args if not a.constant}) == 1
+        ):
             yield tuple(group)
 
 

@@ -13,18 +13,9 @@ from superopt.algebra.evaluate import Grid, evaluate
 from superopt.algebra.operators import interpret
 from superopt.algebra.terms import Extent, Term, subterms, variables
 from superopt.errors import Undecidable
-from superopt.partial.field import MOST_VALUES, Array, PrimeFields, TooLarge, drawn
+from superopt.partial.field import Array, PrimeFields, TooLarge, drawn
 from superopt.partial.reading import written_out
-
-SPARE = 2
-"""The most positions computed per requested position, so that the positions form a product of axes."""
-DENSE = 1 << 22
-"""The most elements for which a table of all of them is made."""
-MANY = 64
-"""The largest ratio of a table's size to the requested positions.
-
-A larger table takes longer to fill than the positions take to sort.
-"""
+from superopt.policy import MUTANT
 
 
 class _Positions(Grid):
@@ -112,7 +103,7 @@ class Points:
         """
 
         def at(*position: Any) -> Any:
-            if math.prod(np.broadcast_shapes(*map(np.shape, position))) * len(self.domain.primes) > MOST_VALUES:
+            if math.prod(np.broadcast_shapes(*map(np.shape, position))) * len(self.domain.primes) > MUTANT.max_residues:
                 raise TooLarge
             return self.domain.read(self._at(term, _flat(position, term.sizes)))
 
@@ -135,7 +126,7 @@ def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
             extents = [sizes[a] for a in rest]
             combined = np.ravel_multi_index([position[a] for a in rest], extents)
             others = _distinct(combined, math.prod(extents))[0]
-            if len(alone) * len(others) <= SPARE * len(combined):
+            if len(alone) * len(others) <= MUTANT.max_spare_position_factor * len(combined):
                 apart[axis], together = alone, rest
                 for a, along in zip(rest, np.unravel_index(others, extents), strict=True):
                     position[a] = np.asarray(along)
@@ -160,7 +151,7 @@ def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
 
 def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
     """Return the distinct positions in order, and the index of each position among them."""
-    if size > min(DENSE, MANY * len(flat)):
+    if size > min(MUTANT.max_table_elements, MUTANT.max_table_factor * len(flat)):
         wanted, places = np.unique(flat, return_inverse=True)
         return wanted, places.reshape(-1)
     table = np.zeros(size, np.int64)

@@ -10,14 +10,12 @@ from superopt.errors import Undecidable
 from superopt.partial.box import Box, Run, whole
 from superopt.partial.indices import Cut, hull
 from superopt.partial.reading import Demand, demands, written_out
+from superopt.policy import MUTANT
 
 __all__ = ["Box", "Run", "reads", "regions", "remembered", "split"]
 
-MOST_BOXES = 4096
-"""The most regions of a program that is judged."""
 
-
-def regions(programs: Sequence[Term], *, most: int = MOST_BOXES) -> list[Box]:
+def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list[Box]:
     """Return a partition of the output positions into boxes in which the programs read uniformly.
 
     Within a box, every condition of every program has the same outcome for each choice of summation indices. Each position read
@@ -34,7 +32,7 @@ def regions(programs: Sequence[Term], *, most: int = MOST_BOXES) -> list[Box]:
     return sorted(boxes)
 
 
-def split(program: Term, box: Box, *, most: int = MOST_BOXES) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
+def split(program: Term, box: Box, *, most: int = MUTANT.max_regions) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
     """Split the box into parts with uniform outcomes (see `regions`), each with the reads of the written-out program."""
     root = written_out(program)
     found: list[tuple[Box, Mapping[Term, Demand]]] = []

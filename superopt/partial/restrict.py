@@ -21,13 +21,8 @@ from superopt.partial.box import Box, Run, whole
 from superopt.partial.field import Array, PrimeFields, primes
 from superopt.partial.points import Points
 from superopt.partial.region import reads
+from superopt.policy import MUTANT
 
-MOST_CHANGED = 4
-"""The most numbers among an operator's attributes that may differ for a part along one axis."""
-MOST_TRIED = 4000
-MOST_SMALL = 8
-MOST_ENCLOSING = 6
-SAMPLES = 24
 SEED = 0
 
 
@@ -81,7 +76,7 @@ def _enclosing(run: Run, extent: int) -> Iterator[Run]:
     starts = sorted({start, 0, *(start // n * n for n in blocks)}, reverse=True)
     stops = sorted({stop, extent, *(-(-stop // n) * n for n in blocks)})
     dense = sorted((Run(a, b - a) for a in starts for b in stops), key=lambda wider: wider.count)
-    yield from [wider for wider in dense if wider != run and wider.count < extent][:MOST_ENCLOSING]
+    yield from [wider for wider in dense if wider != run and wider.count < extent][: MUTANT.max_enclosing_runs]
 
 
 def _part(term: Term, axis: int, run: Run) -> Term | None:
@@ -126,7 +121,7 @@ def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] |
 def positions_of(box: Box) -> Array:
     """Return the corners of the box and some positions between, relative to the box, of shape (count, rank)."""
     corners = itertools.product(*((0, n - 1) if n > 1 else (0,) for n in box.shape))
-    between = np.random.default_rng(SEED).integers(0, box.shape, (SAMPLES, box.rank))
+    between = np.random.default_rng(SEED).integers(0, box.shape, (MUTANT.part_sample_count, box.rank))
     return np.concatenate([np.array(list(corners), dtype=np.int64), between])
 
 
@@ -136,7 +131,7 @@ def _candidates(term: Term, axis: int, operands: Sequence[Term], box: Box, halos
     if len(operands) < len(term.args):
         yield apply("zeros", shape=box.shape)
         return
-    for attributes in itertools.islice(_attributes(term, axis, operands, box, halos), MOST_TRIED):
+    for attributes in itertools.islice(_attributes(term, axis, operands, box, halos), MUTANT.max_attribute_choices):
         made = _applied(term, operands, attributes)
         if made is not None and made.shape == box.shape:
             yield made
@@ -177,7 +172,7 @@ def _attributes(
     if plain is not None:
         numbers = [_along_axis(number, term, axis, operands, own, plain) for number in numbers]
         numbers.sort(key=lambda number: 0 not in number.others)
-    for count in range(1, MOST_CHANGED + 1):
+    for count in range(1, MUTANT.max_changed_attributes + 1):
         for chosen in itertools.combinations(numbers, count):
             for values in itertools.product(*(number.others for number in chosen)):
                 attributes = own
@@ -198,7 +193,9 @@ def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number
         for place, number in enumerate(term.integers(parameter.name) if several else (term.integer(parameter.name),)):
             shifted = [number + sign * r.start for r in cut_runs for sign in (1, -1)]
             faster = [number * r.step for r in cut_runs]
-            others = dict.fromkeys([*range(min(number, MOST_SMALL) + 1), *faster, *(r.count for r in cut_runs), *shifted])
+            others = dict.fromkeys(
+                [*range(min(number, MUTANT.max_tried_attribute) + 1), *faster, *(r.count for r in cut_runs), *shifted]
+            )
             yield _Number(parameter.name, place if several else None, tuple(v for v in others if v != number))
 
 

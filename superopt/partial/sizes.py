@@ -35,8 +35,7 @@ from superopt.algebra.terms import (
 )
 from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import parse_statement, read
-
-MOST_TRIES = 20_000
+from superopt.policy import MUTANT
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Con
     bounds = _bounds(family, within, needed)
     known: set[tuple[int, ...]] = set()
     tries = 0
-    while tries < MOST_TRIES:
+    while tries < MUTANT.max_size_tries:
         tries += 1
         values = {a: int(rng.integers(*bounds[a])) for a in family.atoms}
         for left in equal:

@@ -22,10 +22,9 @@ from superopt.partial.access import Reads, reads
 from superopt.partial.arrange import NUMBER, joined
 from superopt.partial.forms import Sample
 from superopt.partial.layout import Coordinates, flat, reshaped
+from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
-DRAWN, KEPT = 48, 10
-"""The number of positions drawn to find some where the most is read, and how many of those are kept."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,10 @@ class Source:
 
     def _probed(self, member: Member, rng: np.random.Generator) -> Coordinates:
         """Return positions of a member where the most is read."""
-        drawn = [rng.integers(start, start + n, DRAWN) for start, n in zip(member.place, member.extents, strict=True)]
+        drawn = [
+            rng.integers(start, start + n, MUTANT.probe_position_count)
+            for start, n in zip(member.place, member.extents, strict=True)
+        ]
         best = _fullest(self.sample(tuple(drawn)))
         first = tuple(c[best][0] for c in drawn)
         for axis, (start, n) in enumerate(zip(member.place, member.extents, strict=True)):
@@ -140,7 +142,7 @@ class Source:
             for a, c in enumerate(drawn):
                 drawn[a] = np.concatenate([c, others if a == axis else np.full(4, first[a])])
         best = np.flatnonzero(_fullest(self.sample(tuple(drawn))))
-        kept = np.concatenate([best[:KEPT], best[best >= DRAWN]])
+        kept = np.concatenate([best[: MUTANT.kept_position_count], best[best >= MUTANT.probe_position_count]])
         return tuple(c[np.unique(kept)] for c in drawn)
 
     def cut(self, y: Term) -> tuple[Term, ...]:

@@ -21,9 +21,7 @@ from superopt.partial.judge import Judgement
 from superopt.partial.points import Points
 from superopt.partial.region import reads
 from superopt.partial.restrict import cut, positions_of
-
-MOST_ZEROS = 4
-MOST_WAYS = 16
+from superopt.policy import MUTANT
 
 
 def spaced(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
@@ -60,14 +58,14 @@ def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
 
 def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
     """Yield the mutant on the padded input, few zeros first, in each cut of the right shape."""
-    for amount in range(1, MOST_ZEROS + 1):
+    for amount in range(1, MUTANT.max_inserted_zeros + 1):
         for before, after in ((0, amount), (amount, 0), (amount, amount)):
             around = {
                 "before": tuple(before * (a == axis) for a in range(x.rank)),
                 "after": tuple(after * (a == axis) for a in range(x.rank)),
             }
             padded = apply("pad", x, **around)
-            for larger in itertools.islice(_on(mutant, x, padded), MOST_WAYS):
+            for larger in itertools.islice(_on(mutant, x, padded), MUTANT.max_spacing_ways):
                 yield from _cuts(larger, mutant.sizes)
 
 
