@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 
 
-
 @dataclass(frozen=True)
 class SearchPolicy:
     """The search for a cheaper equivalent of a segment, an island or a window."""
@@ -647,6 +646,90 @@ class CostPolicy:
 
 
 @dataclass(frozen=True)
+class ModelPolicy:
+    """Reading, analysing and writing models."""
+
+    max_converted_weight_bytes: int = 2**12
+    """The largest weight in bytes that the opset converter gets to see: it may be a shape, or axes.
+
+    Larger weights need not be copied. Not measured.
+    """
+    first_image_size: int = 64
+    """The first size that is tried for the side of an image. Not measured."""
+    first_size: int = 8
+    """The first size that is tried for any other dynamic dimension. Not measured."""
+    tested_sizing_count: int = 3
+    """The number of sizings at which statements about all sizes are also tested. Not measured."""
+    default_batch_size: int = 1
+    """The size of a first dimension for measurements, unless the caller gives one."""
+    default_length_size: int = 128
+    """The size of any other dimension for measurements, unless the caller gives one."""
+    default_image_size: int = 224
+    """The side of an image for measurements, unless the caller gives one."""
+    beyond_all_sizes: int = 55_440 * 1000
+    """A size beyond the bounds that occur in models, with many divisors. Not measured."""
+    max_export_passes: int = 64
+    """The most passes of an exported rule over a model. Safety limit."""
+    min_external_tensor_bytes: int = 1 << 16
+    """The size in bytes from which a tensor goes into a file.
+
+    Smaller tensors may be shapes, and stay in the ModelProto. Not measured.
+    """
+    max_cancelling_summands: int = 64
+    """The most summands of a sum that are searched for two that cancel. Safety limit."""
+    max_folded_elements: int = 1 << 18
+    """The most elements in the weights of a term that is evaluated if the interpretation shows too little about the term.
+
+    Safety limit.
+    """
+    pair_trial_count: int = 120
+    """The number of random inputs on which an exported pair of functions is tried. Not measured."""
+    min_pair_trials: int = 8
+    """The fewest of these inputs on which the pair must run. Not measured."""
+    max_pair_rank: int = 5
+    """The largest rank of an input on which the pair is tried. Not measured."""
+    pair_tolerance_share: float = 1e-4
+    """The relative difference of results, in float32, up to which the pair agrees. Not measured."""
+    max_chain_operands: int = 256
+    """The most operands of a sum or product that come from a chain of nodes.
+
+    Safety limit: a longer chain would have terms of quadratic size.
+    """
+    max_shared_elements: int = 64
+    """The most elements of an integer constant that nodes share if it is the same. Not measured."""
+    max_message_bytes: int = 32 << 20
+    """The most bytes of tensors for which ONNX Runtime gets a ModelProto, of which several copies are made.
+
+    Lowering it from 128 MiB to 32 MiB lowered the peak memory of a YOLO-like model from 1,695 to 835 MiB.
+    """
+    max_stored_elements: int = 1 << 16
+    """The most elements of integers and booleans that are kept, as many as the mask of a long sequence has. Safety limit."""
+    max_inferred_elements: int = 256
+    """The most elements of a tensor whose values shape inference may read. Safety limit."""
+    max_inference_rounds: int = 8
+    """The most rounds of shape inference and folding. Safety limit."""
+    max_tracked_elements: int = 64
+    """The most elements of a tensor whose elements are tracked as expressions. Safety limit."""
+    max_tracked_floats: int = 4
+    """The most elements of a floating-point tensor that is tracked: scales multiply sizes, but masks are not sizes.
+
+    Not measured.
+    """
+    max_assumption_rounds: int = 3
+    """The most walks over a model while new assumptions are learnt. Safety limit."""
+    min_deferred_weight_bytes: int = 2**20
+    """The size in bytes from which a weight is computed only when it is read, which may be never. Not measured."""
+    max_cached_weight_bytes: int = 2**28
+    """The size in bytes of all such weights that are cached. Further weights are computed at each read. Safety limit."""
+    max_ordinary_magnitude: float = 1e4
+    """The largest magnitude of an ordinary value: at it, float32 keeps three decimals. Reports state it as an assumption."""
+    assumed_summand_count: int = 1 << 20
+    """The number of summands assumed for a sum over a dynamic dimension. Not measured."""
+    body_run_seconds: float = 5.0
+    """The seconds after which no further input shows how often the bodies of a model run. Not measured."""
+
+
+@dataclass(frozen=True)
 class ProcessPolicy:
     """Processes, files and signals."""
 
@@ -665,4 +748,5 @@ MUTANT = MutantPolicy()
 COMPARISON = ComparisonPolicy()
 CHECK = CheckPolicy()
 COST = CostPolicy()
+MODEL = ModelPolicy()
 PROCESS = ProcessPolicy()

@@ -27,7 +27,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import load
 from superopt.model.save import save
 from superopt.model.splice import Replacement, splice
-from superopt.policy import COMPARISON, COST
+from superopt.policy import COMPARISON, COST, MODEL
 from superopt.protobuf.nodes import Hollow, hollow_tensor
 from superopt.runtime.compare import compare, in_blocks
 from superopt.runtime.kernel import Kernel, Operand
@@ -149,8 +149,8 @@ def test_a_large_weight_that_is_computed_is_so_when_it_is_read(
         return fold_now(terms, *how)
 
     monkeypatch.setattr(splicing, "fold", fold)
-    monkeypatch.setattr(splicing, "_LARGE", 64 * 48 * 4)
-    monkeypatch.setattr(splicing, "_KEPT", kept)
+    limits = replace(MODEL, min_deferred_weight_bytes=64 * 48 * 4, max_cached_weight_bytes=kept)
+    monkeypatch.setattr(splicing, "MODEL", limits)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Mul", ["h", "s"], ["y"])]
     onnx.save(
         model(nodes, {"x": [4, 64]}, {"y": [4, 48]}, [weight("w", 64, 48), weight("s", 48)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from superopt.model.islands import Chart, Island
 from superopt.model.load import as_proto, load
 from superopt.model.save import loadable, save
 from superopt.model.splice import Replacement, require_valid, splice
+from superopt.policy import MODEL
 from superopt.protobuf.stored import Loadable, StoredModel, identity, parsed, stored_bytes
 from superopt.runtime.session import Device, Session
 from tests.models import model, run, weight
@@ -190,7 +192,7 @@ def test_large_models_are_loaded_from_files_and_small_ones_from_messages(
     message = loadable(load(two_layers()).model, Scratch(tmp_path))
     assert isinstance(message, onnx.ModelProto)
     assert stored_bytes(message) == message.ByteSize()
-    monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
+    monkeypatch.setattr("superopt.model.save.MODEL", replace(MODEL, max_message_bytes=0))
     onnx.save(two_layers(), tmp_path / "whole.onnx")
     whole = load(tmp_path / "whole.onnx")
     same_values(parsed(loadable(whole.model, Scratch(tmp_path), whole.path)), two_layers())
@@ -199,8 +201,8 @@ def test_large_models_are_loaded_from_files_and_small_ones_from_messages(
 def test_tensors_of_bodies_that_are_laid_out_are_part_of_what_a_model_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
-    monkeypatch.setattr("superopt.model.external_data._LARGE", 100)
+    monkeypatch.setattr("superopt.model.save.MODEL", replace(MODEL, max_message_bytes=0))
+    monkeypatch.setattr("superopt.model.external_data.MODEL", replace(MODEL, min_external_tensor_bytes=100))
 
     def branching(factor: float) -> Loadable:
         bodies = {}
@@ -225,8 +227,8 @@ def test_tensors_of_bodies_that_are_laid_out_are_part_of_what_a_model_is(
 
 
 def test_a_large_tensor_is_laid_out_once_however_many_models_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.model.save._MESSAGE", 0)
-    monkeypatch.setattr("superopt.model.external_data._LARGE", 100)
+    monkeypatch.setattr("superopt.model.save.MODEL", replace(MODEL, max_message_bytes=0))
+    monkeypatch.setattr("superopt.model.external_data.MODEL", replace(MODEL, min_external_tensor_bytes=100))
     proto = two_layers()
     given, scratch = load(proto).model, Scratch(tmp_path)
     one, same = (loadable(model, scratch) for model in (given, given.clone()))
@@ -541,7 +543,7 @@ def test_an_axis_that_a_reduction_gains_is_left_where_an_operator_names_its_axes
 def test_the_identity_of_a_model_is_that_of_its_bytes_wherever_they_lie(
     limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("superopt.model.save._MESSAGE", limit)
+    monkeypatch.setattr("superopt.model.save.MODEL", replace(MODEL, max_message_bytes=limit))
 
     def stored(name: str) -> tuple[Path, Loadable]:
         folder = tmp_path / name

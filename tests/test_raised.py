@@ -14,8 +14,9 @@ import superopt
 from superopt.cli import main as cli
 from superopt.errors import OpsetError
 from superopt.flows.verify import verify
-from superopt.model.convert_opset import SMALL, raised
+from superopt.model.convert_opset import raised
 from superopt.model.load import as_proto, load, opset_of
+from superopt.policy import MODEL
 from superopt.rules.rule import parse_rules
 from tests.models import model, run, weight
 
@@ -74,7 +75,7 @@ def test_weights_that_the_converter_needs_not_see_may_be_small_or_large() -> Non
     shape = numpy_helper.from_array(np.array([64, 8]), "shape")
     nodes = [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Reshape", ["s", "shape"], ["y"])]
     large = weight("w", 8, 64)
-    assert numpy_helper.to_array(large).nbytes <= SMALL < 4 * numpy_helper.to_array(large).nbytes
+    assert numpy_helper.to_array(large).nbytes <= MODEL.max_converted_weight_bytes < 4 * numpy_helper.to_array(large).nbytes
     proto = model(nodes, {"x": [8, 64]}, {"y": [64, 8]}, [large, shape])
     np.testing.assert_array_equal(run(as_proto(raised(load(proto).model, 21)))[0], run(proto)[0])
 

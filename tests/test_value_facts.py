@@ -8,7 +8,8 @@ import pytest
 from superopt.algebra.evaluate import Floats, evaluate
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable, variables
-from superopt.algebra.value_analysis import ORDINARY, ORDINARY_INPUT, UNBOUNDED, Facts, facts_of
+from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, Facts, facts_of
+from superopt.policy import MODEL
 from tests.operator_cases import WITH_OPERANDS, concrete, forms
 
 pytestmark = pytest.mark.slow
@@ -42,10 +43,12 @@ def test_facts_hold_what_definitions_evaluate_to(name: str, known: Facts, values
             (result,) = evaluate((term,), arrays, lambda _: None, Floats())
         if not found.nan:
             assert not np.isnan(result).any(), f"{term} is NaN, which {found} excludes"
-        numbers = result[~np.isnan(result) & (np.abs(result) <= ORDINARY if known is ORDINARY_INPUT else True)]
+        numbers = result[
+            ~np.isnan(result) & (np.abs(result) <= MODEL.max_ordinary_magnitude if known is ORDINARY_INPUT else True)
+        ]
         assert (numbers >= found.low - 1e-6 * abs(found.low) - 1e-9).all()
         assert (numbers <= found.high + 1e-6 * abs(found.high) + 1e-9).all()
-        if found.finite and found.high < ORDINARY and found.low > -ORDINARY:
+        if found.finite and found.high < MODEL.max_ordinary_magnitude and found.low > -MODEL.max_ordinary_magnitude:
             assert np.isfinite(result).all()
 
 

@@ -7,7 +7,7 @@ sum of its own terms).
 
 Two things are assumed, and reports and certificates state them (`ASSUMPTIONS`):
 
-- An input that cannot be a mask is ordinary: each element's magnitude is at most `ORDINARY`.
+- An input that cannot be a mask is ordinary: each element's magnitude is at most `MODEL.max_ordinary_magnitude`.
 - What the original computes from ordinary values by sums, products, roots and quotients whose divisor cannot vanish is ordinary
   too. An exponential is not: it is bounded by its argument's interval alone.
 """
@@ -28,17 +28,14 @@ from superopt.algebra.bilinear import Matrix
 from superopt.algebra.operators import interpret
 from superopt.algebra.tautology import certain
 from superopt.algebra.terms import Cond, Extent, Term, at_least, subterms
+from superopt.policy import MODEL
 
-ORDINARY = 1e4
-"""The largest magnitude of an ordinary value: at it, float32 keeps three decimals."""
 OVERFLOW = 2.0**128 - 2.0**103
 """Real numbers of this magnitude or more are rounded to infinity in float32."""
 ROUNDING = 2.0**-22
 """A relative error that bounds the rounding of one float32 operation."""
-MANY = 1 << 20
-"""The number of summands assumed for a sum over a dynamic dimension."""
 ASSUMPTIONS = (
-    f"elements of inputs that cannot be masks are finite and at most {ORDINARY:g} in magnitude",
+    f"elements of inputs that cannot be masks are finite and at most {MODEL.max_ordinary_magnitude:g} in magnitude",
     "sums, products, roots and quotients that the original computes of such values are so too",
 )
 
@@ -78,7 +75,7 @@ class Facts:
     @property
     def ordinary(self) -> bool:
         """Whether every element is a number of at most ordinary magnitude."""
-        return not self.nan and self.magnitude <= ORDINARY
+        return not self.nan and self.magnitude <= MODEL.max_ordinary_magnitude
 
     def __add__(self, other: Facts) -> Facts:
         low, high = self.low + other.low, self.high + other.high
@@ -129,7 +126,7 @@ class Facts:
         return self.low <= 0 <= self.high
 
 
-ORDINARY_INPUT = Facts(-ORDINARY, ORDINARY, sure=False)
+ORDINARY_INPUT = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude, sure=False)
 """An element of an input that cannot be a mask."""
 UNBOUNDED = Facts(sure=False)
 """An element of an input that may be a mask: any number or an infinity."""
@@ -168,7 +165,7 @@ class _Interpretation:
 
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         one: Facts = body(0)
-        many, few = (extent, extent) if isinstance(extent, int) else (MANY, 1)
+        many, few = (extent, extent) if isinstance(extent, int) else (MODEL.assumed_summand_count, 1)
         low = _times(few if one.low > 0 else many, one.low)
         high = _times(few if one.high < 0 else many, one.high)
         zero = one.zero or one.low < 0 < one.high
@@ -191,8 +188,10 @@ class _Interpretation:
     def number(self, value: Extent) -> Any:
         if isinstance(value, int | float | Fraction):
             return _facts(float(value), float(value), zero=True, of=())
-        low = 1.0 if certain(at_least(value, 1)) else 0.0 if certain(at_least(value, 0)) else -float(MANY)
-        return _facts(low, float(MANY), zero=True, of=())
+        low = (
+            1.0 if certain(at_least(value, 1)) else 0.0 if certain(at_least(value, 0)) else -float(MODEL.assumed_summand_count)
+        )
+        return _facts(low, float(MODEL.assumed_summand_count), zero=True, of=())
 
     def entry(self, matrix: Callable[[], Matrix], row: Any, column: Any) -> Any:
         entries = [float(number) for numbers in matrix() for number in numbers]
@@ -279,7 +278,7 @@ FUNCTIONS: Mapping[str, Callable[..., Facts]] = {
     "power": _power,
     "positive": _compared,
     "zero": _compared,
-    "position": lambda *of: replace(Facts(0.0, float(MANY)), defined=all(one.defined for one in of)),
+    "position": lambda *of: replace(Facts(0.0, float(MODEL.assumed_summand_count)), defined=all(one.defined for one in of)),
     "choose": lambda _, then, other: then | other,
 }
 """The functions of definitions (see `evaluate.FUNCTIONS`)."""
@@ -297,12 +296,12 @@ def _softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 def _log_softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
     (x,) = operands
-    return _facts(-2.0 * x.magnitude - math.log(MANY), 0.0, zero=True, of=operands, nan=x.infinite)
+    return _facts(-2.0 * x.magnitude - math.log(MODEL.assumed_summand_count), 0.0, zero=True, of=operands, nan=x.infinite)
 
 
 def _normed(_: Term, operands: tuple[Facts, ...]) -> Facts:
     """Return the facts of a normalization: NaN if the operand is infinite; bounded by the root of the extent."""
-    bound = math.sqrt(MANY)
+    bound = math.sqrt(MODEL.assumed_summand_count)
     return _facts(-bound, bound, zero=True, of=operands, nan=operands[0].infinite)
 
 
@@ -319,12 +318,12 @@ def _average(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _length(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    return _facts(0.0, math.sqrt(MANY) * operands[0].magnitude, zero=operands[0].zero, of=operands)
+    return _facts(0.0, math.sqrt(MODEL.assumed_summand_count) * operands[0].magnitude, zero=operands[0].zero, of=operands)
 
 
 def _log_sum_exp(_: Term, operands: tuple[Facts, ...]) -> Facts:
     (x,) = operands
-    return _facts(x.low, x.high + math.log(MANY), zero=True, of=operands, nan=x.infinite)
+    return _facts(x.low, x.high + math.log(MODEL.assumed_summand_count), zero=True, of=operands, nan=x.infinite)
 
 
 def _gated(_: Term, operands: tuple[Facts, ...]) -> Facts:
@@ -393,7 +392,7 @@ def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
     found = raw_facts(term, operands)
     if found.ordinary or not found.finite or term.op == "exp" or not all(one.ordinary for one in operands):
         return found
-    low, high = max(found.low, -ORDINARY), min(found.high, ORDINARY)
+    low, high = max(found.low, -MODEL.max_ordinary_magnitude), min(found.high, MODEL.max_ordinary_magnitude)
     return replace(found, low=low, high=high) if low <= high else found
 
 

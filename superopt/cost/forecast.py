@@ -46,8 +46,8 @@ class Forecast:
     """The predicted seconds of a run of two models.
 
     Only nodes that are more frequent in one of the models can make the predicted saving wrong. The errors of nodes that both
-    models have are equal and cancel. A removed node may be cheaper than its price by `COST.forecast_sigmas` of its standard deviations,
-    and an added node may be more expensive. The errors of different nodes are assumed to be independent.
+    models have are equal and cancel. A removed node may be cheaper than its price by `COST.forecast_sigmas` of its standard
+    deviations, and an added node may be more expensive. The errors of different nodes are assumed to be independent.
 
     Attributes:
         original: predicted seconds of the original.

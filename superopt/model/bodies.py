@@ -19,7 +19,7 @@ from superopt.budget import active_time
 from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
 from superopt.model.load import Model
-from superopt.policy import CHECK
+from superopt.policy import CHECK, MODEL
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parsed
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import cases
@@ -51,7 +51,12 @@ def _graphs(graph: ir.Graph, scope: Scope) -> Iterator[tuple[Scope, ir.Graph]]:
 
 
 def runs(
-    model: Loadable, device: Device, *, seed: int = 0, sizes: Mapping[str, int] | None = None, seconds: float = 5.0
+    model: Loadable,
+    device: Device,
+    *,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    seconds: float = MODEL.body_run_seconds,
 ) -> dict[Scope, float]:
     """Return how often each body runs in one run of the model.
 

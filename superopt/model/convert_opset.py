@@ -8,9 +8,7 @@ from onnx import version_converter
 
 from superopt.errors import OpsetError, first_line
 from superopt.model.load import Model, as_model, as_proto, opset_of
-
-SMALL = 2**12
-"""The largest weight in bytes that the converter gets to see: it may be a shape, or axes. Larger weights need not be copied."""
+from superopt.policy import MODEL
 
 
 def raised(model: Model, opset: int) -> Model:
@@ -52,7 +50,7 @@ def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]
     weights: dict[str, ir.TensorProtocol] = {}
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
-        if tensor is not None and tensor.nbytes > SMALL and not value.is_graph_input():
+        if tensor is not None and tensor.nbytes > MODEL.max_converted_weight_bytes and not value.is_graph_input():
             weights[name] = tensor
             del graph.initializers[name]
             value.const_value = None

@@ -13,14 +13,8 @@ from superopt.algebra.terms import (
 )
 from superopt.errors import DimensionError
 from superopt.model.load import Model
+from superopt.policy import MODEL
 from superopt.protobuf.names import is_unnamed
-
-IMAGE, SHORT = 64, 8
-"""The first size that is tried for the side of an image, and for any other dimension."""
-TRIED = 3
-"""The number of sizings at which statements about all sizes are also tested."""
-BATCH, LENGTH, SIDE = 1, 128, 224
-"""The default sizes for measurements: of a first dimension, of any other dimension, and of the side of an image."""
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
@@ -82,11 +76,11 @@ def trust_assumptions(model: Model) -> list[str]:
 
 def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
     """Return sizings at which statements about all sizes are also tested: unequal sizes of mixed residues."""
-    starts = [IMAGE if image else SHORT for image in open_dimensions(model).values()]
+    starts = [MODEL.first_image_size if image else MODEL.first_size for image in open_dimensions(model).values()]
     names = [*open_dimensions(model)]
     return tuple(
         DimBinding({name: start + turn + 5 * place for place, (name, start) in enumerate(zip(names, starts, strict=True))})
-        for turn in range(TRIED)
+        for turn in range(MODEL.tested_sizing_count)
     )
 
 
@@ -112,7 +106,10 @@ def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
     if unknown:
         open_ones = f"its dynamic dimensions are {', '.join(found)}" if found else "all of its dimensions are fixed"
         raise DimensionError(f"the model has no dynamic dimension {unknown[0]!r}: {open_ones}")
-    usual = {n: SIDE if image else BATCH if n in firsts else LENGTH for n, image in found.items()}
+    usual = {
+        n: MODEL.default_image_size if image else MODEL.default_batch_size if n in firsts else MODEL.default_length_size
+        for n, image in found.items()
+    }
     spelled = [{own: n for name, n in numbers.items() for own in aliases[name]} for numbers in given or [{}]]
     return [DimBinding({**usual, **numbers}) for numbers in spelled]
 

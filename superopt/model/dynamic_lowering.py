@@ -17,12 +17,11 @@ from superopt.algebra.extent import Extent, Size, at_least
 from superopt.algebra.integers import base_atoms, evaluate, floor_quotient, maximum, minimum, prove, prove_equal
 from superopt.algebra.terms import Shape
 from superopt.errors import ShapeError
+from superopt.policy import MODEL
 from superopt.protobuf.nodes import NodeText
 
 LAST = int(np.iinfo(np.int64).max)
 """A bound of a Slice that is beyond any end."""
-FAR = 55_440 * 1000
-"""A size beyond the bounds that occur in models."""
 
 
 def is_symbolic(value: object) -> bool:
@@ -162,10 +161,14 @@ def _bound(bound: Extent, extent: Extent) -> int:
         return -LAST  # a slice backwards that ends before the start
     if prove_equal(bound, extent):
         return LAST
-    far = int(evaluate(bound, dict.fromkeys(base_atoms(bound), FAR)))
+    far = int(evaluate(bound, dict.fromkeys(base_atoms(bound), MODEL.beyond_all_sizes)))
     if far >= 0 and prove_equal(bound, minimum(far, extent, 1)):
         return far
-    back = int(evaluate(distance, dict.fromkeys(base_atoms(distance), FAR))) if isinstance(distance, Size) else 0
+    back = (
+        int(evaluate(distance, dict.fromkeys(base_atoms(distance), MODEL.beyond_all_sizes)))
+        if isinstance(distance, Size)
+        else 0
+    )
     if back < 0 and prove_equal(bound, maximum(extent + back, 0, 1)):
         return back
     raise ShapeError("a bound is at no fixed distance from either end")

@@ -21,13 +21,13 @@ from superopt.algebra.terms import Term
 from superopt.errors import ShapeError
 from superopt.model.lift import constant_tensor, leaf_of, lift_node, results_of
 from superopt.model.lower import lower
+from superopt.policy import MODEL
 from superopt.protobuf.nodes import Lowered, now
 from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
 from superopt.rules.work import total_work
 
 OUTPUT = "superopt.output."
-PASSES = 64
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def applied(rules: Any, model: ir.Model) -> int:
     """
     total = 0
     infer_shapes = ShapeInferencePass()
-    for _ in range(PASSES):
+    for _ in range(MODEL.max_export_passes):
         infer_shapes(model)
         count = rules.apply_to_model(model)
         model.graph.sort()

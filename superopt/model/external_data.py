@@ -12,10 +12,9 @@ import onnx_ir as ir
 from superopt.errors import TargetError, first_line
 from superopt.files import remove_scratch, scratch_folder
 from superopt.model.load import Model, as_proto
+from superopt.policy import MODEL
 from superopt.protobuf.stored import StoredModel
 
-_LARGE = 1 << 16
-"""The size in bytes from which a tensor goes into a file. Smaller tensors may be shapes, and stay in the ModelProto."""
 _KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
 """Types whose values a reader of the ModelProto needs: text, conditions, indices."""
 _PAGE = 1 << 12
@@ -77,7 +76,11 @@ class Scratch:
         self._files += 1
         try:
             return ir.external_data.convert_tensors_to_external(
-                tensors, self.folder, f"{self._files}.data", alignment=_PAGE, align_threshold=_LARGE - 1
+                tensors,
+                self.folder,
+                f"{self._files}.data",
+                alignment=_PAGE,
+                align_threshold=MODEL.min_external_tensor_bytes - 1,
             )
         except OSError as error:
             raise TargetError(f"{self.folder}: cannot write: {error.strerror or first_line(error)}") from error
@@ -96,4 +99,8 @@ def temporary() -> Iterator[Scratch]:
 
 
 def _is_large(tensor: ir.TensorProtocol) -> bool:
-    return not isinstance(tensor, ir.ExternalTensor) and tensor.dtype not in _KNOWN and tensor.nbytes >= _LARGE
+    return (
+        not isinstance(tensor, ir.ExternalTensor)
+        and tensor.dtype not in _KNOWN
+        and tensor.nbytes >= MODEL.min_external_tensor_bytes
+    )

@@ -19,10 +19,11 @@ import numpy as np
 import onnx_ir as ir
 
 from superopt.algebra.terms import Term, subterms, variables
-from superopt.algebra.value_analysis import ANYTHING, ORDINARY, ORDINARY_INPUT, UNBOUNDED, UNKNOWN, ZERO_OR_ONE, Facts, facts_of
+from superopt.algebra.value_analysis import ANYTHING, ORDINARY_INPUT, UNBOUNDED, UNKNOWN, ZERO_OR_ONE, Facts, facts_of
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.model.fold import fold
 from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constant_tensor
+from superopt.policy import MODEL
 
 GUARDS = frozenset({"IsNaN", "IsInf"})
 """Operators that test for elements that are not finite numbers."""
@@ -47,13 +48,9 @@ PARTIAL = frozenset(
 )
 """Operators that may have no finite result for ordinary operands. If the algebra does not express a node, facts are UNKNOWN."""
 # fmt: on
-INTEGER = Facts(-ORDINARY, ORDINARY)
+INTEGER = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude)
 """The facts of an integer input: positions are numbers, whatever their magnitude."""
 SUMS = frozenset({"Add", "Sum"})
-MOST_SUMMANDS = 64
-"""The most summands of a sum that are searched for two that cancel."""
-FOLDED_ELEMENTS = 1 << 18
-"""The most elements in the weights of a term that is evaluated if the interpretation shows too little about the term."""
 
 
 class ModelFacts:
@@ -95,11 +92,17 @@ class ModelFacts:
 
         Operands that cancel are large constants of opposite signs, or a value and its negative.
         """
-        summands = [*islice(_summands(node), MOST_SUMMANDS)] if node.domain in STANDARD and node.op_type in SUMS else []
+        summands = (
+            [*islice(_summands(node), MODEL.max_cancelling_summands)]
+            if node.domain in STANDARD and node.op_type in SUMS
+            else []
+        )
         if len(summands) < 3:
             return False
         known = [known for known in map(self.of, summands) if known.finite]
-        if any(one.low > ORDINARY for one in known) and any(one.high < -ORDINARY for one in known):
+        if any(one.low > MODEL.max_ordinary_magnitude for one in known) and any(
+            one.high < -MODEL.max_ordinary_magnitude for one in known
+        ):
             return True
         negated = (v.producer() for v in summands)
         return any(p is not None and p.op_type == "Neg" and p.inputs[0] in summands for p in negated)
@@ -114,7 +117,10 @@ class ModelFacts:
         if not all(one.finite for one in read):
             return ANYTHING
         bound = max(
-            [ORDINARY, *(one.magnitude for one, v in zip(read, filter(None, node.inputs), strict=True) if v.dtype in FLOATS)]
+            [
+                MODEL.max_ordinary_magnitude,
+                *(one.magnitude for one, v in zip(read, filter(None, node.inputs), strict=True) if v.dtype in FLOATS),
+            ]
         )
         return Facts(-bound, bound, sure=all(one.sure for one in read))
 
@@ -124,7 +130,7 @@ class ModelFacts:
         arrays = {name: constant_array(value) for name, value in weights.items() if value is not None}
         known = {name: array for name, array in arrays.items() if array is not None}
         fixed = all(isinstance(n, int) for t in subterms(term) for n in t.shape)
-        if not fixed or len(known) < len(weights) or sum(array.size for array in known.values()) > FOLDED_ELEMENTS:
+        if not fixed or len(known) < len(weights) or sum(array.size for array in known.values()) > MODEL.max_folded_elements:
             return UNKNOWN
         try:
             return _of_array(fold([term], known)[term])

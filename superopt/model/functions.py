@@ -11,15 +11,12 @@ import onnx.helper
 from onnx import AttributeProto, FunctionProto, ModelProto
 
 from superopt.errors import InvalidModelError
+from superopt.policy import MODEL
 from superopt.protobuf.nodes import AttributeValue, Lowered, node_proto
 from superopt.runtime.session import Device, Session
 
 DOMAIN = "superopt.rules"
 FUNCTIONS_IR = 8  # the first in which a model holds functions
-TRIALS = 120
-FEWEST = 8
-MOST_AXES = 5
-TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ def agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int
     names = list(drawn[0])
     sessions = [Session(_model(side, names, opset), Device("cpu"), optimize=False) for side in sides]
     ran = 0
-    for trial in range(TRIALS):
+    for trial in range(MODEL.pair_trial_count):
         shapes = drawn[trial % len(drawn)]
         feeds = {n: rng.integers(-3, 4, _changed(shapes[n], rng)).astype(np.float32) for n in names}
         try:
@@ -136,9 +133,12 @@ def agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int
             after = sessions[1].run(feeds)
         except InvalidModelError:
             return False
-        if not all(a.shape == b.shape and np.allclose(a, b, TOLERANCE, TOLERANCE) for a, b in zip(before, after, strict=True)):
+        if not all(
+            a.shape == b.shape and np.allclose(a, b, MODEL.pair_tolerance_share, MODEL.pair_tolerance_share)
+            for a, b in zip(before, after, strict=True)
+        ):
             return False
-    return ran >= FEWEST
+    return ran >= MODEL.min_pair_trials
 
 
 def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...]:
@@ -150,7 +150,7 @@ def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...
             changed[int(rng.integers(len(changed)))] = 1
         elif kind == 1 and len(changed) > 1:
             changed.pop(0)
-        elif kind == 2 and len(changed) < MOST_AXES:
+        elif kind == 2 and len(changed) < MODEL.max_pair_rank:
             changed.insert(0, int(rng.integers(1, 4)))
         elif kind == 3:
             changed = [changed[i] for i in rng.permutation(len(changed))]

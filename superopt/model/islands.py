@@ -30,6 +30,7 @@ from superopt.model.load import Model
 from superopt.model.lower import lower
 from superopt.model.positions import is_position
 from superopt.model.views import Views
+from superopt.policy import MODEL
 from superopt.rules.fp_flags import FpMode
 
 # fmt: off
@@ -43,9 +44,6 @@ MOVING = frozenset(
 """Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
 RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
 """Operators with inputs whose results may differ from run to run."""
-
-MAX_OPERANDS = 256
-"""The most operands of a sum or product that come from a chain of nodes. A longer chain would have terms of quadratic size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +203,7 @@ class Chart:
         for term in lifted.values():
             if not term.is_variable and operator(term.op).commutative:
                 width = sum(self._widths.get((graph, term.op, a.name), 1) if a.is_variable else 1 for a in term.args)
-                cut = cut or len(term.args) < width > MAX_OPERANDS
+                cut = cut or len(term.args) < width > MODEL.max_chain_operands
         for value, term in lifted.items():
             if not term.is_variable and operator(term.op).commutative:
                 widths = (self._widths.get((graph, term.op, a.name), 1) if a.is_variable and not cut else 1 for a in term.args)

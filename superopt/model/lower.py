@@ -30,6 +30,7 @@ from superopt.model.dynamic_lowering import flattened_axis, is_symbolic, numeric
 from superopt.model.epilogues import ROLES, row, taken, written
 from superopt.model.keepdims import sunk
 from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
+from superopt.policy import MODEL
 from superopt.protobuf.nodes import (
     AttributeValue,
     Deferred,
@@ -45,7 +46,6 @@ from superopt.speclib.composite import unfolded, without
 from superopt.speclib.gather_nd import unflattened
 from superopt.speclib.image_blocks import blocked
 
-SMALL = 64
 Array: TypeAlias = "npt.NDArray[Any]"
 Constants: TypeAlias = "Callable[[Term], Array | Deferred]"
 Inverse: TypeAlias = "tuple[str, Callable[[Term], Term | None]]"
@@ -180,7 +180,10 @@ class _Lowering:
         given: dict[str, Sequence[Extent]] = {
             name: [int(n) for n in array.tolist()]
             for name, array in self.initializers.items()
-            if not isinstance(array, Deferred) and array.dtype.kind == "i" and array.ndim == 1 and array.size <= SMALL
+            if not isinstance(array, Deferred)
+            and array.dtype.kind == "i"
+            and array.ndim == 1
+            and array.size <= MODEL.max_shared_elements
         }
         given.update(self.symbolic)
         found: list[NodeText] = []
@@ -477,7 +480,7 @@ class _Lowering:
         return name
 
     def _initializer(self, array: Array | Deferred) -> str:
-        held = None if isinstance(array, Deferred) or array.size > SMALL else array.tobytes()
+        held = None if isinstance(array, Deferred) or array.size > MODEL.max_shared_elements else array.tobytes()
         key = (id(array),) if held is None else (array.dtype.str, array.shape, held)
         if key not in self.stored:
             self.stored[key] = self._fresh("constant")

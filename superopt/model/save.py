@@ -13,11 +13,9 @@ from superopt.errors import TargetError
 from superopt.files import data_name, publish, same_file, staging, target_of
 from superopt.model.external_data import Scratch, placed
 from superopt.model.load import Model, as_proto, tensors
+from superopt.policy import MODEL
 from superopt.protobuf.map_types import has_maps, with_maps
 from superopt.protobuf.stored import INLINE_LIMIT, Loadable, stored_apart
-
-_MESSAGE = 32 << 20
-"""The most bytes of tensors for which ONNX Runtime gets a ModelProto, of which several copies are made."""
 
 
 def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) -> None:
@@ -51,9 +49,9 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
 def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadable:
     """Return the model in a form that ONNX Runtime loads.
 
-    A model with at most `_MESSAGE` bytes of tensors inside becomes a ModelProto, and its external tensors stay in their files.
-    A large model with external and other tensors is its own file at `path`, if possible. Other large models have their own
-    tensors written to files too.
+    A model with at most `MODEL.max_message_bytes` of tensors inside becomes a ModelProto, and its external tensors stay in
+    their files. A large model with external and other tensors is its own file at `path`, if possible. Other large models have
+    their own tensors written to files too.
 
     Raises:
         TargetError: these files cannot be written.
@@ -61,7 +59,7 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
     stored = list(tensors(model))
     elsewhere = [t for t in stored if isinstance(t, ir.ExternalTensor)]
     inside = sum(t.nbytes for t in stored if not isinstance(t, ir.ExternalTensor))
-    if inside <= _MESSAGE:
+    if inside <= MODEL.max_message_bytes:
         return placed(model) if elsewhere else as_proto(model)
     if elsewhere and path is not None and not any(Path(t.location).is_absolute() for t in elsewhere):
         return path

@@ -17,13 +17,9 @@ from onnx_ir.passes.common import ShapeInferencePass
 from onnx_ir.serde import serialize_node, serialize_tensor
 
 from superopt.model.lift import FLOATS, constant_tensor, is_standard, leaf_of, lift_node
+from superopt.policy import MODEL
 
 Array = npt.NDArray[Any]
-SMALL = 1 << 16
-"""The most elements of integers and booleans that are kept, as many as the mask of a long sequence has."""
-SHOWN = 256
-"""The most elements of a tensor whose values shape inference may read."""
-ROUNDS = 8
 # fmt: off
 FOLDED = frozenset(
     {
@@ -43,7 +39,7 @@ def with_shapes(model: ir.Model, opset: int) -> ir.Model:
     Only integers and booleans, and single floating-point numbers, are kept.
     """
     model = inferred(model)
-    for _ in range(ROUNDS):
+    for _ in range(MODEL.max_inference_rounds):
         if not _folded(model, opset) or not _has_unknown_shapes(model):
             break
         _learn_shapes(model)
@@ -77,7 +73,7 @@ def _folded(model: ir.Model, opset: int) -> bool:
         if len(wanted) != 1 or wanted[0].const_value is not None or _is_large(wanted[0]):
             continue
         array = constant_value(node, opset)
-        if array is not None and array.size <= SMALL and (array.dtype.kind in "ib" or array.size == 1):
+        if array is not None and array.size <= MODEL.max_stored_elements and (array.dtype.kind in "ib" or array.size == 1):
             value = wanted[0]
             value.const_value = ir.tensor(array, name=value.name)
             value.shape, value.type = ir.Shape(array.shape), ir.TensorType(value.const_value.dtype)
@@ -88,7 +84,7 @@ def _folded(model: ir.Model, opset: int) -> bool:
 def _is_large(value: ir.Value) -> bool:
     """Return whether the value has too many elements to be kept, so that it need not be computed."""
     extents = [n for n in value.shape or () if isinstance(n, int)]
-    return math.prod(extents) > (1 if value.dtype in FLOATS else SMALL)
+    return math.prod(extents) > (1 if value.dtype in FLOATS else MODEL.max_stored_elements)
 
 
 def constant_value(node: ir.Node, opset: int) -> Array | None:
@@ -109,7 +105,7 @@ def constant_value(node: ir.Node, opset: int) -> Array | None:
         if value is None:
             continue
         tensor = constant_tensor(value)
-        if tensor is None or tensor.size > SMALL or value.name is None:
+        if tensor is None or tensor.size > MODEL.max_stored_elements or value.name is None:
             return None
         feeds[value.name] = tensor.numpy()
     return _evaluated(node, feeds, opset)
@@ -131,7 +127,7 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
         return
     types = {v.name or "": _type(v) for v in given}
     tensors = {v.name or "": constant_tensor(v) for v in given}
-    data = {name: serialize_tensor(t) for name, t in tensors.items() if t is not None and t.size <= SHOWN}
+    data = {name: serialize_tensor(t) for name, t in tensors.items() if t is not None and t.size <= MODEL.max_inferred_elements}
     try:
         schema = onnx.defs.get_schema(node.op_type, opset)
         found = infer_node_outputs(schema, serialize_node(node), types, data)

@@ -1,10 +1,10 @@
 """Shape inference that gives shapes and shape computations as exact expressions over the model's dynamic dimensions.
 
-`ShapeValues` visits every node, and repeats the walk at most `ROUNDS` times while it learns new assumptions. It computes the
-shape of each value, and the elements of each small tensor of integers or booleans. They are `Extent` and `Cond` expressions
-(see `superopt.algebra.integers`) that hold at all sizes at which the model runs, 0 included. An element or a size that depends
-on data is a distinct unknown integer. An element that is the same at all sizes is a number, and a tensor of such elements is
-the `const_value` of its value.
+`ShapeValues` visits every node, and repeats the walk at most `MODEL.max_assumption_rounds` times while it learns new
+assumptions. It computes the shape of each value, and the elements of each small tensor of integers or booleans. They are
+`Extent` and `Cond` expressions (see `superopt.algebra.integers`) that hold at all sizes at which the model runs, 0 included. An
+element or a size that depends on data is a distinct unknown integer. An element that is the same at all sizes is a number, and
+a tensor of such elements is the `const_value` of its value.
 
 Constraints that the model itself imposes (for example, that the inner dimensions of a product agree) are assumed, and listed
 in `assumptions`.
@@ -83,17 +83,13 @@ from superopt.model.lift import (
     results_of,
     slice_bound,
 )
-from superopt.model.shape_inference import FOLDED, SHOWN, constant_value, inferred
+from superopt.model.shape_inference import FOLDED, constant_value, inferred
+from superopt.policy import MODEL
 
 Element: TypeAlias = "Extent | Cond"
 Contents: TypeAlias = "npt.NDArray[np.object_]"
-MAX_ELEMENTS = 64
-"""The most elements of a tensor whose elements are tracked as expressions."""
-MAX_FLOATS = 4
-"""The most elements of a floating-point tensor that is tracked: scales multiply sizes, but masks are not sizes."""
 EXACT = 1 << 21
 """Single precision holds numbers below this bound exactly, with 3 binary places."""
-ROUNDS = 3
 CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # fmt: off
 BROADCAST = frozenset(
@@ -122,7 +118,7 @@ class ShapeValues:
         self._equal: dict[Dim, Extent] = {}
         self._held: dict[Cond, None] = {}
         self._seeded = self._inferred()
-        for _ in range(ROUNDS):
+        for _ in range(MODEL.max_assumption_rounds):
             known = len(self._equal), len(self._held)
             self._run()
             if (len(self._equal), len(self._held)) == known:
@@ -305,7 +301,7 @@ class ShapeValues:
             shape = [n if isinstance(n, int) else names.setdefault(n, f"e{len(names)}") for n in self.shapes[value]]
             types[value.name or ""] = helper.make_tensor_type_proto(int(value.dtype or 0), shape)
             tensor = constant_tensor(value)
-            if tensor is not None and tensor.size <= SHOWN:
+            if tensor is not None and tensor.size <= MODEL.max_inferred_elements:
                 data[value.name or ""] = serialize_tensor(tensor)
         try:
             schema = onnx.defs.get_schema(node.op_type, self.opset)
@@ -641,7 +637,7 @@ class ShapeValues:
         """
         tensor = constant_tensor(value)
         if tensor is not None and value.dtype in (*BITS, ir.DataType.BOOL, *FLOATS):
-            few = MAX_FLOATS if value.dtype in FLOATS else MAX_ELEMENTS
+            few = MODEL.max_tracked_floats if value.dtype in FLOATS else MODEL.max_tracked_elements
             return None if tensor.size > few else _exact_elements(tensor.numpy())
         if value in self.contents:
             return self.contents[value]
@@ -649,7 +645,7 @@ class ShapeValues:
         if shape is None or not all(isinstance(n, int) for n in shape) or value.dtype not in (*BITS, ir.DataType.BOOL):
             return None
         extents = tuple(int(str(n)) for n in shape)
-        if math.prod(extents) > MAX_ELEMENTS:
+        if math.prod(extents) > MODEL.max_tracked_elements:
             return None
         elements = np.empty(extents, dtype=object)
         for place in np.ndindex(extents):
@@ -681,7 +677,7 @@ class ShapeValues:
                 self._keep(value, elements)
 
     def _keep(self, value: ir.Value, elements: Contents) -> None:
-        many = MAX_FLOATS if value.dtype in FLOATS else MAX_ELEMENTS
+        many = MODEL.max_tracked_floats if value.dtype in FLOATS else MODEL.max_tracked_elements
         if elements.size > many:
             return
         reduced = np.empty(elements.shape, dtype=object)
@@ -790,7 +786,7 @@ class ShapeValues:
         """Return the elements of an Expand or Tile whose shape or repeats are the same at all sizes."""
         elements = self._elements(node.inputs[0]) if node.inputs[0] is not None else None
         numbers = _ints(self._numbers(node, 1, "shape"))
-        if elements is None or math.prod(numbers) > MAX_ELEMENTS:
+        if elements is None or math.prod(numbers) > MODEL.max_tracked_elements:
             raise ShapeError("too many elements")
         if node.op_type == "Tile":
             return np.tile(elements, numbers)
@@ -798,7 +794,7 @@ class ShapeValues:
 
     def _full(self, node: ir.Node) -> Contents:
         shape = _ints(self._numbers(node, 0, ""))
-        if math.prod(shape) > MAX_ELEMENTS:
+        if math.prod(shape) > MODEL.max_tracked_elements:
             raise ShapeError("too many elements")
         given = node.attributes["value"].as_tensor().numpy().item() if "value" in node.attributes else 0.0
         elements = _exact_elements(np.asarray(given))
@@ -809,14 +805,14 @@ class ShapeValues:
     def _stepped(self, node: ir.Node) -> Contents:
         (start,), _, (step,) = (self._numbers(node, position, "") for position in range(3))
         (count,) = _ints(self._range(node, ())[0])
-        if count > MAX_ELEMENTS or node.outputs[0].dtype in FLOATS:
+        if count > MODEL.max_tracked_elements or node.outputs[0].dtype in FLOATS:
             raise ShapeError("too many elements")
         return _array([start + position * step for position in range(count)])
 
     def _elementwise(self, node: ir.Node) -> Contents:
         operands = self._operands(node)
         shape = np.broadcast_shapes(*(o.shape for o in operands))
-        if math.prod(shape) > MAX_ELEMENTS:
+        if math.prod(shape) > MODEL.max_tracked_elements:
             raise ShapeError("too many elements")
         floats = any(v is not None and v.dtype in FLOATS for v in (*node.inputs, *node.outputs))
         if any(v is not None and v.dtype == ir.DataType.FLOAT16 for v in (*node.inputs, *node.outputs)):

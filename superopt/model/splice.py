@@ -24,16 +24,12 @@ from superopt.model.fold import fold
 from superopt.model.lift import constant_tensor
 from superopt.model.load import OVERRIDABLE_SINCE, Model, as_proto, opset_of
 from superopt.model.lower import Array, is_boolean, lower
+from superopt.policy import MODEL
 from superopt.protobuf.map_types import has_maps
 from superopt.protobuf.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
 
 MADE_NAME = re.compile(r"superopt\.(\d+)\.")
 """The pattern for the beginning of the names that splicing gives to nodes, values and weights."""
-_LARGE, _KEPT = 2**20, 2**28
-"""The size in bytes of a large weight-only term, and the size in bytes of all large weights that are cached.
-
-A large term is computed only when its weight is read, which may be never. Weights beyond the cache are computed at each read.
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +209,7 @@ class _Splicing:
         if key not in self.folded:
             tensors = {name: _stored(weight) for name, weight in weights.items()}
             compute = functools.partial(_computed, term, tensors, dtype)
-            large = math.prod(term.sizes) * dtype.itemsize >= _LARGE and not is_boolean(term)
+            large = math.prod(term.sizes) * dtype.itemsize >= MODEL.min_deferred_weight_bytes and not is_boolean(term)
             self.folded[key] = Deferred(dtype.numpy(), term.sizes, compute) if large else compute()
         return self.folded[key]
 
@@ -235,7 +231,7 @@ class _Splicing:
             return ir.tensor(array, name=name)
         kind = ir.DataType.from_numpy(array.dtype)
         self.kept += array.dtype.itemsize * array.size
-        shape, cache = ir.Shape(array.shape), self.kept <= _KEPT
+        shape, cache = ir.Shape(array.shape), self.kept <= MODEL.max_cached_weight_bytes
         return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from superopt.algebra.operators import operator
 from superopt.algebra.terms import Term, subterms
-from superopt.algebra.value_analysis import ORDINARY, UNKNOWN, Facts, computed_facts, raw_facts
+from superopt.algebra.value_analysis import UNKNOWN, Facts, computed_facts, raw_facts
+from superopt.policy import MODEL
 from superopt.rules.fp_flags import FpFlag, FpMode
 from superopt.rules.match import Match
 from superopt.rules.rule import Rule
@@ -178,7 +179,9 @@ def loses_rounding(term: Term, operands: Sequence[Facts]) -> bool:
     if term.op != "add" or len(term.args) < 3:
         return False
     large = [known for known in operands if known.finite]
-    if any(known.low > ORDINARY for known in large) and any(known.high < -ORDINARY for known in large):
+    if any(known.low > MODEL.max_ordinary_magnitude for known in large) and any(
+        known.high < -MODEL.max_ordinary_magnitude for known in large
+    ):
         return True
     return any(arg.op == "scale" and arg["factor"] == -1 and arg.args[0] in term.args for arg in term.args)
 
