@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-LOOKING_SECONDS = 0.1
-"""Seconds between two readings of the resident memory."""
+from superopt.policy import PROCESS
+
 _waited = 0.0
 _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
@@ -61,7 +61,7 @@ def short_of_memory() -> bool:
     allowance = _allowance.get()
     if allowance is None or allowance.spent:
         return allowance is not None
-    if time.monotonic() - allowance.looked > LOOKING_SECONDS:
+    if time.monotonic() - allowance.looked > PROCESS.memory_reading_seconds:
         allowance.looked = time.monotonic()
         allowance.spent = resident_bytes() > allowance.most
     return allowance.spent

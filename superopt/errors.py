@@ -1,5 +1,7 @@
 """The errors that superopt raises on purpose, each with its exit code on the command line."""
 
+from superopt.policy import REPORT
+
 
 class SuperoptError(Exception):
     """A failure that is reported in one line; `exit_code` is the exit code of the command line."""
@@ -24,11 +26,7 @@ def failure(error: Exception) -> str:
     else:
         text = f"{type(error).__name__}: {error}"
     line = " ".join(text.split())
-    return line if len(line) <= FAILURE_LENGTH else f"{line[: FAILURE_LENGTH - 1]}…"
-
-
-FAILURE_LENGTH = 160
-"""The most characters of a failure's text in a report."""
+    return line if len(line) <= REPORT.max_failure_characters else f"{line[: REPORT.max_failure_characters - 1]}…"
 
 
 class ShapeError(SuperoptError):
@@ -163,7 +161,7 @@ class OutputError(SuperoptError):
     exit_code = 36
 
 
-def first_line(error: BaseException, limit: int = 160) -> str:
+def first_line(error: BaseException, limit: int = REPORT.max_failure_characters) -> str:
     """Return the first line of an error's text, shortened to `limit` characters, or the error's type if there is no text."""
     text = str(error).strip().splitlines()
     line = text[0].strip() if text else type(error).__name__

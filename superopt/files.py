@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from superopt.errors import TargetError
+from superopt.policy import PROCESS
 
 SAVING, SCRATCH = ".superopt-saving-", "superopt-scratch-"
 """The prefixes of the names of temporary folders: staging folders, and folders for work files."""
@@ -30,13 +31,8 @@ _RANDOM = re.compile(r"[a-z0-9_]{8}")
 """The random rest of such a name, as `tempfile` draws it."""
 _DATA = re.compile(r".*-[0-9a-f]{16}\.data", re.DOTALL)
 """The names of data files, as `data_name` makes them."""
-_LONGEST_STEM = 200
-"""The most bytes of a model's name in its data file's name: file names have 255 bytes or fewer."""
 _JOURNAL, _NEW = "data-files", "new"
 """In a staging folder: the list of data files that a killed save may leave without a model, and the folder of staged files."""
-_LOCK_SECONDS = 10.0
-"""Seconds that a save waits for another save into the same folder."""
-_CHUNK = 1 << 24
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFCHR: "a device",
@@ -191,7 +187,7 @@ def data_name(target: Path, data: Path) -> str:
     """Return the name for `data` beside the model `target`: the model's name and a digest of the bytes."""
     with data.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()[:16]
-    stem = re.sub(r"[^\w .+-]", "_", target.stem).encode()[:_LONGEST_STEM].decode("utf-8", "ignore")
+    stem = re.sub(r"[^\w .+-]", "_", target.stem).encode()[: PROCESS.max_stem_bytes].decode("utf-8", "ignore")
     return f"{stem}-{digest}.data"
 
 
@@ -264,7 +260,7 @@ def _mentions(file: Path, name: str) -> bool:
     """Return whether the file contains the bytes of the name, as a model that keeps tensors under that name does."""
     wanted, tail = os.fsencode(name), b""
     with file.open("rb") as content:
-        while chunk := content.read(_CHUNK):
+        while chunk := content.read(PROCESS.file_chunk_bytes):
             if wanted in tail + chunk:
                 return True
             tail = (tail + chunk)[-len(wanted) :]
@@ -392,7 +388,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """Keep other saves from changing the folder inside the context, if the file system has locks."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        end = time.monotonic() + _LOCK_SECONDS
+        end = time.monotonic() + PROCESS.save_lock_seconds
         while _lock(handle) is False and time.monotonic() < end:
             time.sleep(0.02)
         yield

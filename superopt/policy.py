@@ -502,20 +502,14 @@ class CostPolicy:
     """The measured cost model, the timing of nodes, and predictions for other devices."""
 
     split_launch_share: float = 0.8
-    """The share of a launch that is saved for each further part of one Split or one Concat.
-
-    Chosen with the fit of `cpu_launch_seconds`; not measured by itself.
-    """
+    """The share of a launch that is saved for each further part of one Split or one Concat. Not measured."""
     reshape_launch_share: float = 0.25
-    """The share of a launch that a reshape takes, which moves no elements.
-
-    Chosen with the fit of `cpu_launch_seconds`; not measured by itself.
-    """
+    """The share of a launch that a reshape takes, which moves no elements. Not measured."""
     cpu_operations_per_second: float = 2.5e11
     """The operations per second of one AVX-512 core in the estimate that orders candidates.
 
     Fitted, with `cpu_bytes_per_second` and `cpu_launch_seconds`, to the measured times of 262 segments of seven models, half of
-    them within 10 %; the script of the fit is not kept.
+    them within 10 %; no script repeats the fit.
     """
     cpu_bytes_per_second: float = 1e11
     """The bytes per second that one AVX-512 core moves. See `cpu_operations_per_second`."""
@@ -559,7 +553,10 @@ class CostPolicy:
     pace_step_count: int = 200_000
     """The number of steps of the Python loop whose time shows the pace of a machine."""
     pace_reference_seconds: float = 0.028
-    """The seconds that this loop takes where budgets were set, on an AMD EPYC with AVX-512. Measured once; no script."""
+    """The seconds that this loop takes where budgets were set, on an AMD EPYC with AVX-512.
+
+    Measured on that machine; no script repeats it.
+    """
     max_pace_factor: float = 3.0
     """The most by which a search is prolonged on a slower machine. dlrm_b1 gained 1.24 in place of 1.89 when its sweeps did not
     come to their end; the bound itself was not measured.
@@ -588,7 +585,7 @@ class CostPolicy:
 
     Half as many are spent if sums of kernel times are known as well. Not measured.
     """
-    segment_loads_count: int = 2
+    segment_load_count: int = 2
     """The number of times that two segments are loaded for the comparison.
 
     A segment with a long run is loaded once. Not measured.
@@ -608,10 +605,7 @@ class CostPolicy:
     overhead_chain_count: int = 32
     """The number of nodes in the chain by which the time of the smallest node is measured. Not measured."""
     known_time_error: float = 0.1
-    """The relative error of a known time.
-
-    Nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time (docs/profiles.md).
-    """
+    """The relative error of a known time. Nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time."""
     unknown_operator_error: float = math.log(2)
     """The least assumed error of the roofline for an unknown operator, as the logarithm of a factor.
 
@@ -700,7 +694,7 @@ class ModelPolicy:
     max_message_bytes: int = 32 << 20
     """The most bytes of tensors for which ONNX Runtime gets a ModelProto, of which several copies are made.
 
-    Lowering it from 128 MiB to 32 MiB lowered the peak memory of a YOLO-like model from 1,695 to 835 MiB.
+    Mapping larger models from files lowered the peak memory of a YOLO-like model from 1,695 to 835 MiB.
     """
     max_stored_elements: int = 1 << 16
     """The most elements of integers and booleans that are kept, as many as the mask of a long sequence has. Safety limit."""
@@ -727,6 +721,454 @@ class ModelPolicy:
     """The number of summands assumed for a sum over a dynamic dimension. Not measured."""
     body_run_seconds: float = 5.0
     """The seconds after which no further input shows how often the bodies of a model run. Not measured."""
+    exported_instance_count: int = 4
+    """The number of random instances at which the two sides of an exported rule are lowered. Not measured."""
+
+
+@dataclass(frozen=True)
+class VerifyPolicy:
+    """The verification of a result by its certificate."""
+
+    max_definition_operations: int = 1 << 27
+    """The operations of one operator beyond which its definition takes too long to evaluate. Safety limit."""
+    max_nesting_depth: int = 200
+    """The largest nesting depth of a value in a certificate, whose text is untrusted. Safety limit."""
+    max_untermed_elements: int = 4096
+    """The most elements that a new weight without a term may have.
+
+    Such weights hold numbers that nodes need beside their operands, such as an algorithm's matrices. Running the segment checks
+    them. Not measured.
+    """
+    segment_tolerance_share: float = 2e-3
+    """The tolerance between a segment's nodes in the model's precision and its terms in float64, as a share of the largest
+    magnitude of the output.
+
+    Not measured.
+    """
+    plain_sizes: tuple[int, ...] = (
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+        10,
+        11,
+        12,
+        13,
+        14,
+        15,
+        16,
+        17,
+        20,
+        24,
+        27,
+        31,
+        32,
+        33,
+        40,
+        48,
+        49,
+        63,
+        64,
+        65,
+        96,
+        97,
+        128,
+    )
+    """The sizes at which dynamic dimensions are drawn, beside sizes around the constants of the model. Not measured."""
+    coarse_sizes: tuple[int, ...] = (32, 64, 96, 128, 160, 192, 224)
+    """The sizes for networks that halve an image five times. Not measured."""
+    integer_bound_counts: tuple[int, ...] = (1000, 100, 30, 10, 4, 2, 1)
+    """The upper bounds for drawn integers. The first bound at which the original runs is used. Not measured."""
+    max_drawn_elements: int = 1 << 22
+    """The most elements of all inputs of a run. Safety limit."""
+    max_size_draws: int = 1000
+    """The most random sizes that are drawn. Safety limit."""
+    condition_draw_count: int = 60
+    """The number of sizes at which a condition on dynamic dimensions is evaluated. Not measured."""
+    max_match_tries: int = 20_000
+    """The most assignments of operands that are tried for one root. Safety limit."""
+    max_sized_constant_elements: int = 64
+    """The most elements of an integer tensor whose elements count as constants that sizes may be compared with.
+
+    Not measured.
+    """
+    max_compared_size: int = 1 << 24
+    """The largest constant that sizes are drawn around. Safety limit."""
+    row_tolerance_share: float = 2e-4
+    """The share of the row's largest magnitude that an element may be off by.
+
+    Reordered sums and merged weights of the zoo stayed below a tenth of the whole tolerance when it was set; no script repeats
+    the measurement.
+    """
+    own_change_factor: float = 16.0
+    """The multiple of its own change, when inputs change in their last places, that an element may be off by.
+
+    See `row_tolerance_share`.
+    """
+    common_change_factor: float = 256.0
+    """The multiple of the change of most elements in its row that an element may be off by. See `row_tolerance_share`."""
+    overflow_share: float = 2.0**-6
+    """The share of its type's largest number beyond which an element of the original may overflow in the result.
+
+    Not measured.
+    """
+    nudged_run_count: int = 3
+    """The number of runs of the original with inputs changed in their last places. Not measured."""
+    min_sizes: int = 4
+    """The fewest sizes at which both models run, however long it takes. Not measured."""
+    max_sizes: int = 40
+    """The most sizes at which both models run. Not measured."""
+    max_size_tries_per_model: int = 300
+    """The most sizes that are tried. At many of them, a model may not run. Safety limit."""
+    size_run_seconds: float = 12.0
+    """The seconds after which no further size starts. Not measured."""
+    value_run_seconds: float = 12.0
+    """The seconds after which no further values start. Not measured."""
+    inspected_size_count: int = 3
+    """The number of sizes at which the segments of the result are also compared with their terms. Not measured."""
+    max_short_row_elements: int = 4
+    """The most elements of a row that says little about magnitudes. The whole output is used instead. Not measured."""
+    step_draw_count: int = 12
+    """The number of draws at which a step without a rule is evaluated. Not measured."""
+    min_step_draws: int = 2
+    """The fewest of these draws that must work. Not measured."""
+    float64_tolerance_share: float = 1e-7
+    """The tolerance between float64 values, as a share of the row's largest magnitude. Not measured."""
+
+
+@dataclass(frozen=True)
+class DiscoveryPolicy:
+    """The discovery of rules."""
+
+    launch_element_count: float = 10000.0
+    """The number of elements that are moved in the time that it takes to start an operator, in the cost that decides which
+    directions of a rule are kept.
+
+    It is a fifth of the ratio of `cpu_launch_seconds` to the time of an element by `cpu_bytes_per_second`. Not measured.
+    """
+    operations_per_element_count: float = 16.0
+    """The number of operations in the time that it takes to move an element. Not measured."""
+    heavy_operation_count: float = 8.0
+    """The number of operations for each element moved above which an operator is heavy. Not measured."""
+    legality_sample_count: int = 64
+    """The number of random environments that decide which conditions of a universe's operators can hold. Not measured."""
+    max_batch_elements: int = 2_000_000
+    """The most elements that are evaluated in one batch of terms. Safety limit."""
+    max_environment_tries: int = 20_000
+    """The most random environments that are tried until one fits a universe. Safety limit."""
+    max_reading_choices: int = 12
+    """The most readings of the numbers of an equality as expressions. Safety limit."""
+    plausible_reading_count: int = 2
+    """The number of readings that are sampled to see whether an equality seems to hold. Not measured."""
+    max_renamings: int = 48
+    """The most renamings of interchangeable variables of one candidate. Safety limit."""
+    max_exchanged_variables: int = 4
+    """The most variables of a rule that is tested for exchanging variables only. Safety limit."""
+    max_laws_per_task: int = 32
+    """The most laws of one task. Some searches take long. Not measured."""
+    min_law_tasks: int = 16
+    """The fewest tasks, as far as there are laws. Not measured."""
+    max_name_operators: int = 4
+    """The most operators of one side that stand in the name of a rule."""
+    max_operand_rows: int = 1 << 20
+    """The most rows of operands that are combined at once. Safety limit."""
+    max_rank_choices: int = 16
+    """The most choices of ranks of the other variables at which a text is tried. Safety limit."""
+    kept_cost_share: float = 0.9
+    """The share of the cost of the left side below which a direction with as many operators is kept. Not measured."""
+    max_local_operators: int = 3
+    """The most operators of a term that a search rewrites without a gain in between. Not measured."""
+    max_rewriting_steps: int = 12
+    """The most steps by which a term is rewritten to its smallest form. Safety limit."""
+    max_rewriting_expansions: int = 24
+    """The most terms that are expanded to find a way from one side to the other. Safety limit."""
+    max_climb_factor: float = 1.1
+    """The most that a term on such a way may cost, as a multiple of the more expensive side. Not measured."""
+    max_rewritten_summands: int = 6
+    """The most operands of a sum or product that is rewritten in parts. Safety limit."""
+    max_rewritten_operators: int = 16
+    """The most operators of a rewritten term. Safety limit."""
+    tallied_row_count: int = 1 << 16
+    """The number of rows whose graphs are counted at once. Safety limit."""
+    covered_pair_share: float = 0.75
+    """The share of a universe's known operator pairs that the universes it waits for have to cover.
+
+    A pair is known if an earlier universe has it too. Not measured.
+    """
+    max_attribute_conditions: int = 3
+    """The most conditions on real attribute variables in one conjunction. Not measured."""
+    condition_choice_count: int = 3
+    """The number of such conjunctions that are tried. Not measured."""
+    max_universe_operators: int = 4
+    """The most operators of a term of a universe, if the universe states no limit. docs/generation.md counts the terms of each
+    universe.
+    """
+    condition_environment_count: int = 12
+    """The number of random environments in which the terms of a universe with conditions are evaluated.
+
+    There are more of them, so that a choice rarely goes the same way in all. Not measured.
+    """
+    order_environment_count: int = 8
+    """The number of random environments in which the terms of a universe that compares elements are evaluated. Not measured."""
+    environment_count: int = 4
+    """The number of random environments in which the terms of any other universe are evaluated. Not measured."""
+
+
+@dataclass(frozen=True)
+class ProofPolicy:
+    """The proof of rules from definitions, from axioms and from other rules."""
+
+    sampled_instance_count: int = 60
+    """The number of random instances on which an equation is sampled if no prover decides it. Not measured."""
+    sample_tolerance_share: float = 1e-7
+    """The relative difference of real parts from which two samples differ. Residues decide where they exist. Not measured."""
+    replayed_rule_count: int = 32
+    """The number of rules that one process replays in sequence; neighbors in a file share many questions. Not measured."""
+    max_added_conditions: int = 12
+    """The most conditions that are added to a rule. Safety limit."""
+    completion_cache_count: int = 64
+    """The number of completed preconditions that are cached. Safety limit on memory."""
+    ground_argument_cache_count: int = 20_000
+    """The number of parsed arguments of ground instances that are cached. Safety limit on memory."""
+    max_replay_steps: int = 2_000_000
+    """The most steps of Z3 (its `rlimit`) for one replayed proof.
+
+    Steps, unlike seconds, make the verdict independent of the machine. Safety limit.
+    """
+    expression_cache_count: int = 20_000
+    """The number of Z3 expressions that are cached. Safety limit on memory."""
+    max_saturated_summands: int = 6
+    """The most operands of a sum or product that saturation flattens. Safety limit."""
+    axiom_set_cache_count: int = 256
+    """The number of prepared sets of axioms that are cached. Safety limit on memory."""
+    max_alignments: int = 24
+    """The most reindexings between two products that are tried. Safety limit."""
+    alpha_cache_count: int = 100_000
+    """The number of renamed summands that are cached. Safety limit on memory."""
+    max_linear_steps: int = 2_000_000
+    """The most steps of Z3 (its `rlimit`) for one question of linear arithmetic. Safety limit."""
+    max_nonlinear_steps: int = 50_000
+    """The most steps of Z3 (its `rlimit`) for one question of nonlinear arithmetic. Safety limit."""
+    max_session_conditions: int = 400
+    """The most conditions that one session of Z3 holds before a new session starts. Safety limit on memory."""
+    batching_cache_count: int = 50_000
+    """The number of terms whose batch axes are cached. Safety limit on memory."""
+    max_merges: int = 200
+    """The most merges of summands in one sum. Safety limit."""
+    max_witnesses: int = 16
+    """The most elements at which two summands are shown to overlap. Safety limit."""
+    max_bound_indices: int = 3
+    """The most bound indices of a product whose indices are permuted. Safety limit."""
+    max_cancel_depth: int = 8
+    """The deepest nesting of case distinctions. Safety limit."""
+    max_cancel_steps: int = 1_500
+    """The most steps in which one sum is shown to be zero. Safety limit."""
+    max_cleared_summands: int = 60
+    """The most summands after multiplication by a denominator. Safety limit."""
+    max_compared_splits: int = 6
+    """The most case distinctions in which two tensors are compared. Safety limit."""
+    max_indicator_names: int = 6
+    """The most step functions of a sum that is recognized as an indicator. Safety limit."""
+    max_expanded_exponent: int = 4
+    """The largest exponent of a power that is multiplied out. Safety limit."""
+    first_instance_count: int = 2
+    """The number of random instances that an equation must pass before the index prover starts. Not measured."""
+    refutation_instance_count: int = 60
+    """The number of random instances on which a counterexample is looked for if the index prover finds no proof.
+
+    Not measured.
+    """
+    max_bounded_sizes: int = 2
+    """The most sizes that are fixed to small numbers to prove an equation for these numbers. Safety limit."""
+    max_compared_candidates: int = 5
+    """The most candidates of a maximum that are compared pair by pair. Safety limit."""
+    normal_form_cache_count: int = 100_000
+    """The number of normal forms that are cached. Safety limit on memory."""
+    max_multiplied_summands: int = 1_500
+    """The most products that are multiplied out for one equation. Safety limit."""
+    pointwise_cache_count: int = 20_000
+    """The number of pointwise sums that are cached. Safety limit on memory."""
+    max_short_terms: int = 4
+    """The most terms of an inequality from whose products with others consequences are drawn. Safety limit."""
+    max_added_bounds: int = 4
+    """The most bounds that are added up to another. Safety limit."""
+    max_simplification_rounds: int = 8
+    """The most rounds of simplification of a sum. Safety limit."""
+    max_value_steps: int = 200_000
+    """The most steps of Z3 (its `rlimit`) for one question on signs of values. Safety limit."""
+    max_unknowns: int = 12
+    """The most unknowns of such a question. Safety limit."""
+    generic_instance_count: int = 4
+    """The number of instances with few coinciding numbers at which egglog is asked. Not measured."""
+    generic_draw_count: int = 24
+    """The number of random instances from which the one with the fewest coinciding numbers is chosen. Not measured."""
+    audited_rule_count: int = 12
+    """The number of rules that one task audits. Not measured."""
+    max_chain_length_steps: int = 400
+    """The most steps of a chain. Safety limit."""
+    tried_rule_count: int = 12
+    """The number of rules that one task tries to derive. Not measured."""
+    max_completions: int = 12
+    """The most conditions that are added to an equation before it is derived. Safety limit."""
+    max_egglog_rounds: int = 12
+    """The most rounds of saturation in egglog. Safety limit."""
+    max_egglog_rows: int = 6_000
+    """The number of rows of all tables beyond which egglog runs no more rules. Safety limit on memory."""
+    egglog_law_count: int = 24
+    """The number of laws that egglog runs between two checks of its size. Not measured."""
+    file_instance_count: int = 120
+    """The number of random instances on which a rule of a file is tried. Not measured."""
+    settled_instance_count: int = 12
+    """The number of random instances on which a rule is tried that is already settled. Not measured."""
+    max_saturation_rounds: int = 24
+    """The most rounds of saturation by axioms. Safety limit."""
+    max_saturation_terms: int = 700
+    """The most terms of saturation by axioms. Safety limit."""
+    max_saturation_steps: int = 8_000
+    """The most matches of saturation by axioms. Safety limit."""
+    saturation_growth_counts: tuple[tuple[int, int], ...] = ((0, 2), (1, 3), (2, 4), (4, 8), (8, 14), (20, 30))
+    """The numbers of symbols by which an instance of an axiom may be longer than the term it replaces, and than the longest
+    side of the goals.
+
+    The next pair applies when no further instance is allowed. Not measured.
+    """
+    max_derivation_rounds: int = 12
+    """The most rounds in which a rule is derived from others.
+
+    Limits are counted in terms and matches, never in seconds, so that the answer does not depend on the machine
+    (docs/derive.md).
+    """
+    max_derivation_terms: int = 300
+    """The most terms of such a derivation."""
+    max_derivation_steps: int = 5_000
+    """The most matches of such a derivation."""
+    derivation_growth_counts: tuple[tuple[int, int], ...] = ((0, 2), (2, 4), (4, 8), (8, 14))
+    """The growth of a derivation; see `saturation_growth_counts`. Not measured."""
+    max_requested_rounds: int = 16
+    """The most rounds of a derivation on request. A rule leaves the core only by a chain within the limits above."""
+    max_requested_terms: int = 800
+    """The most terms of a derivation on request."""
+    max_requested_steps: int = 20_000
+    """The most matches of a derivation on request."""
+    max_wide_rounds: int = 40
+    """The most rounds of a derivation with few laws, which confirms a derivation that egglog found. Not measured."""
+    max_wide_terms: int = 3_000
+    """The most terms of such a derivation."""
+    wide_step_counts: tuple[int, int] = (100_000, 1_000_000)
+    """The numbers of matches of such derivations, tried in order."""
+    wide_growth_counts: tuple[tuple[tuple[int, int], ...], ...] = (
+        ((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)),
+        ((6, 8), (12, 16), (20, 30)),
+        ((20, 30),),
+    )
+    """The growths of such derivations, tried in order: small steps of weight, large steps, and no regard to weight."""
+
+
+@dataclass(frozen=True)
+class FloatingPointPolicy:
+    """The search for the floating-point freedoms that a rule needs."""
+
+    rounding_step_factor: int = 4
+    """The number of rounding errors that each instruction of both sides may contribute before two results differ by more than
+    rounding.
+
+    Not measured.
+    """
+    max_rule_instances: int = 10
+    """The most instances at which a rule is tried. Not measured."""
+    instance_draw_count: int = 48
+    """The number of random instances from which each instance is chosen. Not measured."""
+    element_count: int = 8
+    """The number of output elements, of different forms, that are tried at each instance. Not measured."""
+    max_element_positions: int = 80
+    """The most positions of an output among which elements are chosen. Safety limit."""
+    row_kind_shares: tuple[float, float, float] = (0.6, 0.2, 0.2)
+    """The shares of rows with only finite numbers, with infinities, and with NaN. Not measured."""
+    later_instance_count: int = 5
+    """The number of instances at which a rule is tried in each turn after the first. Not measured."""
+    quiet_turn_count: int = 5
+    """The number of turns in a row without a new flag after which the flags are complete.
+
+    `scripts/check_flags` looks for missing flags (benchmarks/flags.json); other numbers were not measured.
+    """
+    max_turns: int = 24
+    """The most turns. Safety limit."""
+    max_rows_times_instructions: int = 6_000_000
+    """The largest product of rows and instructions; longer code is evaluated for fewer rows. Safety limit."""
+    witness_row_count: int = 40
+    """The number of rows from which the simplest witness is chosen. Not measured."""
+    max_instructions: int = 60_000
+    """The most instructions of the scalar code of one element. Safety limit."""
+    max_exhaustive_inputs: int = 3
+    """The most inputs of an element that is tried with all inputs of the small format. Safety limit."""
+    max_exhaustive_evaluations: int = 40_000_000
+    """The largest number of instructions times rows that are evaluated. Safety limit."""
+    row_chunk_count: int = 1 << 14
+    """The number of rows that are evaluated at once, chosen to fit into a cache. Not measured."""
+    max_solver_instructions: int = 40
+    """The most instructions of an element that Z3 is asked about. Safety limit."""
+    solver_milliseconds: int = 3000
+    """The milliseconds after which Z3 gives up.
+
+    On a slow machine, the basis of a rule may then be `sampled` in place of `smt`. Safety limit.
+    """
+    rows_per_element_count: int = 1000
+    """The number of rows of inputs in each turn for each element. Not measured."""
+    min_rows: int = 12_000
+    """The fewest rows of inputs in each turn for each rule. Not measured."""
+    min_element_rows: int = 64
+    """The fewest rows of inputs for an element with long code. Not measured."""
+
+
+@dataclass(frozen=True)
+class RulePolicy:
+    """The rule language: instances of rules, and what counts as a rule."""
+
+    max_instance_elements: int = 3000
+    """The most elements of a tensor in a random instance. Safety limit."""
+    max_instance_tries: int = 400
+    """The most attempts to find an instance. Safety limit."""
+    stubborn_value_count: int = 3
+    """The number of first values from which an unknown is drawn in the second round of attempts of a `stubborn` search.
+
+    Not measured.
+    """
+    equation_cache_count: int = 256
+    """The number of prepared equations that are cached. Safety limit on memory."""
+    min_neutral_operators: int = 3
+    """The number of operators from which an equality that only rearranges them is not a rule: no search gains by it.
+
+    Not measured.
+    """
+    max_plain_combinations: int = 256
+    """The number of combinations of ranks beyond which subterms are typed first. Not measured."""
+
+
+@dataclass(frozen=True)
+class AlgebraPolicy:
+    """Decisions about integer expressions, and analyses of values."""
+
+    extent_cache_count: int = 1 << 16
+    """The number of products and sums of extents that are cached. Safety limit on memory."""
+    integer_cache_count: int = 1 << 16
+    """The number of integer expressions and decisions that are cached. Safety limit on memory."""
+    max_terms: int = 400
+    """The most terms of an integer expression; a longer expression is of no use. Safety limit."""
+    max_atoms: int = 300
+    """The most atoms in an integer expression at any depth. Safety limit."""
+    max_inequalities: int = 240
+    """The most inequalities of one elimination; beyond this number, nothing is proved. Safety limit."""
+    max_eliminations: int = 400
+    """The most eliminations for one question. Safety limit."""
+    max_residue_classes: int = 128
+    """The most residue classes into which one question is split. Safety limit."""
+    refutation_sample_count: int = 48
+    """The number of random sizes at which a false statement is looked for before a proof. Not measured."""
 
 
 @dataclass(frozen=True)
@@ -741,6 +1183,67 @@ class ProcessPolicy:
     """The seconds to wait for a time cache that another process has locked. Safety limit."""
     cache_retry_seconds: float = 120.0
     """The seconds before the next attempt after a wait for the time cache in vain. Safety limit."""
+    memory_reading_seconds: float = 0.1
+    """The seconds between two readings of the resident memory. Not measured."""
+    max_task_attempts: int = 6
+    """The most times that a process may die at one task. Safety limit."""
+    stored_result_days: int = 30
+    """The days after which stored results of tasks are removed. Not measured."""
+    chunk_task_count: int = 8
+    """The number of tasks that are sent to a process at once. Not measured."""
+    pool_patience_seconds: float = 5.0
+    """The seconds of silence after which a pool of processes is tested for being broken. Safety limit."""
+    garbage_threshold_counts: tuple[int, int, int] = (100_000, 20, 100)
+    """The thresholds for `gc.set_threshold`: collection is rare because terms and sizes are many, live long, and have no
+    cycles.
+
+    Not measured.
+    """
+    max_stem_bytes: int = 200
+    """The most bytes of a model's name in its data file's name: file names have 255 bytes or fewer."""
+    save_lock_seconds: float = 10.0
+    """The seconds that a save waits for another save into the same folder. Safety limit."""
+    file_chunk_bytes: int = 1 << 24
+    """The bytes of a file that are read at once. Safety limit on memory."""
+    grace_seconds: float = 10.0
+    """The seconds from a signal until the search must have ended, and its result must have been checked and compared.
+
+    Not measured.
+    """
+    max_size_combinations: int = 256
+    """The most combinations of sizes for one model: the model is checked and measured at each. Safety limit."""
+    max_time_seconds: float = 366 * 86400.0
+    """The longest accepted span of time: a year. Safety limit."""
+    max_integer: int = 2**63 - 1
+    """The largest accepted size or seed: the largest number of 64 bits."""
+    max_threads: int = 1024
+    """The largest accepted number of threads: more than any machine has that runs models."""
+
+
+@dataclass(frozen=True)
+class ReportPolicy:
+    """Reports and drawings."""
+
+    max_proof_characters: int = 160
+    """The most characters of a proof in a report on a file of rules."""
+    progress_seconds: float = 5.0
+    """The seconds between two lines of progress where the output is not a terminal."""
+    piped_width_characters: int = 128
+    """The characters of a line where the output is not a terminal."""
+    max_failure_characters: int = 160
+    """The most characters of a failure's text in a report."""
+    max_reasons: int = 3
+    """The most reasons for skipped windows that the terminal shows. The JSON report has all of them."""
+    max_verified_rules: int = 4
+    """The most rules of one kind of step that the terminal shows."""
+    max_profiled_nodes: int = 10
+    """The most known nodes that a report shows."""
+    min_predicted_nodes: int = 3
+    """The number of known nodes below which the accuracy of predictions is not reported. Not measured."""
+    example_instance_count: int = 12
+    """The number of random instances from which the example of a rule is chosen."""
+    max_refused_rules: int = 5
+    """The most refused rules that an error message names."""
 
 
 SEARCH = SearchPolicy()
@@ -749,4 +1252,11 @@ COMPARISON = ComparisonPolicy()
 CHECK = CheckPolicy()
 COST = CostPolicy()
 MODEL = ModelPolicy()
+VERIFY = VerifyPolicy()
+DISCOVERY = DiscoveryPolicy()
+PROOF = ProofPolicy()
+FLOATING_POINT = FloatingPointPolicy()
+RULE = RulePolicy()
+ALGEBRA = AlgebraPolicy()
 PROCESS = ProcessPolicy()
+REPORT = ReportPolicy()

@@ -27,15 +27,9 @@ from typing import Any, Self
 
 from superopt.errors import SchedulerError, TargetError
 from superopt.files import cache_folder, cause, save_bytes
+from superopt.policy import PROCESS
 
-ATTEMPTS = 6
 CHECKSUM = 32
-DAYS = 30
-CHUNK = 8
-PATIENCE = 5.0
-"""Seconds of silence after which a pool of processes is tested for being broken."""
-COLLECTION = 100_000, 20, 100
-"""The thresholds for `gc.set_threshold`: collection is rare because terms and sizes are many, live long, and have no cycles."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +84,8 @@ class Finished:
             raise SchedulerError(f"{self.folder} cannot be written ({cause(error)})") from None
 
     def drop_old(self) -> None:
-        """Remove results that no job has read for `DAYS` days."""
-        oldest = time.time() - DAYS * 86400
+        """Remove results that no job has read for `PROCESS.stored_result_days` days."""
+        oldest = time.time() - PROCESS.stored_result_days * 86400
         for path in self.folder.glob("*.task") if self.folder is not None else ():
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < oldest:
@@ -116,7 +110,7 @@ def cores() -> int:
 def collecting_rarely() -> Iterator[None]:
     """Collect cyclic garbage rarely inside the context, which takes a sixth off the time of work on terms."""
     before = gc.get_threshold()
-    gc.set_threshold(*COLLECTION)
+    gc.set_threshold(*PROCESS.garbage_threshold_counts)
     try:
         yield
     finally:
@@ -124,7 +118,11 @@ def collecting_rarely() -> Iterator[None]:
 
 
 def in_order(
-    function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], *, workers: int = 1, chunk: int = CHUNK
+    function: Callable[..., Any],
+    arguments: Iterable[tuple[Any, ...]],
+    *,
+    workers: int = 1,
+    chunk: int = PROCESS.chunk_task_count,
 ) -> Iterator[Any]:
     """Yield the results of a function for each tuple of arguments, in order.
 
@@ -209,7 +207,7 @@ class Tasks:
         """Yield the name and the result of each task until none is left; more tasks may be started meanwhile.
 
         Raises:
-            SchedulerError: The worker of one task died `ATTEMPTS` times. Errors of tasks are raised too.
+            SchedulerError: The worker of one task died `PROCESS.max_task_attempts` times. Errors of tasks are raised too.
         """
         while self._ready or self._waiting or self._running:
             if not self._ready:
@@ -219,14 +217,14 @@ class Tasks:
                 yield call.name, result
 
     def _advance(self) -> None:
-        """Finish at least one task, requeue tasks whose process died, or return after `PATIENCE` without an event."""
+        """Finish at least one task, requeue tasks whose process died, or return if nothing happens for a while."""
         if self._executor is None:
             call = heapq.heappop(self._waiting)[-1]
             self._done(call, call.function(*call.arguments))
             return
         self._submit(self._executor)
         lost: list[TaskCall] = []
-        done = wait(self._running, timeout=PATIENCE, return_when=FIRST_COMPLETED).done
+        done = wait(self._running, timeout=PROCESS.pool_patience_seconds, return_when=FIRST_COMPLETED).done
         for future in done:
             call = self._running.pop(future)
             try:
@@ -263,8 +261,8 @@ class Tasks:
         self._executor = _pool(self._workers)
         for call in lost:
             self._attempts[call.key] = self._attempts.get(call.key, 1) + 1
-            if self._attempts[call.key] > ATTEMPTS:
-                raise SchedulerError(f"the process that worked on {call.name} died, {ATTEMPTS} times")
+            if self._attempts[call.key] > PROCESS.max_task_attempts:
+                raise SchedulerError(f"the process that worked on {call.name} died, {PROCESS.max_task_attempts} times")
             heapq.heappush(self._waiting, (False, next(self._order), call))
 
     def _cluster(self, scheduler: str) -> Executor:
@@ -308,7 +306,7 @@ def _end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
 
 def _follow() -> None:
     """Initialize a process of the pool: ignore keyboard interrupts, and end when the parent ends, however it ends."""
-    gc.set_threshold(*COLLECTION)
+    gc.set_threshold(*PROCESS.garbage_threshold_counts)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -33,6 +33,7 @@ from superopt.errors import SchedulerError
 from superopt.flows import generate as generation
 from superopt.flows.generate import Generation
 from superopt.notation.parsing import Equation
+from superopt.policy import PROCESS
 from superopt.proof.derivation.egglog_engine import Outcome
 from superopt.proof.sample import instantiations
 from superopt.rules import store
@@ -341,7 +342,7 @@ class Forgetful(ProcessPoolExecutor):
 def test_a_task_that_a_broken_pool_forgot_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pools = iter([Forgetful(2, mp_context=multiprocessing.get_context("spawn")), execute._pool(2)])
     monkeypatch.setattr(execute, "_pool", lambda _: next(pools))
-    monkeypatch.setattr(execute, "PATIENCE", 0.1)
+    monkeypatch.setattr(execute, "PROCESS", replace(PROCESS, pool_patience_seconds=0.1))
     with execute.Tasks(workers=2) as tasks:
         tasks.start("power", "power", pow, 2, 10)
         assert list(tasks.results()) == [("power", 1024)]
@@ -424,7 +425,7 @@ def test_a_task_whose_process_dies_is_run_again(tmp_path: Path) -> None:
 
 
 def test_a_task_that_always_kills_its_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "ATTEMPTS", 1)
+    monkeypatch.setattr(execute, "PROCESS", replace(PROCESS, max_task_attempts=1))
     with Tasks(workers=2) as tasks:
         tasks.start("deadly", "key", os._exit, 1)
         with pytest.raises(SchedulerError, match="worked on deadly died"):

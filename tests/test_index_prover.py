@@ -31,6 +31,7 @@ from superopt.algebra.terms import (
 )
 from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation, read
+from superopt.policy import PROOF
 from superopt.proof.definitions import arithmetic
 from superopt.proof.definitions.alpha import collected, shape
 from superopt.proof.definitions.arithmetic import SolverEffort, contradictory, valid
@@ -293,7 +294,7 @@ def test_a_proof_is_given_up_for_its_length_and_not_its_time(monkeypatch: pytest
     equation = parse_rule("a: layer_norm(layer_norm(x, epsilon=1), epsilon=1) => layer_norm(x, epsilon=1) for x[2]").equations[
         0
     ]
-    monkeypatch.setattr("superopt.proof.definitions.normal.MOST_SUMMANDS", 50)
+    monkeypatch.setattr("superopt.proof.definitions.normal.PROOF", replace(PROOF, max_multiplied_summands=50))
     assert "more than 50 products" in Attempt(equation, {}).reason
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from superopt.policy import PROCESS
 from superopt.proof.axioms.standing import standing
 from superopt.proof.definitions.arithmetic import version
 from superopt.proof.ledger import LedgerRow, axiom_entry, prove_store
@@ -88,7 +89,7 @@ def test_every_stored_rule_is_proved_again(folder: Path, fresh: bool) -> None:
 
 
 def test_other_processes_prove_the_same_in_the_same_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.worker_pool.CHUNK", 1)
+    monkeypatch.setattr("superopt.worker_pool.PROCESS", replace(PROCESS, chunk_task_count=1))
     alone, spread = (
         [
             (row.name, row.how, replace(row.verdict, milliseconds=0.0))

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeAlias, cast
 
 from superopt.errors import ShapeError
+from superopt.policy import ALGEBRA
 
 Number: TypeAlias = "int | float | Fraction"
 
@@ -86,7 +87,6 @@ class Indicator:
 Atom: TypeAlias = Dim | Sym | Floor | Inverse | Entry | Indicator
 Monomial: TypeAlias = tuple[Atom, ...]
 Term: TypeAlias = tuple[Monomial, Number]
-KEPT = 1 << 16
 
 
 def _atom_key(atom: Atom) -> tuple[str, str]:
@@ -215,7 +215,7 @@ def terms_of(extent: Extent) -> tuple[Term, ...]:
     return (((), extent),) if extent else ()
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=ALGEBRA.extent_cache_count)
 def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
     """Return the atoms in canonical order, with `a * (1 / a)` cancelled and powers of an indicator reduced to one."""
     left = list(atoms_)
@@ -231,7 +231,7 @@ def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
     return tuple(sorted(left, key=_atom_key))
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=ALGEBRA.extent_cache_count)
 def _order(monomial: Monomial) -> tuple[int, list[tuple[str, str]]]:
     return len(monomial), [_atom_key(a) for a in monomial]
 

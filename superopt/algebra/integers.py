@@ -51,19 +51,10 @@ from superopt.algebra.extent import (
     terms_of,
 )
 from superopt.algebra.substitution import negation
+from superopt.policy import ALGEBRA
 
 UNKNOWN = "?"
 """The prefix of a data-dependent size's name."""
-CACHED = 1 << 16
-MAX_TERMS, MAX_ATOMS = 400, 300
-"""The most terms of an expression, and the most atoms in it at any depth; a longer expression is of no use."""
-MAX_ROWS = 240
-"""The most inequalities of one elimination; beyond this number, nothing is proved."""
-MAX_SPLITS = 400
-"""The most eliminations for one question."""
-MAX_RESIDUES = 128
-"""The most residue classes into which one question is split."""
-SAMPLES = 48
 Row = tuple[dict[Monomial, int], int]
 """A linear form over monomials with its constant, stating that the sum is at least 0."""
 
@@ -281,7 +272,7 @@ def points(extents: Sequence[Extent], least: int) -> list[dict[Atom, int]]:
     near = {c + d for c in _constants(extents) if c < 1 << 40 for d in (-1, 0, 1)}
     pool = sorted(near | set(range(10)) | {16, 31, 32, 33, 60, 97, 1000, 4097, 100_003, 1_000_000, 16_777_259})
     found: list[dict[Atom, int]] = []
-    for turn in range(SAMPLES if len(base) > 1 else len(pool)):
+    for turn in range(ALGEBRA.refutation_sample_count if len(base) > 1 else len(pool)):
         row: dict[Atom, int] = {}
         for atom in base:
             low = _lower_bound(atom, least)
@@ -304,7 +295,7 @@ def prove_equal(a: Extent, b: Extent, least: int = 1) -> bool:
     return a == b or prove(same(a, b), least)
 
 
-@functools.lru_cache(maxsize=CACHED)
+@functools.lru_cache(maxsize=ALGEBRA.integer_cache_count)
 def decide(condition: Cond, least: int = 1) -> bool | None:
     """Return True if the condition holds at all sizes, False if it holds at none, None if neither is proved."""
     if isinstance(condition, bool):
@@ -339,7 +330,7 @@ class _Refutation:
     """The refutation of one question, with the rest of its budget. Every `Dim` is at least 0."""
 
     def __init__(self) -> None:
-        self.left = MAX_SPLITS
+        self.left = ALGEBRA.max_eliminations
 
     def refute(self, given: tuple[Cond, ...], *, residues: bool) -> bool:
         """Return whether it is proved that no integers satisfy all of the conditions."""
@@ -387,7 +378,7 @@ class _Refutation:
         for fact in facts:
             _moduli(fact.left, 1, moduli)
         moduli = {a: m for a, m in moduli.items() if m > 1}
-        if not moduli or math.prod(moduli.values()) > MAX_RESIDUES:
+        if not moduli or math.prod(moduli.values()) > ALGEBRA.max_residue_classes:
             return False
         for row in itertools.product(*(range(m) for m in moduli.values())):
             value = {a: m * size(a) + r for (a, m), r in zip(moduli.items(), row, strict=True)}
@@ -460,7 +451,7 @@ def replace_atoms(extent: Extent, value: Callable[[Atom], Extent | None]) -> Ext
 # ---------------------------------------------------------------- linear arithmetic
 
 
-@functools.lru_cache(maxsize=CACHED)
+@functools.lru_cache(maxsize=ALGEBRA.integer_cache_count)
 def _contradictory(facts: tuple[Compare, ...]) -> bool:
     """Return whether linear arithmetic over monomials shows that the facts contradict each other; they have no indicators."""
     rows: list[Row] = []
@@ -511,7 +502,7 @@ def _bound(rows: list[Row], equations: list[Row]) -> None:
             rows += [({monomial: 1, monomial[:1]: -1}, 0), ({monomial: 1, monomial[:1]: 1}, 0)]
 
 
-@functools.lru_cache(maxsize=CACHED)
+@functools.lru_cache(maxsize=ALGEBRA.integer_cache_count)
 def _is_not_negative(atom: Atom) -> bool:
     match atom:
         case Dim():
@@ -523,7 +514,7 @@ def _is_not_negative(atom: Atom) -> bool:
             return False
 
 
-@functools.lru_cache(maxsize=CACHED)
+@functools.lru_cache(maxsize=ALGEBRA.integer_cache_count)
 def _is_atom_positive(atom: Atom) -> bool:
     if not isinstance(atom, Floor) or not isinstance(atom.denominator, int) or atom.denominator < 1:
         return False
@@ -590,7 +581,7 @@ def _eliminated(rows: list[Row]) -> bool:
             if opposite is not None and bound + opposite[1] < 0:
                 return True
         variables = list(dict.fromkeys(m for form, _ in current.values() for m in form))
-        if not variables or len(current) > MAX_ROWS:
+        if not variables or len(current) > ALGEBRA.max_inequalities:
             return False
         signs = {m: [0, 0] for m in variables}
         for form, _ in current.values():
@@ -600,7 +591,7 @@ def _eliminated(rows: list[Row]) -> bool:
         above = [r for r in current.values() if r[0].get(chosen, 0) > 0]
         below = [r for r in current.values() if r[0].get(chosen, 0) < 0]
         current = {k: r for k, r in current.items() if chosen not in r[0]}
-        if len(above) * len(below) > 4 * MAX_ROWS:
+        if len(above) * len(below) > 4 * ALGEBRA.max_inequalities:
             return False
         pending = [_combined(one, other, chosen) for one in above for other in below]
 
@@ -627,12 +618,12 @@ def is_long(*extents: Extent) -> bool:
     """Return whether the expressions together are too long to be of use."""
     found = [extent for extent in extents if isinstance(extent, Size)]
     inside = itertools.chain.from_iterable(extent.atoms() for extent in found)
-    return sum(len(extent.terms) for extent in found) > MAX_TERMS or any(
-        True for _ in itertools.islice(inside, MAX_ATOMS, None)
+    return sum(len(extent.terms) for extent in found) > ALGEBRA.max_terms or any(
+        True for _ in itertools.islice(inside, ALGEBRA.max_atoms, None)
     )
 
 
-@functools.lru_cache(maxsize=CACHED)
+@functools.lru_cache(maxsize=ALGEBRA.integer_cache_count)
 def normal(extent: Extent, least: int = 0) -> Extent:
     """Return an equal expression in normal form.
 

@@ -13,12 +13,10 @@ from typing import Any, TypeAlias
 import superopt
 from superopt.cli.types import choices, extents, factor, positive, seconds, seed, share, shortened, threads
 from superopt.flows.optimize import MOVES
-from superopt.policy import CHECK
+from superopt.policy import CHECK, PROCESS
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.store import CORE, SEARCH
 
-MOST_SIZES = 256
-"""The most combinations of sizes for one model: the model is checked and measured at each."""
 WHERE = "cpu (default), cuda or tensorrt"
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
@@ -58,8 +56,8 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
             top.error(f"argument --shape: all sizes of {shortened(repeated[0])} belong into one: NAME=N,N")
-        if (count := math.prod(len(sizes) for _, sizes in options.shape)) > MOST_SIZES:
-            top.error(f"argument --shape: {count} combinations of sizes are more than {MOST_SIZES}")
+        if (count := math.prod(len(sizes) for _, sizes in options.shape)) > PROCESS.max_size_combinations:
+            top.error(f"argument --shape: {count} combinations of sizes are more than {PROCESS.max_size_combinations}")
     return options
 
 

@@ -28,6 +28,7 @@ from superopt.files import cause, is_data_name, require_distinct, require_folder
 from superopt.flows.options import Options
 from superopt.flows.profile import profile
 from superopt.model.dimensions import combinations
+from superopt.policy import REPORT
 from superopt.protobuf.stored import data_files
 from superopt.report.generation import counts_table, generation_json
 from superopt.report.optimization import summary
@@ -40,7 +41,6 @@ from superopt.rules.store import load, load_axioms, named, selected, write_axiom
 from superopt.worker_pool import collecting_rarely
 
 INTERRUPTED, TERMINATED, INTERNAL, CLOSED = 130, 143, 70, 141
-QUIET_SECONDS, PIPED_WIDTH = 5.0, 128
 
 
 class ReaderGoneError(Exception):
@@ -81,7 +81,9 @@ class StandardOutput(Console):
             raise OutputError(f"the standard output cannot be written: {cause(error)}") from error
 
 
-out = StandardOutput(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else PIPED_WIDTH)
+out = StandardOutput(
+    highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else REPORT.piped_width_characters
+)
 err = Console(stderr=True, highlight=False)
 signals = Signals()
 
@@ -514,7 +516,7 @@ def shown_progress() -> Iterator[Listener]:
 
     def line(progress: Progress) -> None:
         now = time.monotonic()
-        if progress.phase != last.phase or now - last.time >= QUIET_SECONDS:
+        if progress.phase != last.phase or now - last.time >= REPORT.progress_seconds:
             last.phase, last.time = progress.phase, now
             tell(progress)
 

@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from superopt import files
+from superopt.policy import PROCESS
 
-GRACE = 10.0
-"""Seconds from a signal until the search must have ended, and its result must have been checked and compared."""
 STOPPING = b"superopt: stopping: the best so far is checked first (10 s at most); a second signal stops at once\n"
 
 
@@ -28,7 +27,8 @@ class Signals:
     """The effect of termination signals on the running command.
 
     A signal raises `Interrupted`. While a search defers signals, the first signal sets `stop` instead, and `Interrupted` is
-    raised if the command is still not saving after `GRACE`. Once a result is being put in place, signals are ignored.
+    raised if the command is still not saving after `PROCESS.grace_seconds`. Signals are ignored while a result is being put in
+    place.
     """
 
     def __init__(self) -> None:
@@ -78,6 +78,6 @@ class Signals:
         self.number = number
         self.stop.set()
         if self._published is None:
-            signal.setitimer(signal.ITIMER_REAL, GRACE)
+            signal.setitimer(signal.ITIMER_REAL, PROCESS.grace_seconds)
             with suppress(OSError):
                 os.write(2, STOPPING)

@@ -7,11 +7,9 @@ import math
 import re
 from collections.abc import Callable
 
+from superopt.policy import PROCESS
+
 UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-LONGEST = 366 * 86400.0
-"""The longest accepted span of time, in seconds."""
-LARGEST, MOST_THREADS = 2**63 - 1, 1024
-"""The largest accepted size or seed, and the largest number of threads: more than any machine has that runs models."""
 
 
 def seconds(text: str) -> float:
@@ -20,24 +18,24 @@ def seconds(text: str) -> float:
     if match is None or match[2] not in UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90, 60s or 2m")
     found = float(match[1]) * UNITS[match[2]]
-    if found > LONGEST:
+    if found > PROCESS.max_time_seconds:
         raise argparse.ArgumentTypeError(f"{shortened(text)} is more than a year")
     return found
 
 
 def positive(text: str) -> int:
     """Return a whole number of at least 1."""
-    return _whole(text, 1, LARGEST)
+    return _whole(text, 1, PROCESS.max_integer)
 
 
 def seed(text: str) -> int:
     """Return a seed of random choices: a whole number of at least 0."""
-    return _whole(text, 0, LARGEST)
+    return _whole(text, 0, PROCESS.max_integer)
 
 
 def threads(text: str) -> int:
     """Return a number of threads or processes: a whole number of at least 1."""
-    return _whole(text, 1, MOST_THREADS)
+    return _whole(text, 1, PROCESS.max_threads)
 
 
 def _whole(text: str, least: int, most: int) -> int:

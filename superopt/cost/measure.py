@@ -166,7 +166,7 @@ class Clock:
             try:
                 seconds = COST.segment_comparison_seconds if self.together else COST.segment_comparison_seconds / 2
                 loads = (
-                    1 if not self.together and self.seconds(before) >= COMPARISON.long_run_seconds else COST.segment_loads_count
+                    1 if not self.together and self.seconds(before) >= COMPARISON.long_run_seconds else COST.segment_load_count
                 )
                 return compare(models[0], models[1], self.device, seconds=seconds, cold=self.cold, loads=loads)
             except ProviderError as error:

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 from superopt.algebra.terms import Attribute, Shape, Term, subterms
 from superopt.discovery.universe import WEIGHTS
+from superopt.policy import DISCOVERY
 from superopt.rules.work import work
 
-LAUNCH = 10000.0
-VECTOR = 16.0
-INTENSE = 8.0
 VIEWS = ("expand", "reshape")
 """Operators that compute and copy nothing: ONNX broadcasts by itself, and a reshaped tensor uses the same memory."""
 
@@ -26,8 +24,8 @@ class Effort:
 
     @property
     def total(self) -> float:
-        """The total cost. Starting an operator costs as much as moving `LAUNCH` elements."""
-        return self.work + LAUNCH * self.operators
+        """The total cost. Starting an operator costs as much as moving `DISCOVERY.launch_element_count` elements."""
+        return self.work + DISCOVERY.launch_element_count * self.operators
 
 
 def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
@@ -58,17 +56,21 @@ _known: dict[tuple[str, tuple[tuple[str, Attribute], ...], tuple[Shape, ...]], f
 
 
 def _work(term: Term) -> float:
-    """Return the elements read and written, plus the operations. `VECTOR` operations take as long as moving one element."""
+    """Return the elements read and written, plus the operations in the unit of moving one element."""
     kind = term.op, term.attributes, tuple(a.shape for a in term.args)
     found = _known.get(kind)
     if found is None:
-        found = _known[kind] = _moved(term) + work(term).flops / VECTOR
+        found = _known[kind] = _moved(term) + work(term).flops / DISCOVERY.operations_per_element_count
     return found
 
 
 def heavy(root: Term) -> bool:
-    """Return whether an operator in the term does more than `INTENSE` operations for each element that it reads or writes."""
-    return any(_work(t) - _moved(t) > INTENSE / VECTOR * _moved(t) for t in subterms(root) if t.args)
+    """Return whether an operator in the term does many operations for each element that it reads or writes."""
+    return any(
+        _work(t) - _moved(t) > DISCOVERY.heavy_operation_count / DISCOVERY.operations_per_element_count * _moved(t)
+        for t in subterms(root)
+        if t.args
+    )
 
 
 def _moved(term: Term) -> float:

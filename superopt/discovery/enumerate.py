@@ -24,8 +24,7 @@ from superopt.discovery.tally import GraphTally
 from superopt.discovery.universe import Universe
 from superopt.discovery.values import ValueColumns
 from superopt.errors import ShapeError
-
-TRIED = 64
+from superopt.policy import DISCOVERY
 
 
 @dataclass(frozen=True)
@@ -255,6 +254,6 @@ def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environme
                 if all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires):
                     conditions |= dict.fromkeys((*term.requires, *(at_least(n, 1) for n in term.shape)))
     rng = np.random.default_rng(0)
-    tried = [Environment(symbols_of(universe, rng), {}) for _ in range(TRIED)]
+    tried = [Environment(symbols_of(universe, rng), {}) for _ in range(DISCOVERY.legality_sample_count)]
     possible = [c for c in conditions if any(substitute_cond(c, env.value) is True for env in tried)]
     return lambda env: all(substitute_cond(c, env.value) is True for c in possible)

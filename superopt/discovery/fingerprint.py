@@ -21,15 +21,13 @@ from superopt.algebra.operators import POSITIVE, defined, operator
 from superopt.algebra.terms import Atom, Attribute, Extent, Inverse, Size, Sym, Term, substitute, substitute_attribute, subterms
 from superopt.discovery.universe import Universe
 from superopt.errors import InstantiationError, ShapeError
+from superopt.policy import DISCOVERY
 
 Array = npt.NDArray[Any]
 Hashes = npt.NDArray[np.uint64]
-ENVIRONMENTS = {"conditions": 12, "order": 8, "": 4}
 LARGEST = 2.0**31
 GRAIN = 2.0**20
 MOST, PARTS = 12, 8
-BATCH = 2_000_000
-ATTEMPTS = 20_000
 FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
@@ -57,7 +55,8 @@ def count_of(universe: Universe) -> int:
     A universe with choices needs more environments, so that a choice rarely goes the same way in all of them.
     """
     order = any("order" in means(t.op) for t in universe.templates)
-    return ENVIRONMENTS["conditions" if universe.conditions else "order" if order else ""]
+    many = DISCOVERY.order_environment_count if order else DISCOVERY.environment_count
+    return DISCOVERY.condition_environment_count if universe.conditions else many
 
 
 def partial(universe: Universe) -> bool:
@@ -89,7 +88,7 @@ def environment(
         InstantiationError: no numbers are found for which `legal` holds.
     """
     domain = domain_of(universe)
-    for _ in range(ATTEMPTS):
+    for _ in range(DISCOVERY.max_environment_tries):
         found = Environment(symbols_of(universe, rng), {})
         if legal(found):
             break
@@ -124,7 +123,7 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
     varied = [name for name, values in universe.ranges.items() if len(values) > 2]
     count = count_of(universe)
     some = count // 2 if partial(universe) else 0
-    for _ in range(ATTEMPTS):
+    for _ in range(DISCOVERY.max_environment_tries):
         found = [environment(universe, legal, rng, positive=number < some) for number in range(count)]
         if all(len({e.symbols[name] for e in found}) > 1 for name in varied):
             return found

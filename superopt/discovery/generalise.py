@@ -41,11 +41,10 @@ from superopt.discovery.rule_conditions import ConditionJudge
 from superopt.discovery.weakest import weakest
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
+from superopt.policy import DISCOVERY
 from superopt.rules.rule import Rule
 
 Sides = tuple[tuple[Term, ...], tuple[Term, ...]]
-CHOICES = 12
-SEEMING = 2
 BEGINS, ENDS = ("begin", "first"), ("end", "last")
 
 
@@ -109,7 +108,7 @@ def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Seq
 
 def seems(sides: Sides, judge: ConditionJudge) -> bool:
     """Return whether the sides may be equal as they are, over independent extents and without conditions."""
-    readings = itertools.islice(_readings(sides), SEEMING)
+    readings = itertools.islice(_readings(sides), DISCOVERY.plausible_reading_count)
     return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
 
 
@@ -225,7 +224,7 @@ def _readings(sides: Sides) -> Iterator[ExtentReading]:
     bare = {size(a) for a in used}
     names = [e for e in options if e in bare or (isinstance(e, Size) and set(e.atoms()) <= used)]
     fixed = {e: written[0] for e, written in options.items() if e not in names}
-    for choice in itertools.islice(itertools.product(*(options[e] for e in names)), CHOICES):
+    for choice in itertools.islice(itertools.product(*(options[e] for e in names)), DISCOVERY.max_reading_choices):
         yield ExtentReading({**fixed, **dict(zip(names, choice, strict=True))})
 
 

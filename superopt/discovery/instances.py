@@ -18,8 +18,8 @@ from superopt.discovery.classes import Classified
 from superopt.discovery.fingerprint import Hashes
 from superopt.discovery.kinds import Rows, Typing
 from superopt.discovery.table import Flags, Ints, OperatorCode, Table
+from superopt.policy import DISCOVERY
 
-MOST_RENAMINGS = 48
 Bound = dict[Term, Ints]
 
 
@@ -90,7 +90,7 @@ class Redundancy:
         """Update, for each renaming, the number of every representative's image, with -1 where there is none."""
         table = self.table
         orders = [list(itertools.permutations(row)) for row in table.universe.variables]
-        for number, order in enumerate(itertools.islice(itertools.product(*orders), 1, MOST_RENAMINGS)):
+        for number, order in enumerate(itertools.islice(itertools.product(*orders), 1, DISCOVERY.max_renamings)):
             if number == len(self.renamings):
                 self.renamings.append(np.empty(0, np.int64))
             image = self.renamings[number]

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from superopt.discovery.candidates import Equality
 from superopt.discovery.definitions import definitions
+from superopt.policy import DISCOVERY
 from superopt.proof.derivation.audit import Opinion, opinion
 from superopt.proof.derivation.chain import Chain
 from superopt.proof.derivation.core import once
@@ -17,9 +18,6 @@ from superopt.proof.derivation.egglog_engine import Outcome
 from superopt.rules import store
 from superopt.rules.rule import Rule, digest
 from superopt.worker_pool import Tasks, digest_of
-
-BATCH, BATCHES = 32, 16
-"""The most laws of one task, and the fewest tasks, as far as there are laws: some searches take long."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ def superfluous(
     Positions are tried from the last to the first; a law found superfluous is not used for earlier positions. Names are unique.
     """
     key = digest_of(version, search.__name__, *map(digest, laws))
-    size = max(1, min(BATCH, len(asked) // BATCHES))
+    size = max(1, min(DISCOVERY.max_laws_per_task, len(asked) // DISCOVERY.min_law_tasks))
     batches = [asked[first : first + size] for first in range(0, len(asked), size)]
     for number, positions in enumerate(batches):
         tasks.start(str(number), digest_of(key, *positions), search, laws, positions, ())

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from superopt.algebra.terms import Term
 from superopt.notation.parsing import parse_statement
+from superopt.policy import DISCOVERY
 from superopt.rules.rule import Rule
-
-LONGEST = 4
 
 
 def named(rules: Sequence[Rule], before: Sequence[Rule] = ()) -> list[Rule]:
@@ -39,4 +38,4 @@ def _words(roots: tuple[Term, ...]) -> str:
         if not term.is_variable:
             found[term.op.replace("_", "-")] = None
             waiting.extend(sorted(term.args, key=lambda t: (t.op, t.key)) if len(term.args) > 1 else term.args)
-    return "-".join(list(found)[:LONGEST]) or "x"
+    return "-".join(list(found)[: DISCOVERY.max_name_operators]) or "x"

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from superopt.discovery.table import Flags, Ints, Table
-
-ROWS = 1 << 20
+from superopt.policy import DISCOVERY
 
 
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
@@ -71,7 +70,7 @@ def _pairs(table: Table, level: int) -> Iterator[Ints]:
 
 def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool) -> Iterator[Ints]:
     """Yield all pairs of two groups that share no operator. `alone` says whether one group has no operators."""
-    step = max(1, ROWS // max(len(others), 1))
+    step = max(1, DISCOVERY.max_operand_rows // max(len(others), 1))
     for first in range(0, len(some), step):
         one, other = np.meshgrid(some[first : first + step], others, indexing="ij")
         rows = np.stack([np.maximum(one, other).ravel(), np.minimum(one, other).ravel()], axis=1)

@@ -16,6 +16,7 @@ from superopt.discovery.rule_conditions import ConditionJudge
 from superopt.errors import NotationError, ShapeError
 from superopt.notation.parsing import Equation, Statement, read, show, show_condition
 from superopt.notation.rank_instances import equations
+from superopt.policy import DISCOVERY
 from superopt.rules.rule import Rule
 
 Ranks = tuple[tuple[str, tuple[int, ...]], ...]
@@ -25,7 +26,6 @@ Kinds = tuple[tuple[str, ...], ...]
 RANKS = ((1, 2, 3, 4), (2, 3, 4), (3, 4))
 AXES = ((-1, -2, -3, -4), (-2, -3, -4), (-3, -4))
 AXIS_NAMES = "kjihlm"
-CHOICES = 16
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
 def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
     """Return whether the phrase can be read with all chosen variables at this rank and the others at some of their ranks."""
     others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
-    for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), CHOICES):
+    for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), DISCOVERY.max_rank_choices):
         try:
             read(narrow.statement, {**dict.fromkeys(chosen, rank), **dict(zip((v for v, _ in others), choice, strict=True))})
         except (NotationError, ShapeError):

@@ -17,14 +17,11 @@ from superopt.discovery.numbers import Numbered, distinct_numbers
 from superopt.discovery.rewriter import Classes, Rewriter
 from superopt.discovery.universe import WEIGHTS, Universe
 from superopt.errors import ShapeError
+from superopt.policy import DISCOVERY, RULE
 from superopt.rules.match import Pattern
-from superopt.rules.rule import NEUTRAL, Rule
+from superopt.rules.rule import Rule
 from superopt.rules.store import CORE, SEARCH
 
-HILL = 0.9
-MOST_EXCHANGED = 4
-"""The most variables of a rule that is tested for exchanging variables only."""
-LOCAL = 3
 DimBinding: TypeAlias = "Callable[[Term], Term | None]"
 
 
@@ -38,7 +35,7 @@ def useful(candidate: Candidate, numbered: DimBinding) -> bool:
     - A left side is part of the right side.
     - The sides differ only in the names of variables.
     - The step both executes more operators and does more work, with weights known and with weights unknown.
-    - At least `NEUTRAL` operators are only rearranged, and none is saved.
+    - At least `RULE.min_neutral_operators` operators are only rearranged, and none is saved.
     """
     left, right = candidate.left, candidate.right
     if all(t.is_variable or not variables(t) for t in left) or not set(variables(*right)) <= set(variables(*left)):
@@ -49,7 +46,7 @@ def useful(candidate: Candidate, numbered: DimBinding) -> bool:
     if len(before) < len(left) or len(after) < len(right):
         return False
     pairs = [(effort(before, weights_known=known), effort(after, weights_known=known)) for known in (True, False)]
-    if all(old == new for old, new in pairs) and NEUTRAL <= term_size(*left) <= term_size(*right):
+    if all(old == new for old, new in pairs) and RULE.min_neutral_operators <= term_size(*left) <= term_size(*right):
         return False
     if any(new.operators <= old.operators or new.work < old.work for old, new in pairs):
         return True
@@ -71,8 +68,8 @@ def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether a search gains by the step from left to right although other rules lead there in more than a few steps.
 
     The step has to cross or climb a hill. Then it helps in three cases: an operator of the step `counts`, or the step takes out
-    a constant factor, or a graph of at most `LOCAL` operators becomes a graph that has or executes fewer operators. The last
-    case lets single steps tidy the terms that a rule leaves behind.
+    a constant factor, or a graph of few operators becomes a graph that has or executes fewer operators. The last case
+    lets single steps tidy the terms that a rule leaves behind.
     """
     if not crosses(candidate, numbered):
         return False
@@ -81,7 +78,7 @@ def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
         return True
     executed = effort(after, weights_known=True).operators < effort(before, weights_known=True).operators
     fewer = executed or term_size(*candidate.right) < term_size(*candidate.left)
-    return fewer and term_size(*candidate.left) <= LOCAL
+    return fewer and term_size(*candidate.left) <= DISCOVERY.max_local_operators
 
 
 def counts(term: Term) -> bool:
@@ -129,7 +126,7 @@ def exchanges_variables(rule: Rule) -> bool:
     equation = rule.equations[0]
     used = list(variables(*equation.left))
     kinds = [(v.rank, v.name in WEIGHTS) for v in used]
-    orders = itertools.permutations(used) if len(used) <= MOST_EXCHANGED else iter(())
+    orders = itertools.permutations(used) if len(used) <= DISCOVERY.max_exchanged_variables else iter(())
     for order in (list(o) for o in orders if list(o) != used and [(v.rank, v.name in WEIGHTS) for v in o] == kinds):
         with suppress(ShapeError):
             if tuple(rebuild(t, dict(zip(used, order, strict=True))) for t in equation.left) == equation.right:
@@ -138,12 +135,12 @@ def exchanges_variables(rule: Rule) -> bool:
 
 
 def _gains(dear: Term, cheap: Term) -> bool:
-    """Return whether the cheap term executes fewer operators or costs less than `HILL` times the dear term.
+    """Return whether the cheap term executes fewer operators or costs clearly less than the dear term.
 
     Weights are known.
     """
     old, new = (effort([t], weights_known=True) for t in (dear, cheap))
-    return new.operators < old.operators or new.total < HILL * old.total
+    return new.operators < old.operators or new.total < DISCOVERY.kept_cost_share * old.total
 
 
 @dataclass
@@ -198,8 +195,8 @@ class KeptEqualities:
                 place.classes.merge(left, right)
 
     def idle(self, candidate: Candidate) -> bool:
-        """Return whether over `NEUTRAL` operators are only rearranged: no side saves an operator or a tenth of the cost."""
-        if len(candidate.left) > 1 or term_size(*candidate.left) <= NEUTRAL:
+        """Return whether many operators are only rearranged: no side saves an operator or a tenth of the cost."""
+        if len(candidate.left) > 1 or term_size(*candidate.left) <= RULE.min_neutral_operators:
             return False
         for numbered in self.sizings(candidate.universe):
             sides = [n for t in (*candidate.left, *candidate.right) if (n := numbered(t)) is not None]
@@ -212,8 +209,8 @@ class KeptEqualities:
 
         These count as hills:
 
-        - The step saves an operator or a tenth of the cost, and an operator is heavy or there are at most `LOCAL` operators.
-          Between larger graphs without a heavy operator, hills are low, and a search climbs them by itself.
+        - The step saves an operator or a tenth of the cost, and an operator is heavy or there are few operators. Between
+          larger graphs without a heavy operator, hills are low, and a search climbs them by itself.
         - Two operators of different kinds compute the same value. No step leads up this hill through more operators.
         - Different operators compute the same value at the same cost. No count tells which of them a runtime fuses with the
           operators around them.
@@ -236,7 +233,7 @@ class KeptEqualities:
     def _over_a_hill(self, candidate: Candidate) -> bool:
         """Return whether one side gains on the other at both sizings while at one sizing only dearer terms lead to it."""
         for steps in self._directions(candidate):
-            gains = all(_gains(d, c) and (heavy(d) or term_size(d) <= LOCAL) for d, c in steps)
+            gains = all(_gains(d, c) and (heavy(d) or term_size(d) <= DISCOVERY.max_local_operators) for d, c in steps)
             if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
                 return True
         return False

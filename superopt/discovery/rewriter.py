@@ -24,14 +24,10 @@ from superopt.discovery.effort import Effort, effort
 from superopt.discovery.enumerate import weight
 from superopt.discovery.universe import WEIGHTS
 from superopt.errors import ShapeError
+from superopt.policy import DISCOVERY
 from superopt.rules.match import Pattern
 from superopt.rules.rule import Rule
 
-STEPS = 12
-EXPANSIONS = 24
-CLIMB = 1.1
-SUMMANDS = 6
-LARGEST = 16
 Place: TypeAlias = "tuple[int, str]"
 
 
@@ -67,7 +63,7 @@ class Classes:
 
     def _contracted(self, term: Term) -> Term:
         """Return the sum with every pair of operands that is known to equal another term replaced by that term."""
-        if 2 < len(term.args) <= SUMMANDS:
+        if 2 < len(term.args) <= DISCOVERY.max_rewritten_summands:
             for i, j in itertools.combinations(range(len(term.args)), 2):
                 whole = self._root(apply(term.op, term.args[i], term.args[j]))
                 if whole.op != term.op:
@@ -185,7 +181,7 @@ class Spread:
 
 
 class OrderedRewriting:
-    """Ordered rewriting: up to `STEPS` steps that each make a term smaller under one measure."""
+    """Ordered rewriting: up to `DISCOVERY.max_rewriting_steps` steps that each make a term smaller under one measure."""
 
     def __init__(self, rewriter: Rewriter, measure: Callable[[Term], Any]) -> None:
         self._rewriter, self._measure = rewriter, measure
@@ -201,12 +197,12 @@ class OrderedRewriting:
         return result
 
     def _smallest(self, term: Term) -> Term:
-        for _ in range(STEPS):
+        for _ in range(DISCOVERY.max_rewriting_steps):
             below = {a: self.of(a) for a in term.args}
             if any(a is not b for a, b in below.items()):
                 term = rebuild(term, below)
             after = min(self._rewriter.steps(term), key=self._measure, default=term)
-            if self._measure(after) >= self._measure(term) or operators(after) > LARGEST:
+            if self._measure(after) >= self._measure(term) or operators(after) > DISCOVERY.max_rewritten_operators:
                 break
             term = after
         return term
@@ -265,7 +261,7 @@ class Rewriter:
     def steps(self, term: Term) -> tuple[Term, ...]:
         """Return the terms one step at the root away, in either direction. Known steps are cached and extended."""
         row = self._rows.get((term.op, term.rank))
-        if row is None or len(term.args) > SUMMANDS:
+        if row is None or len(term.args) > DISCOVERY.max_rewritten_summands:
             return ()
         known, since = self._steps.get(term, ((), 0))
         if since < row.count:
@@ -275,9 +271,9 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Return whether steps through terms of at most `CLIMB` times the start's cost lead to the goal's cost or less.
+        """Return whether steps lead from the start to the goal's cost or less.
 
-        Weights are known.
+        The steps pass through terms that cost at most `DISCOVERY.max_climb_factor` times the start. Weights are known.
         """
         enough = self.cost(goal)
         return self.leads(start, self.cost(start), lambda term: self.cost(term) <= enough)
@@ -285,15 +281,15 @@ class Rewriter:
     def leads(self, start: Term, dearest: float, arrived: Callable[[Term], bool]) -> bool:
         """Return whether steps lead to a term for which `arrived` returns True.
 
-        The steps pass through terms that cost at most `CLIMB` times `dearest`. The steps are those that a search takes. At the
-        root of the start, all steps are taken.
+        The steps pass through terms that cost at most `DISCOVERY.max_climb_factor` times `dearest`. The steps are
+        those that a search takes. At the root of the start, all steps are taken.
         """
-        limit = CLIMB * dearest
+        limit = DISCOVERY.max_climb_factor * dearest
         if any(map(arrived, self.steps(start))):
             return True
         waiting = [(limit, start.key, start)]
         seen = {start}
-        for _ in range(EXPANSIONS):
+        for _ in range(DISCOVERY.max_rewriting_expansions):
             if not waiting:
                 return False
             for after in self.neighbours(heapq.heappop(waiting)[2], self._serves):

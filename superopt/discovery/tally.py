@@ -6,8 +6,7 @@ import numpy as np
 
 from superopt.discovery.kinds import Rows, Typing
 from superopt.discovery.table import MOST_OPERATORS, Ints, Table
-
-ROWS = 1 << 16
+from superopt.policy import DISCOVERY
 
 
 class GraphTally:
@@ -29,13 +28,13 @@ class GraphTally:
 
     def add(self, rows: Rows, classes: Ints, *, last: bool) -> None:
         """Add terms of one level with their classes. Terms of the last level are not arguments of other terms."""
-        for start in range(0, len(rows), ROWS):
-            part = rows.at(np.arange(start, min(start + ROWS, len(rows))))
+        for start in range(0, len(rows), DISCOVERY.tallied_row_count):
+            part = rows.at(np.arange(start, min(start + DISCOVERY.tallied_row_count, len(rows))))
             kids = self._kids(part)
             own = self._own(part, kids)
             self.graphs += int(self._unshared(kids, own))
             if not last:
-                self._below.append((kids, own, classes[start : start + ROWS]))
+                self._below.append((kids, own, classes[start : start + DISCOVERY.tallied_row_count]))
             else:
                 members = self._members()
                 for operators in range(self.most + 1):

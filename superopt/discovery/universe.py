@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from superopt.algebra.terms import Attribute, Extent, Size, Sym, Term, size
+from superopt.policy import DISCOVERY
 
 Ranges: TypeAlias = "Mapping[str, tuple[Extent, ...]]"
 WEIGHTS = frozenset({"w", "v", "u", "b", "c", "t", "r"})
@@ -76,7 +77,7 @@ class Universe:
     constants: tuple[Constant, ...]
     templates: tuple[Template, ...]
     ranges: Ranges
-    limit: int = 4
+    limit: int = DISCOVERY.max_universe_operators
     repeats: bool = False
     instances: tuple[Mapping[str, Extent], ...] = ()
     small: tuple[str, ...] = ()

@@ -6,20 +6,16 @@ import itertools
 from collections.abc import Sequence
 
 from superopt.discovery.universe import Universe
-
-COVERED = 0.75
-"""The share of a universe's known operator pairs that the universes it waits for have to cover.
-
-A pair is known if an earlier universe has it too.
-"""
+from superopt.policy import DISCOVERY
 
 
 def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
     """Return, for each universe, the names of the earlier universes that it builds on, in the order given.
 
     Two operators of one universe form a pair, because they meet in its terms. A universe waits for as few earlier universes as
-    cover the share `COVERED` of its pairs that any earlier universe has. If several universes cover equally many pairs, the one
-    with more pairs of its own comes first. The universe also waits for the universes that those wait for.
+    cover the share `DISCOVERY.covered_pair_share` of its pairs that any earlier universe has. If several universes cover
+    equally many pairs, the one with more pairs of its own comes first. It also waits for the universes
+    that those wait for.
     """
     found: dict[str, tuple[str, ...]] = {}
     meetings = {u.name: _meetings(u) for u in universes}
@@ -27,7 +23,7 @@ def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
         before = [u.name for u in universes[:position]]
         shared = meetings[universe.name] & set[tuple[str, str]]().union(*(meetings[name] for name in before))
         left, chosen = set(shared), dict[str, None]()
-        while len(left) > (1 - COVERED) * len(shared):
+        while len(left) > (1 - DISCOVERY.covered_pair_share) * len(shared):
             best = max(before, key=lambda name: (len(meetings[name] & left), len(meetings[name])))
             left -= meetings[best]
             chosen.update(dict.fromkeys((*found[best], best)))

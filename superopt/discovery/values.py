@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.algebra.terms import Term
-from superopt.discovery.fingerprint import BATCH, Fingerprints, Hashes, mixed_ids
+from superopt.discovery.fingerprint import Fingerprints, Hashes, mixed_ids
 from superopt.discovery.kinds import Rows, TermKind
 from superopt.discovery.table import Flags, Ints, Table
+from superopt.policy import DISCOVERY
 
 Array = npt.NDArray[Any]
 SHAPED = 11
@@ -133,7 +134,7 @@ class ValueColumns:
     def _step(self, stores: Sequence[Array | None]) -> int:
         """Return how many terms to evaluate at once, so that intermediate values fit into a cache."""
         sizes = [s[..., 0].size for s in stores if s is not None]
-        return int(np.clip(BATCH // (max(sizes) * (min(sizes) if len(sizes) > 1 else 1)), 64, 1 << 14))
+        return int(np.clip(DISCOVERY.max_batch_elements // (max(sizes) * (min(sizes) if len(sizes) > 1 else 1)), 64, 1 << 14))
 
     def _salted(self, digests: Hashes, shapes: Ints) -> Hashes:
         return digests + mixed_ids(shapes, SHAPED)

@@ -12,9 +12,7 @@ from collections.abc import Iterator, Mapping
 from superopt.algebra.terms import Atom, Compare, Cond, Extent, Sym, at_least, attribute_atoms, size, substitute_cond
 from superopt.discovery.rule_conditions import ConditionJudge
 from superopt.notation.parsing import Equation
-
-MOST = 3
-TRIED = 3
+from superopt.policy import DISCOVERY
 
 
 def weakest(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
@@ -27,7 +25,7 @@ def weakest(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, .
         return
     comparisons = [(c, [_holds(c, v) for v in wrong], [_holds(c, v) for v in right]) for c in _comparisons(reals)]
     ranked: list[tuple[int, tuple[Compare, ...]]] = []
-    for count in range(1, MOST + 1):
+    for count in range(1, DISCOVERY.max_attribute_conditions + 1):
         for some in itertools.combinations(comparisons, count):
             conditions = tuple(c for c, _, _ in some)
             if _degenerate(conditions) or any(set(less) <= set(conditions) for _, less in ranked):
@@ -37,7 +35,7 @@ def weakest(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, .
                 if kept:
                     ranked.append((-kept, conditions))
     ranked.sort(key=lambda one: one[0])
-    yield from (conditions for _, conditions in ranked[:TRIED])
+    yield from (conditions for _, conditions in ranked[: DISCOVERY.condition_choice_count])
 
 
 def _degenerate(conditions: tuple[Compare, ...]) -> bool:

@@ -10,9 +10,9 @@ import numpy as np
 from superopt.floating_point.elements import ElementPair
 from superopt.floating_point.environments import Environments
 from superopt.floating_point.floats import EVERY, FLOAT32, SPARE, WIDE, Array, Contraction, Mask, evaluate, scales
+from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import FpFlag
 
-STEPS_PER_INSTRUCTION = 4
 ORDINARY = 64.0
 """Magnitude of results computed from `DYADIC` numbers, which stand beside the infinities in a row."""
 ROUNDINGS = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT, FpFlag.ARCP})
@@ -33,7 +33,7 @@ def differences(pair: ElementPair, environments: Environments) -> Differences:
     """Return which rows need which flags for the pair's right side to replace its left side."""
     numbers = pair.numbers
     values = environments.values
-    steps = STEPS_PER_INSTRUCTION * len(numbers) + 16
+    steps = FLOATING_POINT.rounding_step_factor * len(numbers) + 16
     narrow = evaluate(pair.program, numbers, values, FLOAT32)
     wide = evaluate(pair.program, numbers, values, WIDE)
     spare = evaluate(pair.program, pair.program.under([pair.right]), values, SPARE)

@@ -25,18 +25,10 @@ from superopt.floating_point.scalars import (
     element_at,
 )
 from superopt.notation.parsing import Equation
+from superopt.policy import FLOATING_POINT
 from superopt.rules.instances import Instance, instantiations
 from superopt.rules.match import Binding, instantiate
 from superopt.rules.rule import Rule
-
-INSTANCES = 10
-"""The largest number of instances at which a rule is tried."""
-DRAWS = 48
-"""The number of random instances from which each instance is chosen."""
-ELEMENTS = 8
-"""The number of output elements, of different forms, that are tried at each instance."""
-PLACES = 80
-"""The number of positions of an output among which elements are chosen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +106,7 @@ class ElementPair:
         return [(i[1], i[2]) for i in self.code if i[0] == "input"]
 
 
-def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[RuleCase]:
+def cases(rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances) -> Iterator[RuleCase]:
     """Yield the rule at small sizes, at different choices of ranks if it has several.
 
     Extents are 2 or 3 where possible, because sums of one term and moves of one element reveal little. Every fifth instance is
@@ -128,7 +120,7 @@ def cases(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -
         equation = rule.equations[choice]
         reals = _reals(equation)
         try:
-            drawn = list(itertools.islice(instantiations(equation, rng, stubborn=True), DRAWS))
+            drawn = list(itertools.islice(instantiations(equation, rng, stubborn=True), FLOATING_POINT.instance_draw_count))
         except InstantiationError:
             continue
         new = [one for one in drawn if one not in taken] or drawn
@@ -186,7 +178,7 @@ MOVES = frozenset(
 )
 
 
-def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = ELEMENTS) -> Iterator[ElementPair]:
+def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_POINT.element_count) -> Iterator[ElementPair]:
     """Yield some output elements as code, no two of the same form.
 
     Raises:
@@ -196,8 +188,13 @@ def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = ELEMENTS)
     conditions = frozenset(_reached(case.equation, CONDITIONS))
     for output, (one, other) in enumerate(zip(left, right, strict=True)):
         places = list(np.ndindex(*(int(n) for n in one.shape)))  # type: ignore[arg-type]
-        if len(places) > PLACES:
-            places = [places[i] for i in sorted({0, len(places) - 1, *rng.integers(0, len(places), PLACES - 2).tolist()})]
+        if len(places) > FLOATING_POINT.max_element_positions:
+            places = [
+                places[i]
+                for i in sorted(
+                    {0, len(places) - 1, *rng.integers(0, len(places), FLOATING_POINT.max_element_positions - 2).tolist()}
+                )
+            ]
         forms: set[tuple[object, ...]] = set()
         for place in places:
             here, there = element_at(one, place).number, element_at(other, place).number
@@ -231,7 +228,9 @@ def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPai
     return ElementPair(code.program, here, there, output, element, conditions)
 
 
-def elements_of(rule: Rule, rng: np.random.Generator, *, instances: int = INSTANCES) -> Iterator[tuple[RuleCase, ElementPair]]:
+def elements_of(
+    rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances
+) -> Iterator[tuple[RuleCase, ElementPair]]:
     """Yield output elements of the rule at some sizes as code, one of each form."""
     met: set[tuple[object, ...]] = set()
     for case in cases(rule, rng, instances=instances):

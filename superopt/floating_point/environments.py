@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from superopt.floating_point.floats import FLOAT32, Array, Format, Mask
+from superopt.policy import FLOATING_POINT
 
 Input: TypeAlias = "tuple[str, tuple[int, ...]]"
 """A variable and the position of one of its elements."""
@@ -28,8 +29,6 @@ COMBINED = (
 )
 """Special values, in the order in which combinations of all inputs use them."""
 FINITE, INFINITE = 0, 1
-SHARES = (0.6, 0.2, 0.2)
-"""The shares of rows with only finite numbers, with infinities, and with NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +56,7 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
     The rows hold ordinary numbers, special numbers, few special numbers beside zeros and ones, mixed magnitudes, near ties,
     infinities and NaN. The variables in `conditions` hold 0 and 1.
     """
-    kind = rng.choice(3, size=rows, p=SHARES)
+    kind = rng.choice(3, size=rows, p=FLOATING_POINT.row_kind_shares)
     names = sorted({name for name, _ in inputs})
     mode = rng.integers(0, 11, rows)
     background = rng.integers(0, 3, rows)

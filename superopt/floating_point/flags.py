@@ -13,23 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from superopt.floating_point.differences import FREEDOMS, differences, needs
-from superopt.floating_point.elements import INSTANCES, ElementPair, RuleCase, elements_of, generator_for
+from superopt.floating_point.elements import ElementPair, RuleCase, elements_of, generator_for
 from superopt.floating_point.environments import Environments, Input, combinations, draw, environments_of
 from superopt.floating_point.floats import Mask
 from superopt.floating_point.small import Basis, basis, weakest
+from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
 from superopt.rules.rule import Rule
-
-ROWS = 1000, 12_000
-"""The number of rows of inputs in each turn: for each element, and the minimum for each rule."""
-LATER_INSTANCES = 5
-"""The number of instances at which a rule is tried in each turn after the first."""
-QUIET, MAX_TURNS = 5, 24
-"""The number of turns in a row without a new flag after which the flags are complete, and the largest number of turns."""
-MAX_ROWS_TIMES_CODE = 6_000_000
-"""The largest product of rows and instructions; longer code is evaluated for fewer rows."""
-CANDIDATES = 40
-"""The number of rows from which the simplest witness is chosen."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +59,24 @@ class Flagged:
 def flags_of(rule: Rule, seed: int = 0) -> Flagged:
     """Return the fp flags of a rule, each with a witness, or all flags without witnesses if no element can be tried.
 
-    Sizes and rows are drawn repeatedly until `QUIET` turns in a row find no new flag.
+    Sizes and rows are drawn repeatedly until `FLOATING_POINT.quiet_turn_count` turns in a row find no new flag.
     """
     rng = generator_for(rule, seed)
     found: dict[FpFlag, Witness] = {}
     overflow: dict[FpFlag, Witness] = {}
     tried: dict[tuple[object, ...], ElementPair] = {}
     evaluations = quiet = turn = 0
-    while quiet < QUIET and turn < MAX_TURNS:
+    while quiet < FLOATING_POINT.quiet_turn_count and turn < FLOATING_POINT.max_turns:
         known = len(found)
-        new = list(elements_of(rule, rng, instances=LATER_INSTANCES if turn else INSTANCES))
+        new = list(
+            elements_of(rule, rng, instances=FLOATING_POINT.later_instance_count if turn else FLOATING_POINT.max_rule_instances)
+        )
         tried.update((pair.form, pair) for _, pair in new)
         different = [(case, pair) for case, pair in new if not pair.identical]
         for case, pair in different:
-            environments = draw_for(pair, max(ROWS[0], ROWS[1] // len(different)), rng)
+            environments = draw_for(
+                pair, max(FLOATING_POINT.rows_per_element_count, FLOATING_POINT.min_rows // len(different)), rng
+            )
             if not turn:
                 environments = environments.beside(combinations(pair.inputs, pair.conditions, environments.rows))
             evaluations += environments.rows
@@ -126,14 +120,21 @@ def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]
     return rows, list(found.values())
 
 
-def draw_for(pair: ElementPair, rows: int, rng: np.random.Generator, least: int = 64) -> Environments:
+def draw_for(
+    pair: ElementPair, rows: int, rng: np.random.Generator, least: int = FLOATING_POINT.min_element_rows
+) -> Environments:
     """Draw rows of inputs for the element, fewer if its code is long."""
-    return draw(pair.inputs, pair.conditions, max(min(rows, MAX_ROWS_TIMES_CODE // len(pair.numbers)), least), rng)
+    return draw(
+        pair.inputs,
+        pair.conditions,
+        max(min(rows, FLOATING_POINT.max_rows_times_instructions // len(pair.numbers)), least),
+        rng,
+    )
 
 
 def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Environments, mask: Mask) -> Witness:
     """Return the simplest of the rows, with inputs replaced by 0 or 1 where the row still needs the flag."""
-    candidates = np.flatnonzero(mask)[:CANDIDATES]
+    candidates = np.flatnonzero(mask)[: FLOATING_POINT.witness_row_count]
     lengths = [sum(len(f"{environments.values[one][row]:g}") for one in pair.inputs) for row in candidates]
     row = int(candidates[int(np.argmin(lengths))])
     values = {one: float(environments.values[one][row]) for one in pair.inputs}

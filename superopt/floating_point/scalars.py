@@ -18,6 +18,7 @@ from superopt.algebra.bilinear import Matrix
 from superopt.algebra.operators import apply, interpret, operator
 from superopt.algebra.terms import Cond, Extent, Term, subterms, variable
 from superopt.errors import ShapeError
+from superopt.policy import FLOATING_POINT
 from superopt.speclib.composite import unfolded
 
 Instruction: TypeAlias = "tuple[Any, ...]"
@@ -30,7 +31,6 @@ CONDITIONS = {"where": (0,), "logical_and": (0, 1), "logical_not": (0,), "logica
 """The operands of each operator that are booleans in a model."""
 POSITIONS = {"gather": 1, "lookup": 1, "one_hot": 0}
 """The operand of each operator that holds positions of an axis."""
-MAX_INSTRUCTIONS = 60_000
 
 
 class ProgramTooLongError(Exception):
@@ -57,7 +57,7 @@ class Program:
         if number is None:
             number = self._numbers[instruction] = len(self.instructions)
             self.instructions.append(instruction)
-            if number > MAX_INSTRUCTIONS:
+            if number > FLOATING_POINT.max_instructions:
                 raise ProgramTooLongError
         return number
 

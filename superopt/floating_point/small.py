@@ -20,15 +20,9 @@ from superopt.floating_point.differences import FREEDOMS
 from superopt.floating_point.elements import ElementPair
 from superopt.floating_point.environments import Environments, Input, every
 from superopt.floating_point.floats import SMALL, evaluate
+from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import FpFlag
 
-MAX_INPUTS = 3
-MAX_EVALUATIONS = 40_000_000
-"""The largest number of instructions times rows that are evaluated."""
-CHUNK = 1 << 14
-"""The number of rows that are evaluated at once, chosen to fit into a cache."""
-MAX_INSTRUCTIONS = 40
-TIMEOUT_MS = 3000
 SORT = z3.FPSort(3, 4)
 ROUND = z3.RNE()
 
@@ -61,10 +55,17 @@ def basis(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
         return Basis.SAMPLED
     inputs = pair.inputs
     rows = 115 ** len(inputs)
-    if len(inputs) <= MAX_INPUTS and rows * len(pair.numbers) <= MAX_EVALUATIONS:
+    if (
+        len(inputs) <= FLOATING_POINT.max_exhaustive_inputs
+        and rows * len(pair.numbers) <= FLOATING_POINT.max_exhaustive_evaluations
+    ):
         everything = every(inputs, pair.conditions, SMALL)
-        return Basis.DIFFERENT if any(_wrong(pair, some, flags) for some in everything.chunks(CHUNK)) else Basis.EXHAUSTIVE
-    return _asked(pair, flags) if len(pair.numbers) <= MAX_INSTRUCTIONS else Basis.SAMPLED
+        return (
+            Basis.DIFFERENT
+            if any(_wrong(pair, some, flags) for some in everything.chunks(FLOATING_POINT.row_chunk_count))
+            else Basis.EXHAUSTIVE
+        )
+    return _asked(pair, flags) if len(pair.numbers) <= FLOATING_POINT.max_solver_instructions else Basis.SAMPLED
 
 
 def _wrong(pair: ElementPair, environments: Environments, flags: Collection[FpFlag]) -> bool:
@@ -102,7 +103,7 @@ def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
             known[number] = _operation(op, [known[i] for i in operands])
     left, right = known[pair.left], known[pair.right]
     solver = z3.SolverFor("QF_FP") if not _opaque(pair) else z3.Solver()
-    solver.set("timeout", TIMEOUT_MS)
+    solver.set("timeout", FLOATING_POINT.solver_milliseconds)
     for (name, _), value in inputs.items():
         if name in pair.conditions:
             solver.add(z3.Or(z3.fpEQ(value, z3.FPVal(0, SORT)), z3.fpEQ(value, z3.FPVal(1, SORT))))

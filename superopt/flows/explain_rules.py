@@ -13,13 +13,13 @@ from superopt.algebra.operators import requirements
 from superopt.algebra.terms import Term
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation, show, show_condition
+from superopt.policy import REPORT
 from superopt.rules.instances import Instance, at, instantiations
 from superopt.rules.rule import laws
 from superopt.rules.store import Stored
 from superopt.rules.work import total_work
 
 SEED = 0
-TRIED = 12
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ def example(equation: Equation) -> Example | None:
     """Return the instance of least work among a few random ones; None if the conditions admit no small sizes."""
     rng = np.random.default_rng(SEED)
     try:
-        drawn = [instance for instance, _ in zip(instantiations(equation, rng), range(TRIED), strict=False)]
+        drawn = [
+            instance for instance, _ in zip(instantiations(equation, rng), range(REPORT.example_instance_count), strict=False)
+        ]
     except InstantiationError:
         return None
     return min((_at(equation, instance) for instance in drawn), key=lambda e: (e.flops[0] == 0, sum(e.flops)))

@@ -24,13 +24,13 @@ from superopt.files import save_bytes, save_text
 from superopt.model.functions import FunctionPair, agree, library, pair
 from superopt.model.lower import lower
 from superopt.notation.parsing import Equation
+from superopt.policy import MODEL
 from superopt.protobuf.nodes import Lowered, NodeText
 from superopt.rules.instances import Instance, at, instantiations
 from superopt.rules.rule import Rule
 
 OPSET = 18
 SEED = 0
-INSTANCES = 4
 WIDTH = 120
 
 HEAD = '''"""Rewrite rules for onnxscript.rewriter that superopt found and proved; what they state stands in their docstrings.
@@ -242,7 +242,7 @@ def _pair(rule: Rule) -> FunctionPair | str:
     if rule.statement.where:
         return "it has conditions, which a pair of functions cannot ask for"
     equation = rule.equations[-1]
-    drawn = list(_instances(equation, INSTANCES))
+    drawn = list(_instances(equation, MODEL.exported_instance_count))
     try:
         left, right = (
             [lower(_titled([at(t, i) for t in side]), OPSET) for i in drawn] for side in (equation.left, equation.right)

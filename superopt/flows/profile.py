@@ -21,16 +21,12 @@ from superopt.model.dimensions import representative
 from superopt.model.external_data import temporary
 from superopt.model.load import load, weight_bytes
 from superopt.model.save import loadable
+from superopt.policy import REPORT
 from superopt.report.profiling import ModelTime, NodeTime, PredictionErrors, Profiling, Rate
 from superopt.report.progress import Listener, Progress, silent
 from superopt.runtime.cache import Cache, default_path
 from superopt.runtime.kernel import Kernel
 from superopt.runtime.session import Device
-
-LONGEST = 10
-"""The most known nodes that a report shows."""
-FEWEST = 3
-"""The number of known nodes below which the accuracy of predictions is not reported."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +137,7 @@ def _report(
     known: DeviceProfile, prices: Prices, models: tuple[ModelTime, ...], others: Mapping[str, int], unkept: str
 ) -> Profiling:
     roofline = known.roofline
-    longest = sorted(known.kernels, key=lambda k: (-k.timing.seconds, k.text))[:LONGEST]
+    longest = sorted(known.kernels, key=lambda k: (-k.timing.seconds, k.text))[: REPORT.max_profiled_nodes]
     return Profiling(
         device=known.name,
         provider=known.provider,
@@ -181,7 +177,7 @@ def _node_time(known: MeasuredNode) -> NodeTime:
 
 
 def _errors(off: Sequence[float]) -> PredictionErrors | None:
-    if len(off) < FEWEST:
+    if len(off) < REPORT.min_predicted_nodes:
         return None
     tenths = statistics.quantiles((math.exp(abs(each)) for each in off), n=30, method="inclusive")
     return PredictionErrors(tenths[19], tenths[26])

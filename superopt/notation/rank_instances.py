@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from superopt.algebra.terms import variable
 from superopt.errors import NotationError, ShapeError
 from superopt.notation.parsing import Equation, Statement, expression, parse, read, real_names
-
-MANY = 256
-"""The number of combinations beyond which subterms are typed first."""
+from superopt.policy import RULE
 
 
 def equations(statement: Statement) -> list[Equation]:
@@ -24,7 +22,7 @@ def equations(statement: Statement) -> list[Equation]:
     Raises:
         NotationError: The statement cannot be read, or is well typed at no choice.
     """
-    many = math.prod(len(ranks) for _, ranks in statement.ranks) > MANY
+    many = math.prod(len(ranks) for _, ranks in statement.ranks) > RULE.max_plain_combinations
     pieces = _Pieces(statement) if many else None
     found: list[Equation] = []
     why: ShapeError | None = None

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from superopt.errors import UnprovedError
+from superopt.policy import PROOF
 from superopt.proof.definitions.arithmetic import version
 from superopt.proof.definitions.index import prove_axiom
 from superopt.proof.recheck import are_converse, established, rechecked, rechecked_together, recorded
@@ -23,9 +24,6 @@ from superopt.worker_pool import in_order
 
 Stored: TypeAlias = "tuple[Rule, LedgerEntry | None]"
 Checked: TypeAlias = "tuple[Verdict, tuple[str, ...]]"
-
-ALIKE = 32
-"""The number of rules that one process replays in sequence; neighbors in a file share many questions."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +115,13 @@ def prove_store(
                 yield rule, entry
 
     if fresh:
-        checked = in_order(_proved, ((rule, record, seed) for rule, _ in stored()), workers=workers, chunk=ALIKE)
+        checked = in_order(
+            _proved, ((rule, record, seed) for rule, _ in stored()), workers=workers, chunk=PROOF.replayed_rule_count
+        )
     else:
-        groups = in_order(_replayed, ((group, record) for group in _together(stored())), workers=workers, chunk=ALIKE)
+        groups = in_order(
+            _replayed, ((group, record) for group in _together(stored())), workers=workers, chunk=PROOF.replayed_rule_count
+        )
         checked = itertools.chain.from_iterable(groups)
     for place, (verdict, choices) in enumerate(checked):
         family, rule, entry = known[place]

@@ -10,15 +10,13 @@ from superopt.algebra.terms import Compare, Cond, at_least, same, subterms
 from superopt.errors import NotationError, ShapeError
 from superopt.notation.parsing import show_condition
 from superopt.notation.rank_instances import equations
+from superopt.policy import PROOF
 from superopt.proof.definitions.arithmetic import afresh
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.rules.rule import Rule
 
-MOST = 12
-KEPT = 64
 
-
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=PROOF.completion_cache_count)
 @afresh()
 def completed(rule: Rule) -> Rule | None:
     """Add conditions until the right side is well typed and of the left side's shape wherever the rule applies.
@@ -26,7 +24,7 @@ def completed(rule: Rule) -> Rule | None:
     Return the rule itself if nothing is missing. Return None if the conditions contradict each other, or exclude one of the
     rule's rank choices.
     """
-    for _ in range(MOST):
+    for _ in range(PROOF.max_added_conditions):
         try:
             missing = next((c for e in rule.equations for c in _missing(Assumptions(e))), None)
             if missing is None:

@@ -2,7 +2,8 @@
 
 Values are real numbers with their images in prime fields (`superopt.algebra.exact`), and are compared by a residue. A false
 polynomial identity is missed with probability at most its degree over the modulus. If a side has no residue (the root of a sum
-that is not a square, the exponential of an exponential), the real parts are compared instead, to `TOLERANCE`.
+that is not a square, the exponential of an exponential), the real parts are compared instead, up to
+`PROOF.sample_tolerance_share`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,12 @@ from superopt.algebra.exact import CHAIN, Fields, drawn, fields_for, means
 from superopt.algebra.operators import POSITIVE, operator, requirements
 from superopt.algebra.terms import Extent, Sym, Term, atoms, substitute_cond, subterms
 from superopt.notation.parsing import Equation
+from superopt.policy import PROOF
 from superopt.proof.denominators import denominators
 from superopt.rules.instances import Instance, instantiations
 from superopt.rules.verdict import Counterexample
 
 __all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "replay"]
-
-TOLERANCE = 1e-7
 
 
 def domain_of(*roots: Term) -> Fields:
@@ -125,7 +125,7 @@ def replay(equation: Equation, counterexample: Counterexample) -> Counterexample
 def _differ(left: Array, right: Array, identity: int) -> Array:
     """Return where the values differ; positions at which the left side is not finite are outside its domain."""
     one, other = left[..., 1 + identity], right[..., 1 + identity]
-    close = np.isclose(left[..., 0], right[..., 0], rtol=TOLERANCE, atol=TOLERANCE)
+    close = np.isclose(left[..., 0], right[..., 0], rtol=PROOF.sample_tolerance_share, atol=PROOF.sample_tolerance_share)
     known = ~np.isnan(one) & ~np.isnan(other)
     return np.asarray(np.where(known, one != other, np.isfinite(left[..., 0]) & ~close))
 

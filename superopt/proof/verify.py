@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation
+from superopt.policy import PROOF
 from superopt.proof.axioms.axiomatic import prove_rule
 from superopt.proof.axioms.replay import well_typed
 from superopt.proof.axioms.standing import resting_on_axioms
@@ -16,8 +17,6 @@ from superopt.proof.definitions.index import prove_axiom
 from superopt.proof.sample import mismatch
 from superopt.rules.rule import Rule
 from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
-
-INSTANCES = 60
 
 
 @afresh()
@@ -60,7 +59,7 @@ def _sampled(rule: Rule, why: str, seed: int) -> Verdict:
     """Return `Refuted` if random instances show a difference, otherwise `Unknown` with the given reason."""
     for equation in rule.equations:
         try:
-            counterexample = mismatch(equation, instances=INSTANCES, seed=seed)
+            counterexample = mismatch(equation, instances=PROOF.sampled_instance_count, seed=seed)
         except InstantiationError:
             continue
         if counterexample is not None:

@@ -12,8 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-MOST_REASONS = 3
-"""The most reasons for skipped windows that the terminal shows. The JSON report has all of them."""
+from superopt.policy import REPORT
 
 
 @dataclass(frozen=True)
@@ -284,7 +283,7 @@ def _run(report: Report) -> Table:
     table.add_row("search", f"{report.stopped} (budget {report.budget:g} s, seed {report.seed})")
     if report.windows_left:
         count = sum(report.windows_left.values())
-        reasons = "; ".join(f"{number} x {escape(why)}" for why, number in [*report.windows_left.items()][:MOST_REASONS])
+        reasons = "; ".join(f"{number} x {escape(why)}" for why, number in [*report.windows_left.items()][: REPORT.max_reasons])
         table.add_row("left", f"{count} windows were left as they are: {reasons}")
     for place, sentence in enumerate(report.assumptions):
         table.add_row("" if place else "assumes", escape(sentence))

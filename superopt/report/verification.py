@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SHOWN = 4
+from superopt.policy import REPORT
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ def verified(found: Verification) -> list[str]:
 
 def _kind(kind: EvidenceKind) -> str:
     steps = f"{kind.how}: {_count(kind.steps, 'step')} at {_count(kind.roots, 'place')}"
-    return f"{steps} ({', '.join(kind.rules[:SHOWN])}{', …' if len(kind.rules) > SHOWN else ''})"
+    rules = ", ".join(kind.rules[: REPORT.max_verified_rules])
+    return f"{steps} ({rules}{', …' if len(kind.rules) > REPORT.max_verified_rules else ''})"
 
 
 def _count(number: int, what: str) -> str:

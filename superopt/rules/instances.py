@@ -47,6 +47,7 @@ from superopt.algebra.terms import (
 )
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
+from superopt.policy import RULE
 from superopt.rules.match import Binding, instantiate
 
 Assignment: TypeAlias = "list[Any]"
@@ -56,11 +57,6 @@ EXTENTS: Weights = ((1, 3), (2, 5), (3, 5), (4, 3), (5, 2), (6, 1), (7, 1), (8, 
 INTEGERS: Weights = ((-2, 0.25), (-1, 0.5), (0, 2), (1, 3), (2, 4), (3, 2), (4, 1), (5, 0.25), (6, 0.25), (8, 0.1))
 QUOTIENTS: Weights = ((1, 2), (2, 3), (3, 1))
 REALS: Weights = (*((n, 1) for n in (-3, -2, -1, 1, 2, 3)), *((Fraction(n, 2), 1) for n in (-3, -1, 1, 3)), (0, 0.25))
-LARGEST = 3000
-RESTARTS = 400
-FEW = 3
-"""The number of first values from which an unknown is drawn in the second round of attempts of a `stubborn` search."""
-EQUATIONS_KEPT = 256
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ def instantiations(equation: Equation, rng: np.random.Generator, *, stubborn: bo
     return _draw(equation).instances(rng, stubborn=stubborn)
 
 
-@functools.lru_cache(maxsize=EQUATIONS_KEPT)
+@functools.lru_cache(maxsize=RULE.equation_cache_count)
 def _draw(equation: Equation) -> _Draw:
     return _Draw(equation)
 
@@ -133,7 +129,7 @@ class _Draw:
             [_number(substitute(e, self.solved.get), slots) for e in term.shape] for term in subterms(*roots) if term.shape
         ]
         self.choices = [self._allowed(position, atom) for position, atom in enumerate(self.free)]
-        self.few = [allowed[:FEW] for allowed in self.choices]
+        self.few = [allowed[: RULE.stubborn_value_count] for allowed in self.choices]
 
     def _allowed(self, position: int, atom: Atom) -> Weights:
         alone = [test for needs, test in self.tests if needs == {position}]
@@ -155,11 +151,13 @@ class _Draw:
             yield self._one(rng, [self.choices, self.few] if stubborn else [self.choices])
 
     def _one(self, rng: np.random.Generator, tries: Sequence[Sequence[Weights]]) -> Instance:
-        for choices in (choices for choices in tries for _ in range(RESTARTS)):
+        for choices in (choices for choices in tries for _ in range(RULE.max_instance_tries)):
             values = self._attempt(rng, choices)
-            if values is not None and all(prod(e(values) for e in shape) <= LARGEST for shape in self.extents):
+            if values is not None and all(
+                prod(e(values) for e in shape) <= RULE.max_instance_elements for shape in self.extents
+            ):
                 return self._instance(values)
-        raise InstantiationError(f"no legal sizes found in {RESTARTS} attempts")
+        raise InstantiationError(f"no legal sizes found in {RULE.max_instance_tries} attempts")
 
     def _attempt(self, rng: np.random.Generator, choices: Sequence[Weights]) -> Assignment | None:
         values: Assignment = [None] * len(self.free)

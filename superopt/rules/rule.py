@@ -19,8 +19,6 @@ from superopt.rules.signature import operators_of
 
 REGROUP = "regroup"
 RANKS = (1, 2, 3, 4)
-NEUTRAL = 3
-"""Equalities that only rearrange this many operators or more are not rules: no search gains by them."""
 
 
 @dataclass(frozen=True)

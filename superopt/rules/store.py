@@ -22,12 +22,13 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from superopt.algebra.operators import registry, substitutions_folder
 from superopt.errors import NotationError, ShapeError, StoreError, TargetError
 from superopt.files import cause, save_text
+from superopt.policy import REPORT
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
 from superopt.rules.rule import Rule, digest, law_names, laws, parse_rules, stated_rules
 from superopt.rules.verdict import Counterexample, Proved
 
 AXIOMS, REFUTED = "axioms", "refuted.jsonl"
-WIDTH, SHOWN = 128, 5
+WIDTH = 128
 ALL_SIZES, BOUNDED = "all sizes", "bounded"
 CORE, SEARCH = "core", "search"
 
@@ -239,8 +240,8 @@ def load(folder: Path | None = None) -> list[Stored]:
             elif entry is not None:
                 found.append(Stored(replace(rule, flags=entry.fp_flags), family, entry))
     if refused:
-        more = f"; and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
-        raise StoreError(f"{'; '.join(refused[:SHOWN])}{more} (superopt generate writes them anew)")
+        more = f"; and {len(refused) - REPORT.max_refused_rules} more" if len(refused) > REPORT.max_refused_rules else ""
+        raise StoreError(f"{'; '.join(refused[: REPORT.max_refused_rules])}{more} (superopt generate writes them anew)")
     return found
 
 

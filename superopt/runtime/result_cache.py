@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from superopt import policy
 from superopt.budget import active_time
 from superopt.protobuf.stored import Loadable, identity
 from superopt.runtime.cache import Cache, Json
@@ -34,14 +35,14 @@ def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: C
 
 @functools.cache
 def code_version() -> str:
-    """Return a digest of the code that loads, runs, checks and compares models."""
+    """Return a digest of the code that loads, runs, checks and compares models, and of the policy."""
     package = Path(__file__).resolve().parents[1]
     return digest_of_files(path for part in RUNNING for path in package.glob(f"{part}/*.py"))
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest of the files' contents, independent of the order of the paths."""
+    """Return a digest of the contents of the files and of the policy, independent of the order of the paths."""
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(paths):
+    for path in sorted({*paths, Path(policy.__file__).resolve()}):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -128,7 +128,7 @@ def _origin(term: Term) -> tuple[str, str, Attribute]:
 
 
 def _matched(match: Match) -> int:
-    """Return how many operators the match covers, at most `SEARCH.max_meeting_operators`.
+    """Return how many operators the match covers, up to `SEARCH.max_meeting_operators`.
 
     The operands of a sum that the match leaves alone are not told apart from those that it covers.
     """

@@ -17,12 +17,11 @@ from superopt.algebra.evaluate import Floats, evaluate_operator
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Atom, Attribute, Dim, Extent, Size, Term, substitute_attribute, subterms, variable
 from superopt.errors import ShapeError
+from superopt.policy import VERIFY
 from superopt.rules.work import total_work
 from superopt.speclib.composite import unfolded
 
 Array = npt.NDArray[Any]
-MOST_WORK = 1 << 27
-"""The operations of one operator beyond which its definition takes too long to evaluate."""
 
 
 class UndecidedError(ShapeError):
@@ -110,7 +109,7 @@ def applied(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute
     body = unfolded(term) if arrays else None
     if body is not None:
         return evaluated([body], {leaf.name: array for leaf, array in zip(leaves, arrays, strict=True)})[0]
-    if total_work([term]).flops > MOST_WORK:
+    if total_work([term]).flops > VERIFY.max_definition_operations:
         raise UndecidedError(f"{op} takes too long to evaluate")
     if operator(op).commutative:
         whole = functools.partial(evaluate_operator, op, attributes={}, domain=Floats())

@@ -14,6 +14,7 @@ from superopt.algebra.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Atom, Term, size, subterms, variable
 from superopt.errors import CertificateError, SuperoptError
+from superopt.policy import VERIFY
 
 FORM = 2
 """The version of the certificate format."""
@@ -21,8 +22,6 @@ MODES = ("precise", "relaxed", "fast")
 """The floating-point modes that a certificate may name."""
 ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
 RELATIONS = (">=", "==", "!=")
-DEPTH = 200
-"""The largest nesting depth of a value in a certificate."""
 
 State = tuple[Term, ...]
 
@@ -212,7 +211,7 @@ def _variable(name: Any, shape: Any, constant: Any, condition: Any, position: An
 
 def _value(value: Any, depth: int = 0) -> Any:
     """Parse an attribute: a number, a text, an extent, or a tuple of attributes."""
-    if depth > DEPTH:
+    if depth > VERIFY.max_nesting_depth:
         raise CertificateError("a value of the certificate nests too deep")
     match value:
         case bool() | int() | float() | str():

@@ -22,23 +22,13 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Atom, Dim, Term, subterms
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
+from superopt.policy import VERIFY
 from superopt.verification.arrays import Array, UndecidedError, evaluated
 from superopt.verification.certificates import Certificate, Pass, Rewrite, RewrittenNodes, Scope, State, named_variables
 from superopt.verification.inputs import Feeds
 from superopt.verification.models import STANDARD, UNNAMED, ModelSource, bodies, nodes
 from superopt.verification.runs import Runner
 
-SMALL = 4096
-"""The most elements that a new weight without a term may have.
-
-Such weights hold numbers that nodes need beside their operands, such as an algorithm's matrices. Running the segment checks
-them.
-"""
-NEAR = 2e-3
-"""The tolerance between a segment's nodes in the model's precision and its terms in float64.
-
-It is relative to the largest magnitude of the output.
-"""
 SINGLE = 2.0**-22
 """The tolerance for a weight that was summed in float32, relative to the sum of the magnitudes."""
 SUMMED_IN_SINGLE = frozenset({"conv", "conv_transpose", "max_pool", "avg_pool", "gram_kernel", "merge_groups"})
@@ -103,7 +93,7 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
             counts["kept"] += 1
         elif name in certificate.stored:
             counts["kept"] += 1  # see `check_stored`, which compares the weight with the original's value of that name
-        elif array.dtype.kind in "iub" or array.size <= SMALL:
+        elif array.dtype.kind in "iub" or array.size <= VERIFY.max_untermed_elements:
             counts["small"] += 1
         else:
             raise CertificateError(f"weight {name!r} of the optimized model follows from no term of the certificate")
@@ -437,7 +427,11 @@ def check_stored(original: ModelSource, optimized: ModelSource, certificate: Cer
     values = values_of(original, names, feeds) if names else {}
     for name in names:
         array = tensors.array(name)
-        known = name in values or (certificate.opset is None and not original.proto.functions) or array.size > SMALL
+        known = (
+            name in values
+            or (certificate.opset is None and not original.proto.functions)
+            or array.size > VERIFY.max_untermed_elements
+        )
         if known and not (name in values and _identical(np.asarray(values[name]), array)):
             raise CertificateError(f"weight {name!r} of the optimized model is not what the original computes under that name")
 
@@ -562,6 +556,6 @@ def _agree(value: Array, array: Array, magnitude: Array) -> bool:
     finite = np.isfinite(value) & np.isfinite(array)
     scale = float(np.max(np.abs(np.where(finite, value, 0)), initial=0.0))
     distance = np.abs(np.where(finite, value, 0) - np.where(finite, array, 0))
-    allowed = NEAR * scale + rounding * np.where(finite, magnitude, 0) + 1e-30
+    allowed = VERIFY.segment_tolerance_share * scale + rounding * np.where(finite, magnitude, 0) + 1e-30
     far = math.isfinite(scale) and bool(np.any(distance > allowed))
     return not far and not np.any(np.isfinite(value) & ~np.isfinite(array))

@@ -14,16 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from superopt.policy import VERIFY
 from superopt.verification.models import DeclaredInput, ModelSource, extent_of
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
-PLAIN = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 20, 24, 27, 31, 32, 33, 40, 48, 49, 63, 64, 65, 96, 97, 128)
-COARSE = (32, 64, 96, 128, 160, 192, 224)
-"""Sizes accepted by networks that halve an image five times."""
-BOUNDS = (1000, 100, 30, 10, 4, 2, 1)
-"""Upper bounds for drawn integers. The first bound at which the original runs is used."""
-MOST_ELEMENTS, MOST_DRAWS = 1 << 22, 1000
 
 
 def sizes(source: ModelSource, given: Sequence[Mapping[str, int]], seed: int) -> Iterator[dict[str, int]]:
@@ -40,7 +35,7 @@ def sizes(source: ModelSource, given: Sequence[Mapping[str, int]], seed: int) ->
     for found in _candidates(source, given, rng):
         key = tuple(found[name] for name in names)
         elements = sum(math.prod(extent_of(axis, found) for axis in port.axes) for port in source.inputs)
-        if key not in seen and elements <= MOST_ELEMENTS:
+        if key not in seen and elements <= VERIFY.max_drawn_elements:
             seen.add(key)
             yield found
 
@@ -51,7 +46,7 @@ def _candidates(source: ModelSource, given: Sequence[Mapping[str, int]], rng: np
     for numbers in given:
         yield {**usual, **{name: n for name, n in numbers.items() if name in names}}
     around = [n + d for n in source.constants for d in (-1, 0, 1)]
-    near = sorted({n for n in around if 0 < n <= 300} | {*PLAIN})
+    near = sorted({n for n in around if 0 < n <= 300} | {*VERIFY.plain_sizes})
     far = sorted({n for n in around if n > 300})
     for n in (33, 64, 7, 4, 2, 1, 3, 12, 50):
         yield dict.fromkeys(names, n)
@@ -62,7 +57,7 @@ def _candidates(source: ModelSource, given: Sequence[Mapping[str, int]], rng: np
         yield {name: 5 + n + 3 * place + (place * n) % 4 for place, name in enumerate(names)}
     yield {name: 32 * (1 + place % 3) for place, name in enumerate(names)}
     yield dict.fromkeys(names, 0)
-    for _ in range(MOST_DRAWS):
+    for _ in range(VERIFY.max_size_draws):
         match rng.integers(4):
             case 0:
                 yield {name: int(rng.choice(near)) for name in names}
@@ -70,7 +65,7 @@ def _candidates(source: ModelSource, given: Sequence[Mapping[str, int]], rng: np
                 pool = rng.choice(near, 2)
                 yield {name: int(rng.choice(pool)) for name in names}
             case 2:
-                pool = rng.choice(COARSE, 2)
+                pool = rng.choice(VERIFY.coarse_sizes, 2)
                 yield {name: int(rng.choice(pool)) for name in names}
             case _:
                 pool = rng.choice(near, 2)

@@ -32,12 +32,8 @@ from superopt.algebra.terms import (
 )
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
+from superopt.policy import VERIFY
 from superopt.rules.rule import Rule
-
-DRAWS = 60
-"""The number of sizes at which a condition on dynamic dimensions is evaluated."""
-MOST_TRIES = 20_000
-"""The most assignments of operands that are tried for one root."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,7 @@ def _results(equation: Equation, root: Term, state: Sequence[Term]) -> Iterator[
     tries = itertools.count()
     for binding, rest in _outputs(equation.left[0], root, StepBinding({}, {})):
         for full, roots, rests in _further(equation, 1, binding, (root,), (rest,), state):
-            if next(tries) > MOST_TRIES:
+            if next(tries) > VERIFY.max_match_tries:
                 return
             solved = _solved(full)
             if solved is None or not _holds(substitute_cond(equation.where, solved.value)):
@@ -326,7 +322,7 @@ def _holds(condition: Cond) -> bool:
     if isinstance(condition, bool):
         return condition
     rng = np.random.default_rng(0)
-    for turn in range(DRAWS):
+    for turn in range(VERIFY.condition_draw_count):
         known: dict[Atom, int] = {}
 
         def value(atom: Atom, known: dict[Atom, int] = known, turn: int = turn) -> Extent | None:

@@ -20,6 +20,7 @@ import onnx_ir as ir
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import InvalidModelError
+from superopt.policy import VERIFY
 from superopt.protobuf.map_types import without_maps
 from superopt.verification.contents import content_digest
 
@@ -45,10 +46,6 @@ TAKEN_IN = frozenset(
 )
 """Operators that absorb infinities, or through which models accept values of any magnitude (docs/floating-point.md)."""
 # fmt: on
-SMALL = 64
-"""The most elements of an integer tensor whose elements count as constants that sizes may be compared with."""
-MOST = 1 << 24
-"""The largest constant that sizes are drawn around."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +106,11 @@ class ModelSource:
             found.update(n for n in tensor.dims if n)
             integral = tensor.data_type in (TensorProto.INT64, TensorProto.INT32)
             local = tensor.data_location != TensorProto.EXTERNAL
-            if integral and local and int(np.prod(tensor.dims, dtype=np.int64)) <= SMALL:
+            if integral and local and int(np.prod(tensor.dims, dtype=np.int64)) <= VERIFY.max_sized_constant_elements:
                 found.update(abs(int(n)) for n in numpy_helper.to_array(tensor).ravel())
         for node in nodes(self.proto.graph):
             found.update(abs(n) for a in node.attribute for n in (a.i, *a.ints))
-        return tuple(sorted(n for n in found if 1 < n <= MOST))
+        return tuple(sorted(n for n in found if 1 < n <= VERIFY.max_compared_size))
 
     @cached_property
     def masks(self) -> frozenset[str]:

@@ -16,26 +16,13 @@ import numpy as np
 from onnx import ModelProto
 
 from superopt.errors import CheckFailedError, InvalidModelError, RuntimeMissingError
-from superopt.verification.inputs import BOUNDS, Array, Feeds, adversarial, nudged, ordinary, sizes
+from superopt.policy import VERIFY
+from superopt.verification.inputs import Array, Feeds, adversarial, nudged, ordinary, sizes
 from superopt.verification.models import ModelSource
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 FOLDER = "session.model_external_initializers_file_folder_path"
 """The configuration entry for the folder in which ONNX Runtime looks for external tensors of a model that is given as bytes."""
-LOCAL, OWN, COMMON = 2e-4, 16.0, 256.0
-"""The three parts of an element's tolerance.
-
-The parts are a share of the row's largest magnitude, a multiple of the element's change when inputs change in their last
-places, and a multiple of the change of most elements in the row.
-"""
-NEARLY_INFINITE = 2.0**-6
-"""The share of its type's largest number beyond which an element of the original may overflow."""
-NUDGES = 3
-FEWEST_SIZES, MOST_SIZES, MOST_TRIES = 4, 40, 300
-SECONDS_OF_SIZES, SECONDS_OF_VALUES = 12.0, 12.0
-LOOKED_INSIDE = 3
-SHORT_ROW = 4
-"""The most elements of a row that says little about magnitudes. The whole output is used instead."""
 
 
 @dataclass
@@ -135,7 +122,7 @@ def compare(
     if not done:
         raise InvalidModelError(f"{original.path}: the original runs at none of the sizes that were tried ({pair.reason})")
     if special:
-        deadline = time.monotonic() + SECONDS_OF_VALUES
+        deadline = time.monotonic() + VERIFY.value_run_seconds
         for at, bound in (done[0], done[len(done) // 2]) if len(done) > 1 else done:
             for name, feeds in adversarial(original, at, bound, seed, masks=masks):
                 if time.monotonic() < deadline:
@@ -152,15 +139,15 @@ def _at_sizes(
     started, bound = time.monotonic(), 0 if integral else 1
     for tries, at in enumerate(sizes(pair.before.source, given, pair.seed)):
         spent = time.monotonic() - started
-        enough = len(done) >= MOST_SIZES or (spent > SECONDS_OF_SIZES and len(done) >= FEWEST_SIZES)
-        if enough or tries >= MOST_TRIES or spent > 3 * SECONDS_OF_SIZES:
+        enough = len(done) >= VERIFY.max_sizes or (spent > VERIFY.size_run_seconds and len(done) >= VERIFY.min_sizes)
+        if enough or tries >= VERIFY.max_size_tries_per_model or spent > 3 * VERIFY.size_run_seconds:
             break
-        for limit in (bound,) if bound else BOUNDS:
+        for limit in (bound,) if bound else VERIFY.integer_bound_counts:
             inputs = list(ordinary(pair.before.source, at, limit, pair.seed))
             if pair.compare(_named(inputs[0][0], at), inputs[0][1]):
-                for name, feeds in inputs[1:] if len(done) < FEWEST_SIZES else inputs[1:2]:
+                for name, feeds in inputs[1:] if len(done) < VERIFY.min_sizes else inputs[1:2]:
                     pair.compare(_named(name, at), feeds)
-                if len(done) < LOOKED_INSIDE:
+                if len(done) < VERIFY.inspected_size_count:
                     inside(inputs[0][1])
                 done.append((at, limit))
                 bound = limit
@@ -197,7 +184,7 @@ class _Pair:
         found = self.after.run(feeds)
         if isinstance(found, str):
             raise CheckFailedError(f"on {name} the original runs, and the optimized model does not ({found})")
-        near = [self.before.run(nudged(feeds, self.seed + turn)) for turn in range(1, NUDGES + 1)]
+        near = [self.before.run(nudged(feeds, self.seed + turn)) for turn in range(1, VERIFY.nudged_run_count + 1)]
         others = [run for run in near if not isinstance(run, str)]
         for place, output in enumerate(self.before.source.outputs):
             what = difference(wanted[place], found[place], [run[place] for run in others])
@@ -224,7 +211,7 @@ def difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
         return "" if np.array_equal(wanted, found) else "other values"
     a, b = wanted.astype(np.float64), found.astype(np.float64)
     finite = np.isfinite(a)
-    lost = finite & ~np.isfinite(b) & (np.abs(a) < NEARLY_INFINITE * float(np.finfo(wanted.dtype).max))
+    lost = finite & ~np.isfinite(b) & (np.abs(a) < VERIFY.overflow_share * float(np.finfo(wanted.dtype).max))
     for other in others:  # elements that the original itself does not always keep finite
         lost &= np.isfinite(other)
     if lost.any():
@@ -239,12 +226,12 @@ def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any
     magnitude = np.abs(np.where(finite, a, 0))
     changes = [np.abs(np.where(np.isfinite(o) & finite, o.astype(np.float64) - np.where(finite, a, 0), 0)) for o in others]
     change = np.max(changes, axis=0) if changes else np.zeros_like(magnitude)
-    share = LOCAL * max(1.0, float(np.finfo(dtype).eps) / float(np.finfo(np.float32).eps) / 8)
-    axis = -1 if a.ndim and a.shape[-1] > SHORT_ROW else None
+    share = VERIFY.row_tolerance_share * max(1.0, float(np.finfo(dtype).eps) / float(np.finfo(np.float32).eps) / 8)
+    axis = -1 if a.ndim and a.shape[-1] > VERIFY.max_short_row_elements else None
     with np.errstate(over="ignore"):
         local = share * np.max(magnitude, axis=axis, keepdims=True)
-        common = COMMON * np.quantile(change, 0.6, axis=axis, keepdims=True)
-        return np.asarray(OWN * change + local + common + float(np.finfo(dtype).tiny))
+        common = VERIFY.common_change_factor * np.quantile(change, 0.6, axis=axis, keepdims=True)
+        return np.asarray(VERIFY.own_change_factor * change + local + common + float(np.finfo(dtype).tiny))
 
 
 def _counted(wanted: Array, found: Array, others: Sequence[Any]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from superopt.algebra.operators import rebuild
 from superopt.algebra.terms import Atom, Extent, Term, substitute_attribute, subterms, variable
 from superopt.errors import CertificateError, ShapeError
+from superopt.policy import VERIFY
 from superopt.rules.fp_flags import FpFlag
 from superopt.rules.fusion import fusions
 from superopt.rules.rule import Rule, digest
@@ -21,10 +22,6 @@ from superopt.verification.instances import is_instance
 
 PARTLY = "~>"
 """The name prefix of steps that replace an operator with a corrected mutant. No rule states this equality."""
-DRAWS, LEAST_DRAWS = 12, 2
-"""The number of draws at which a step without a rule is evaluated, and how many of the draws must work."""
-ACCURACY = 1e-7
-"""The tolerance between float64 values, relative to the row's largest magnitude."""
 
 
 class Means(Enum):
@@ -123,7 +120,7 @@ class Steps:
     def _evaluate(self, step: CertifiedStep, roots: list[Term], replacements: list[Term]) -> None:
         variables = named_variables([*roots, *replacements])
         worked, why = 0, ""
-        for turn in range(DRAWS):
+        for turn in range(VERIFY.step_draw_count):
             rng = np.random.default_rng((self.seed, turn))
             arrays, sizes = drawn(variables, rng, turn)
             try:
@@ -136,9 +133,11 @@ class Steps:
             worked += 1
             if not all(map(near, left, right)):
                 raise CertificateError(f"step {step.rule!r} is not right: values differ")
-            if worked >= DRAWS // 2 or (worked >= LEAST_DRAWS and all(isinstance(n, int) for v in variables for n in v.shape)):
+            if worked >= VERIFY.step_draw_count // 2 or (
+                worked >= VERIFY.min_step_draws and all(isinstance(n, int) for v in variables for n in v.shape)
+            ):
                 return
-        if worked < LEAST_DRAWS:
+        if worked < VERIFY.min_step_draws:
             raise CertificateError(f"step {step.rule!r} matches no rule and cannot be tested ({why})")
 
 
@@ -149,7 +148,7 @@ def near(one: Array, other: Array) -> bool:
     finite = np.isfinite(one)
     scale = np.max(np.abs(np.where(finite, one, 0)), axis=-1, keepdims=True, initial=0.0) if one.ndim else np.abs(one)
     with np.errstate(invalid="ignore"):
-        return bool(np.all(~finite | (np.abs(one - other) <= ACCURACY * (scale + 1e-3))))
+        return bool(np.all(~finite | (np.abs(one - other) <= VERIFY.float64_tolerance_share * (scale + 1e-3))))
 
 
 def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tuple[dict[str, Array], dict[Atom, int]]:

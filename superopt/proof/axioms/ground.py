@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from superopt.algebra.terms import Extent, Inverse, Size, Sym, Term, attribute_atoms, show_extent, substitute_cond, variables
 from superopt.errors import NotationError, ShapeError
 from superopt.notation.parsing import Equation, parse, parse_extent, read, show
+from superopt.policy import PROOF
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.rules.match import Binding, instantiate
 from superopt.rules.rule import REGROUP, Rule, axioms
 
-ARGUMENTS_KEPT = 20_000
 _FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
 
 
@@ -83,7 +83,7 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
     raise ShapeError(f"the axiom does not hold at these ranks: {text}")
 
 
-@functools.lru_cache(maxsize=ARGUMENTS_KEPT)
+@functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
 def _arguments(text: str, inside: str) -> Mapping[str, str]:
     """Return the text of each variable's value."""
     try:
@@ -115,7 +115,7 @@ def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) ->
     return tuple(chosen)
 
 
-@functools.lru_cache(maxsize=ARGUMENTS_KEPT)
+@functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
 def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
     """Return the axiom at one choice of ranks, or None if it does not list the choice or is not well typed there."""
     statement = axioms()[axiom].statement

@@ -20,6 +20,7 @@ from superopt.algebra.substitution import alone
 from superopt.algebra.terms import Attribute, Compare, Cond, Extent, Monomial, Size, Term, subterms
 from superopt.errors import NotationError, ShapeError, SpecError
 from superopt.notation.parsing import Equation
+from superopt.policy import PROOF
 from superopt.proof.axioms.ground import Ground, read_ground
 from superopt.proof.definedness import founded, undefined_somewhere
 from superopt.proof.definitions.arithmetic import afresh, valid
@@ -28,8 +29,6 @@ from superopt.proof.definitions.batching import representatives, without_factors
 from superopt.rules.rule import Rule
 from superopt.rules.verdict import Proved, Unknown, Verdict
 
-STEPS = 2_000_000
-EXPRESSIONS_KEPT = 20_000
 TENSOR = z3.DeclareSort("Tensor")
 
 
@@ -139,7 +138,7 @@ class Derivation:
 
     def __init__(self, goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> None:
         self._solver = z3.SimpleSolver()
-        self._solver.set("rlimit", STEPS)
+        self._solver.set("rlimit", PROOF.max_replay_steps)
         self._solver.add(z3.Or(*[_tensor(one) != _tensor(other) for one, other in goals]))
         sums = _sums(t for pair in goals for t in pair)
         for term in sums:
@@ -165,7 +164,7 @@ def _sums(roots: Iterable[Term]) -> dict[Term, None]:
 # ---------------------------------------------------------------- terms as Z3 expressions
 
 
-@functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
+@functools.lru_cache(maxsize=PROOF.expression_cache_count)
 def _tensor(term: Term) -> z3.ExprRef:
     if term.is_variable:
         return z3.Const(term.name, TENSOR)
@@ -193,7 +192,7 @@ def _binary(op: str) -> z3.FuncDeclRef:
     return z3.Function(op, TENSOR, TENSOR, TENSOR)
 
 
-@functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
+@functools.lru_cache(maxsize=PROOF.expression_cache_count)
 def _groupings(term: Term) -> list[z3.BoolRef]:
     """Return associativity and commutativity for every way to compute the sum or product from two parts."""
     function = _binary(term.op)
@@ -219,7 +218,7 @@ def _extents(value: Attribute) -> Sequence[Extent]:
     return value if isinstance(value, tuple) else (value,)
 
 
-@functools.lru_cache(maxsize=EXPRESSIONS_KEPT)
+@functools.lru_cache(maxsize=PROOF.expression_cache_count)
 def _number(extent: Extent) -> z3.ArithRef:
     if not isinstance(extent, Size):
         return _constant(extent)

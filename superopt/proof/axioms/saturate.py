@@ -11,6 +11,7 @@ from typing import TypeAlias
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import VARIABLE, Term, substitute_cond, subterms
 from superopt.errors import ShapeError
+from superopt.policy import PROOF
 from superopt.proof.axioms.closure import Closure, Given, Regrouping, extents_of
 from superopt.proof.axioms.ematch import Direction, Matcher, directions
 from superopt.proof.axioms.ground import write_ground, write_regrouping
@@ -19,8 +20,6 @@ from superopt.rules.match import Binding, instantiate
 from superopt.rules.rule import axioms
 from superopt.rules.signature import outlines
 
-SUMMANDS = 6
-SETS_KEPT = 256
 Readings: TypeAlias = "Mapping[tuple[str, int], Sequence[Direction]]"
 
 
@@ -33,10 +32,10 @@ class SaturationLimits:
     `Matcher`.
     """
 
-    rounds: int = 24
-    terms: int = 700
-    steps: int = 8_000
-    growth: tuple[tuple[int, int], ...] = ((0, 2), (1, 3), (2, 4), (4, 8), (8, 14), (20, 30))
+    rounds: int = PROOF.max_saturation_rounds
+    terms: int = PROOF.max_saturation_terms
+    steps: int = PROOF.max_saturation_steps
+    growth: tuple[tuple[int, int], ...] = PROOF.saturation_growth_counts
     grouped: bool = False
 
 
@@ -48,7 +47,7 @@ def readings(axiom: str) -> tuple[Direction, ...]:
     return tuple(d for d in found if law.statement.arrow == "==" or d.source is d.equation.left[0])
 
 
-@functools.lru_cache(maxsize=SETS_KEPT)
+@functools.lru_cache(maxsize=PROOF.axiom_set_cache_count)
 def readings_within(operators: frozenset[str]) -> Readings:
     """Return the readings of axioms with only these operators, by operator and rank of the matched side."""
     found: dict[tuple[str, int], list[Direction]] = {}
@@ -222,7 +221,7 @@ class Saturation:
         self.closure.merge(node, new, Regrouping((node, part, new), pairs))
 
     def _expand(self, node: Term, part: Term) -> None:
-        if len(node.args) + len(part.args) - 1 > SUMMANDS or self.closure.equal(node, part):
+        if len(node.args) + len(part.args) - 1 > PROOF.max_saturated_summands or self.closure.equal(node, part):
             return
         whole = next((a for a in node.args if self.closure.equal(a, part)), None)
         if whole is None:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from superopt.algebra.terms import Atom, Extent, Floor, Size, Sym, at_least, atoms, floor_divide, size, substitute
+from superopt.policy import PROOF
 from superopt.proof.definitions.arithmetic import valid
 from superopt.proof.definitions.sums import Call, Factor, Guard, Largest, Lookup, Power, Read, Summand, TableElement, nested
 
 Reindexing: TypeAlias = "dict[Sym, Extent]"
 Pair: TypeAlias = "tuple[Extent, Extent]"
-MOST = 24
 
 
 def lookup(reindexing: Reindexing) -> Lookup:
@@ -75,7 +75,7 @@ def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ..
             for there, back in _completed(source.bound, target.bound, forward, backward):
                 yield order, there, back
                 seen += 1
-                if seen == MOST:
+                if seen == PROOF.max_alignments:
                     return
 
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from superopt.algebra.extent import sides
 from superopt.algebra.terms import Extent, Size, Sym, atoms, integral, size, substitute, substitute_cond
+from superopt.policy import PROOF
 from superopt.proof.definitions.sums import (
     Call,
     Factor,
@@ -28,12 +29,11 @@ from superopt.proof.definitions.sums import (
     bound_in,
 )
 
-KEPT = 100_000
 BLIND = size(Sym("_"))
 Key: TypeAlias = "tuple[str, ...]"
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def shape(summand: Summand) -> tuple[Key, Extent]:
     """Return a key that alike summands share, and the number (or size) in front, in which they may differ."""
     bound = tuple(dict.fromkeys(bound_in(summand)))
@@ -43,7 +43,7 @@ def shape(summand: Summand) -> tuple[Key, Extent]:
     return (_summand(inside, names),), number
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def factor_key(factor: Factor) -> Key:
     """Return a key that alike factors share."""
     return shape(Summand(1, factors=(factor,)))[0]

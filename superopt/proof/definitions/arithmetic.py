@@ -42,12 +42,10 @@ from superopt.algebra.terms import (
     size,
     substitute_cond,
 )
+from superopt.policy import PROOF
 from superopt.proof.definitions.formulas import Expression, both, constant, decide, implies, product, require, total, unknown
 from superopt.proof.definitions.products import Monomial, consequences, integral, is_integer, rounding
 
-LINEAR_STEPS = 2_000_000
-NONLINEAR_STEPS = 50_000
-CONDITIONS_KEPT = 400
 DIGEST = 8
 """Length of a question's digest, in hexadecimal digits."""
 
@@ -177,7 +175,7 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
 def _linear() -> _Linear:
     """Return the session's solver, replaced by a new one when it has seen too many conditions."""
     session = _sessions[-1]
-    if session.solver is None or len(session.solver.literals) > CONDITIONS_KEPT:
+    if session.solver is None or len(session.solver.literals) > PROOF.max_session_conditions:
         session.solver = _Linear()
     return session.solver
 
@@ -188,7 +186,7 @@ class _Linear:
     def __init__(self) -> None:
         self.context = z3.Context()
         self.solver = z3.Solver(ctx=self.context)
-        self.solver.set("rlimit", LINEAR_STEPS)
+        self.solver.set("rlimit", PROOF.max_linear_steps)
         self.unknowns: dict[Monomial, Expression] = {}
         self.literals: dict[Cond, z3.BoolRef] = {}
         self.opposites: dict[Cond, z3.BoolRef] = {}
@@ -355,7 +353,7 @@ class _Nonlinear(_Linear):
 
     def __init__(self) -> None:
         super().__init__()
-        self.solver.set("rlimit", NONLINEAR_STEPS)
+        self.solver.set("rlimit", PROOF.max_nonlinear_steps)
 
     def unknown(self, monomial: Monomial) -> Expression:
         if len(monomial) == 1:

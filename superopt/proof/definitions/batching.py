@@ -43,10 +43,10 @@ from superopt.algebra.terms import (
 )
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
+from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import shape
 from superopt.proof.definitions.normal import Normal, TooLongError, Tree, Value, flattened
 
-KEPT = 50_000
 BATCH = size(Sym("batch."))
 WHOLE = -1
 """The place of the batch axis in a term that has no batch axis."""
@@ -261,7 +261,7 @@ def _equal_atoms(condition: Cond) -> tuple[Atom, Atom] | None:
     return (first, second) if isinstance(second, Dim | Sym) else None
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=PROOF.batching_cache_count)
 def _plain(condition: Cond) -> Cond:
     if isinstance(condition, Compare) and condition.relation == ">=":
         terms = condition.left.terms
@@ -326,13 +326,13 @@ def _renamed(*nodes: _Node) -> Iterator[_Node]:
         yield _Node(node.op, attributes, tuple(tuple(map(rename, shape)) for shape in node.shapes))
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=PROOF.batching_cache_count)
 def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
     """Return the result of `_slicewise`, computed once for all nodes that differ only in the names of sizes."""
     return _slicewise(*_renamed(small, large), places, place, rank)
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=PROOF.batching_cache_count)
 def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
     """Return whether each slice of the larger node's result is the smaller node's result on slices of the operands.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from superopt.algebra.extent import parts_of, sides
 from superopt.algebra.terms import Cond, Extent, Sym, atoms, conjunction, negation, same, size, substitute
+from superopt.policy import PROOF
 from superopt.proof.definitions.align import (
     Reindexing,
     alignments,
@@ -50,12 +51,6 @@ from superopt.proof.definitions.sums import (
 )
 from superopt.proof.definitions.values import zero_where
 
-MOST_MERGES = 200
-MOST_WITNESSES = 16
-MOST_BOUND = 3
-DEEPEST = 8
-STEPS = 1_500
-
 
 @dataclass(frozen=True)
 class Merged:
@@ -74,7 +69,7 @@ class Merged:
 class Budget:
     """The number of steps that a proof may still take: sums visited and pairs of summands compared."""
 
-    steps: int = STEPS
+    steps: int = PROOF.max_cancel_steps
 
     def spend(self, steps: int = 1) -> bool:
         """Take the steps and return whether the budget allowed them."""
@@ -116,7 +111,7 @@ class Cancellation:
         alive = simplified_sum(facts, value, self.notation)
         open_ = [s for s in alive if not vanishes((*facts, *s.guard), s.coefficient, SolverEffort.LINEAR)]
         for whole in (True, False):
-            for _ in range(MOST_MERGES):
+            for _ in range(PROOF.max_merges):
                 merged = self._first_merge(facts, open_, whole=whole) if open_ else None
                 if merged is None:
                     break
@@ -125,7 +120,7 @@ class Cancellation:
 
     def _further(self, facts: Guard, open_: Sum) -> bool:
         """Return whether the sum is shown to be zero by methods that consider it as a whole."""
-        if self.depth > DEEPEST:
+        if self.depth > PROOF.max_cancel_depth:
             return False
         product = cleared(open_, self.notation)
         if product is not None:
@@ -166,7 +161,7 @@ class Cancellation:
 
     def _body(self, first: Summand, other: Summand) -> Summand | None:
         """Return the body of the other summand over the first one's indices, or None if their ranges differ."""
-        if len(other.bound) != len(first.bound) or len(first.bound) > MOST_BOUND:
+        if len(other.bound) != len(first.bound) or len(first.bound) > PROOF.max_bound_indices:
             return None
         if other is first:
             return replace(first, bound=(), guard=())
@@ -293,7 +288,7 @@ class Cancellation:
             for witness in _ends(other, reading, other.bound):
                 yield witness
                 seen += 1
-                if seen == MOST_WITNESSES:
+                if seen == PROOF.max_witnesses:
                     return
 
 

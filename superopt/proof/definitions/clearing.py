@@ -11,11 +11,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 from superopt.algebra.terms import Extent, atoms, integral
+from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import Key, collected, factor_key
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.sums import ONE, Call, Factor, Largest, Power, Sum, Summand, extents_of, mentions, single
-
-MOST_SUMMANDS = 60
 
 
 def cleared(value: Sum, notation: Normal) -> Sum | None:
@@ -31,7 +30,7 @@ def cleared(value: Sum, notation: Normal) -> Sum | None:
         if least >= 0 or not _everywhere(value, key):
             continue
         result = [t for s in value for t in _multiplied(s, held, key, least, notation)]
-        return collected(result) if len(result) <= MOST_SUMMANDS else None
+        return collected(result) if len(result) <= PROOF.max_cleared_summands else None
     return None
 
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from superopt.algebra import index
 from superopt.algebra.terms import Extent, Floor, Sym, at_least, atoms, same, size
+from superopt.policy import PROOF
 from superopt.proof.definitions.align import linear_in, quotients, unnested
 from superopt.proof.definitions.alpha import collected
 from superopt.proof.definitions.arithmetic import valid
@@ -18,7 +19,6 @@ from superopt.proof.definitions.sums import Guard, Sum, bound_in, extents_in, su
 from superopt.proof.denominators import nonzero
 from superopt.proof.domains import told, undefined
 
-MOST_SPLITS = 6
 Divisors: TypeAlias = tuple[tuple[Extent, ...], tuple[Extent, ...]]
 NO_DIVISORS: Divisors = ((), ())
 
@@ -67,7 +67,7 @@ class TensorComparison:
 
     def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
         """Replace each position i that occurs in a quotient i // b by q * b + r with 0 <= r < b, which covers all positions."""
-        for _ in range(MOST_SPLITS):
+        for _ in range(PROOF.max_compared_splits):
             found = self._splittable(facts, value, position)
             if found is None:
                 break

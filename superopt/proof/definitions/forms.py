@@ -7,10 +7,9 @@ from fractions import Fraction
 from math import isqrt
 
 from superopt.algebra.terms import Extent, Size, integral
+from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import collected, factor_key, ordered, shape
 from superopt.proof.definitions.sums import Call, GuardedValue, Largest, Sum, Summand, times
-
-MOST_STEPS = 6
 
 
 def is_factor(base: Sum) -> bool:
@@ -24,7 +23,7 @@ def is_indicator(value: Sum) -> bool:
     if not all(isinstance(f, Call) and f.function in ("zero", "positive") for s in value for f in s.factors):
         return False
     names = list(dict.fromkeys(factor_key(f) for s in value for f in s.factors))
-    if len(names) > MOST_STEPS:
+    if len(names) > PROOF.max_indicator_names:
         return False
     for chosen in itertools.product((0, 1), repeat=len(names)):
         at = dict(zip(names, chosen, strict=True))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from superopt.algebra.terms import Extent, Inverse, Size, inverse, size
+from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import Key, collected, factor_key, ordered
 from superopt.proof.definitions.content import content, divided
 from superopt.proof.definitions.forms import is_factor, is_indicator, leading, magnitude_in, one_and_exponent, root, simple
@@ -36,7 +37,6 @@ from superopt.proof.definitions.sums import (
 )
 
 EXPONENTS: dict[str, Extent] = {"reciprocal": -1, "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
-LARGEST_EXPANDED = 4
 
 
 def applied(facts: Guard, function: str, arguments: Sequence[Sum], notation: Normal) -> Sum:
@@ -94,7 +94,7 @@ class _Functions:
             return ONE
         if exponent == 1:
             return base
-        if isinstance(exponent, int) and 2 <= exponent <= LARGEST_EXPANDED:
+        if isinstance(exponent, int) and 2 <= exponent <= PROOF.max_expanded_exponent:
             return self.product([base] * exponent)
         number = constant_of(base)
         if number is not None:

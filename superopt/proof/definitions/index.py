@@ -37,6 +37,7 @@ from superopt.algebra.terms import (
 )
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
+from superopt.policy import PROOF
 from superopt.proof.definitions.align import quotients
 from superopt.proof.definitions.arithmetic import afresh, valid
 from superopt.proof.definitions.compare import TensorComparison
@@ -48,10 +49,7 @@ from superopt.rules.instances import conditions, is_quotient, solved_conditions
 from superopt.rules.rule import Rule
 from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict, worst
 
-FIRST_INSTANCES = 2
-INSTANCES = 60
 VALUES = (1, 2, 3, 4)
-MOST_BOUNDED = 2
 RANKS = (1, 2, 3, 4)
 
 
@@ -102,13 +100,13 @@ def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False
         return (time.perf_counter() - started) * 1e3
 
     try:
-        counterexample = mismatch(equation, instances=FIRST_INSTANCES, seed=seed)
+        counterexample = mismatch(equation, instances=PROOF.first_instance_count, seed=seed)
         if counterexample is not None:
             return Refuted(counterexample, spent())
         attempt = Attempt(equation, {}, both_ways=both_ways)
         if attempt.proved:
             return Proved(spent())
-        counterexample = mismatch(equation, instances=INSTANCES, seed=seed + FIRST_INSTANCES)
+        counterexample = mismatch(equation, instances=PROOF.refutation_instance_count, seed=seed + PROOF.first_instance_count)
     except InstantiationError as error:
         return Unknown(str(error), spent())
     if counterexample is not None:
@@ -138,7 +136,7 @@ def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
     groups = tuple(attempt.groups())
     divisors, dividends = attempt.divided()
     for chosen in dict.fromkeys((groups, divisors, groups + divisors, dividends)):
-        if 0 < len(set(chosen)) == len(chosen) <= MOST_BOUNDED:
+        if 0 < len(set(chosen)) == len(chosen) <= PROOF.max_bounded_sizes:
             yield chosen
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from superopt.algebra.terms import Extent, at_least, atoms
+from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import collected, factor_key, ordered, shape
 from superopt.proof.definitions.arithmetic import valid
 from superopt.proof.definitions.content import content, divided
@@ -30,7 +31,6 @@ from superopt.proof.definitions.sums import (
 )
 
 INCREASING = ("exp", "log", "erf", "positive")
-MOST_COMPARED = 5
 
 
 def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
@@ -113,7 +113,7 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
     """Return the candidates without those that never exceed another candidate that always exists."""
     plain = [c for c in candidates if not c.bound and not c.guard]
-    if len(plain) > MOST_COMPARED:
+    if len(plain) > PROOF.max_compared_candidates:
         return candidates
     dropped: list[GuardedValue] = []
     for low in candidates:

@@ -19,6 +19,7 @@ from superopt.algebra.bilinear import Matrix
 from superopt.algebra.extent import Entry, parts_of
 from superopt.algebra.terms import Atom, Cond, Extent, Size, Sym, at_least, integral, negation, size
 from superopt.errors import ShapeError
+from superopt.policy import PROOF
 from superopt.proof.definitions.signs import Signs
 from superopt.proof.definitions.sums import (
     ZERO,
@@ -42,8 +43,6 @@ from superopt.proof.definitions.sums import (
 )
 
 Tree: TypeAlias = "Choice | Sum"
-KEPT = 100_000
-MOST_SUMMANDS = 1_500
 PARTIAL = frozenset({"reciprocal", "log", "sqrt", "rsqrt", "power"})
 """The functions that are not defined everywhere."""
 
@@ -61,7 +60,7 @@ class Choice:
     other: Tree
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=PROOF.normal_form_cache_count)
 def partial(value: Sum) -> bool:
     """Return whether the sum contains a function that is not defined everywhere."""
     return any(_partial(f) for s in value for f in s.factors)
@@ -156,8 +155,8 @@ class Normal:
             TooLongError: more than MOST_SUMMANDS were processed.
         """
         self._work[0] += summands
-        if self._work[0] > MOST_SUMMANDS:
-            raise TooLongError(f"more than {MOST_SUMMANDS} products are looked at")
+        if self._work[0] > PROOF.max_multiplied_summands:
+            raise TooLongError(f"more than {PROOF.max_multiplied_summands} products are looked at")
 
     def fresh(self, stem: str = "k") -> Sym:
         """Return an index that occurs nowhere else; no attribute variable can have its name."""

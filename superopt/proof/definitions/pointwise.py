@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from superopt.algebra.substitution import atoms_of
 from superopt.algebra.terms import Atom, atoms
+from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import collected
 from superopt.proof.definitions.arithmetic import passing_over
 from superopt.proof.definitions.cancel import Cancellation
@@ -27,8 +28,6 @@ from superopt.proof.definitions.sums import (
 )
 from superopt.proof.domains import told
 
-KEPT = 20_000
-
 
 def pointwise_zero(facts: Guard, value: Sum) -> bool:
     """Return whether the sum is zero where it is defined, for all values of the elements it reads.
@@ -45,7 +44,7 @@ def pointwise_zero(facts: Guard, value: Sum) -> bool:
     return all(_zero(*_abstract(facts, tuple(group))) for group in groups.values())
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=PROOF.pointwise_cache_count)
 @passing_over()
 def _zero(facts: Guard, value: Sum) -> bool:
     notation = Normal()

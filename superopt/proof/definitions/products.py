@@ -9,10 +9,9 @@ from typing import TypeAlias
 from superopt.algebra.extent import sides
 from superopt.algebra.substitution import atoms_of
 from superopt.algebra.terms import Atom, Compare, Cond, Dim, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
+from superopt.policy import PROOF
 
 Monomial: TypeAlias = "tuple[Atom, ...]"
-SHORT = 4
-MOST_ADDED = 4
 
 
 def consequences(conditions: Sequence[Cond]) -> list[Cond]:
@@ -25,7 +24,7 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
     if not spoken:
         return []
     factors = {a for m in spoken for a in m}
-    short = [c for c in plain if len(c.left.terms) <= SHORT and factors & set(c.left.atoms())]
+    short = [c for c in plain if len(c.left.terms) <= PROOF.max_short_terms and factors & set(c.left.atoms())]
     found = dict.fromkeys([*_scaled(short, spoken), *_multiplied(short, spoken), *_divided(plain)])
     return [c for c in found if c is not True and c not in conditions]
 
@@ -109,7 +108,7 @@ def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
                 left.append(follows)
 
 
-def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = MOST_ADDED) -> bool:
+def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = PROOF.max_added_bounds) -> bool:
     """Return whether the extent is a sum of non-negative bounds and a non-negative number."""
     if not isinstance(extent, Size):
         return extent >= 0

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from superopt.algebra.terms import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
+from superopt.policy import PROOF
 from superopt.proof.definitions.align import linear_in, quotients, root, unnested
 from superopt.proof.definitions.alpha import collected
 from superopt.proof.definitions.arithmetic import SolverEffort, contradictory, valid
@@ -36,8 +37,6 @@ from superopt.proof.definitions.sums import (
 )
 from superopt.proof.definitions.tables import contracted
 
-ROUNDS = 8
-
 
 def one(atom: Atom, extent: Extent) -> Lookup:
     """Return the lookup that replaces a single atom."""
@@ -48,7 +47,7 @@ def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Sum
     """Yield summands that together equal this one under the facts, or nothing if its guard is contradictory."""
     notation.spend(1)
     current = _equalities_solved(summand)
-    for _ in range(ROUNDS):
+    for _ in range(PROOF.max_simplification_rounds):
         if current.guard and contradictory((*facts, *current.guard)):
             return
         smaller = contracted(facts, current) or _quotients_known(facts, current) or _bound_split(facts, current, notation)

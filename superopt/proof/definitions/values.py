@@ -13,13 +13,11 @@ import z3
 
 from superopt.algebra.substitution import atoms_of
 from superopt.algebra.terms import Atom, Compare, Dim, Extent, Inverse, Size, Sym
+from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import factor_key, shape
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.signs import Sign
 from superopt.proof.definitions.sums import Factor, Guard, Sum, Summand
-
-STEPS = 200_000
-MOST_UNKNOWNS = 12
 
 
 def zero_where(facts: Guard, told: Sequence[tuple[Sum, Sign]], value: Sum, notation: Normal) -> bool:
@@ -27,10 +25,10 @@ def zero_where(facts: Guard, told: Sequence[tuple[Sum, Sign]], value: Sum, notat
     question = _Question(facts, notation)
     left = question.sum(value)
     given = [question.sum(v) > 0 if sign is Sign.POSITIVE else question.sum(v) >= 0 for v, sign in told]
-    if len(question.unknowns) > MOST_UNKNOWNS:
+    if len(question.unknowns) > PROOF.max_unknowns:
         return False
     solver = z3.SolverFor("QF_NRA")
-    solver.set("rlimit", STEPS)
+    solver.set("rlimit", PROOF.max_value_steps)
     solver.add(*question.about(), *given, left != 0)
     return bool(solver.check() == z3.unsat)
 

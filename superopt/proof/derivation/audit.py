@@ -18,6 +18,7 @@ import numpy as np
 from superopt.algebra.terms import subterms
 from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation
+from superopt.policy import PROOF
 from superopt.proof.axioms.ematch import Direction
 from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.definedness import is_partial
@@ -29,9 +30,9 @@ from superopt.rules.instances import Instance, instantiations
 from superopt.rules.rule import Rule
 
 WIDE = tuple(
-    SaturationLimits(rounds=40, terms=3_000, steps=steps, growth=growth, grouped=True)
-    for steps in (100_000, 1_000_000)
-    for growth in (((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)), ((6, 8), (12, 16), (20, 30)), ((20, 30),))
+    SaturationLimits(PROOF.max_wide_rounds, PROOF.max_wide_terms, steps, growth, grouped=True)
+    for steps in PROOF.wide_step_counts
+    for growth in PROOF.wide_growth_counts
 )
 """Limits of the searches with few laws, tried in order: small steps of weight, large steps, and no regard to weight.
 
@@ -39,9 +40,7 @@ Each search is repeated with the laws that describe a variable also read from th
 """
 Order: TypeAlias = "Callable[[list[str]], list[str]]"
 ORDERS: tuple[Order, ...] = (list, lambda labels: labels[::-1], lambda labels: labels[::2] + labels[1::2])
-DRAWS = 24
-SEEDS = range(4)
-BATCH = 12
+SEEDS = range(PROOF.generic_instance_count)
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,10 @@ def opinions(rules: Sequence[Rule], executor: Executor | None = None) -> Iterato
         yield from (opinion(laws, position) for position in range(len(rules)))
         return
     stated = tuple((rule.name, rule.statement) for rule in rules)
-    batches = [range(first, min(first + BATCH, len(rules))) for first in range(0, len(rules), BATCH)]
+    batches = [
+        range(first, min(first + PROOF.audited_rule_count, len(rules)))
+        for first in range(0, len(rules), PROOF.audited_rule_count)
+    ]
     for future in [executor.submit(_batch, stated, batch) for batch in batches]:
         yield from future.result()
 
@@ -196,7 +198,7 @@ def generic(equation: Equation, seed: int) -> Instance:
         InstantiationError: there is no instance.
     """
     drawn = instantiations(equation, np.random.default_rng(seed))
-    return min((next(drawn) for _ in range(DRAWS)), key=_coincidences)
+    return min((next(drawn) for _ in range(PROOF.generic_draw_count)), key=_coincidences)
 
 
 def _coincidences(instance: Instance) -> int:

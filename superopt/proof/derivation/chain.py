@@ -14,9 +14,8 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
 from superopt.errors import ShapeError
 from superopt.notation.printing import show
+from superopt.policy import PROOF
 from superopt.proof.axioms.closure import Closure, Congruence, Given, Reason, Regrouping
-
-LONGEST = 400
 
 
 @dataclass(frozen=True)
@@ -73,15 +72,15 @@ def linear(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, ...]:
     """Return the steps from one term to another that the closure holds equal.
 
     Raises:
-        ShapeError: there are more than `LONGEST`.
+        ShapeError: there are more than `PROOF.max_chain_length_steps`.
     """
     steps: list[ChainStep] = []
     for move in _Walk(closure).between(start, goal):
         if move.before is not move.after:
             text = move.given.text
             steps.append(ChainStep(text.partition("(")[0], text, move.forwards, show(move.after)))
-        if len(steps) > LONGEST:
-            raise ShapeError(f"the chain has more than {LONGEST} steps")
+        if len(steps) > PROOF.max_chain_length_steps:
+            raise ShapeError(f"the chain has more than {PROOF.max_chain_length_steps} steps")
     return tuple(steps)
 
 

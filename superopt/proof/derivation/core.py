@@ -13,12 +13,11 @@ from concurrent.futures import Executor
 
 from superopt.algebra.terms import operators, subterms, variables
 from superopt.notation.parsing import Statement
+from superopt.policy import PROOF
 from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.derivation.chain import Chain
 from superopt.proof.derivation.derive import LIMITS, Laws, derivable
 from superopt.rules.rule import Rule
-
-BATCH = 12
 
 Chains = tuple[Chain, ...]
 Stated = tuple[tuple[str, Statement], ...]
@@ -83,7 +82,7 @@ def _tried(
         results = [(p, derivable(laws.rules[p], laws, limits, without)) for p, without in tasks]
     else:
         stated = tuple((rule.name, rule.statement) for rule in laws.rules)
-        batches = [tasks[i : i + BATCH] for i in range(0, len(tasks), BATCH)]
+        batches = [tasks[i : i + PROOF.tried_rule_count] for i in range(0, len(tasks), PROOF.tried_rule_count)]
         futures = [executor.submit(_batch, stated, tuple(batch), limits) for batch in batches]
         results = [result for future in futures for result in future.result()]
     return {p: chains for p, chains in results if chains is not None}

@@ -16,6 +16,7 @@ from superopt.algebra.terms import Compare, Cond, Term, at_least, conjunction, s
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
 from superopt.notation.printing import show
+from superopt.policy import PROOF
 from superopt.proof.axioms.ematch import Direction, directions
 from superopt.proof.axioms.ground import Ground, write_regrouping
 from superopt.proof.axioms.replay import Derivation, goals_of, sound, well_typed
@@ -25,8 +26,9 @@ from superopt.proof.definitions.assumptions import Assumptions
 from superopt.proof.derivation.chain import Chain, linear
 from superopt.rules.rule import Rule
 
-LIMITS = SaturationLimits(rounds=12, terms=300, steps=5_000, growth=((0, 2), (2, 4), (4, 8), (8, 14)))
-COMPLETIONS = 12
+LIMITS = SaturationLimits(
+    PROOF.max_derivation_rounds, PROOF.max_derivation_terms, PROOF.max_derivation_steps, PROOF.derivation_growth_counts
+)
 
 Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
 """Sets of operators that searches for derivations of a rule may use, each with the labels of the laws over them."""
@@ -191,7 +193,7 @@ def completed(equation: Equation) -> tuple[Equation, tuple[Cond, ...]]:
         ShapeError: there are no such sizes.
     """
     added: list[Cond] = []
-    for _ in range(COMPLETIONS):
+    for _ in range(PROOF.max_completions):
         assumptions = Assumptions(equation)
         asked = [c for t in subterms(*assumptions.right) for c in (*t.requires, *(at_least(e, 1) for e in t.shape))]
         pairs = zip(assumptions.left, assumptions.right, strict=True)

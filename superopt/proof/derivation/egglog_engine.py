@@ -41,6 +41,7 @@ from superopt.algebra.terms import (
 )
 from superopt.errors import EgglogMissingError, ShapeError
 from superopt.notation.parsing import Equation
+from superopt.policy import PROOF
 from superopt.proof.axioms.ematch import Direction
 from superopt.rules.instances import Instance
 from superopt.rules.match import Binding, instantiate
@@ -50,11 +51,6 @@ try:
 except ImportError as error:
     raise EgglogMissingError("egglog is not installed: pip install 'superopt[generate]'") from error
 
-ROUNDS = 12
-SIZE = 6_000
-"""Number of rows of all tables beyond which no more rules are run."""
-TOGETHER = 24
-"""Number of laws that are run between two checks of the tables' size."""
 
 PRELUDE = """
 (sort T)
@@ -302,7 +298,9 @@ def places(terms: Iterable[Term]) -> set[tuple[str, int]]:
     return {(t.op, t.rank) for t in terms if not t.is_variable}
 
 
-def outcome(equation: Equation, instance: Instance, readings: Iterable[Direction], rounds: int = ROUNDS) -> Outcome:
+def outcome(
+    equation: Equation, instance: Instance, readings: Iterable[Direction], rounds: int = PROOF.max_egglog_rounds
+) -> Outcome:
     """Run the readings on the two sides of the equation at this instance and return the outcome.
 
     Raises:
@@ -329,9 +327,9 @@ def outcome(equation: Equation, instance: Instance, readings: Iterable[Direction
         regrouping(name) for name in dict.fromkeys(constructor(t).name for t in like.values() if operator(t.op).commutative)
     ]
     distinct = [*dict.fromkeys(laws)]
-    rulesets = [f"laws{first}" for first in range(0, len(distinct), TOGETHER)]
+    rulesets = [f"laws{first}" for first in range(0, len(distinct), PROOF.egglog_law_count)]
     lines += [f"(ruleset {name})" for name in rulesets]
-    lines += [f"(rule {law} :ruleset {rulesets[place // TOGETHER]})" for place, law in enumerate(distinct)]
+    lines += [f"(rule {law} :ruleset {rulesets[place // PROOF.egglog_law_count]})" for place, law in enumerate(distinct)]
     for name, term in tensors.items():
         lines.append(f'(set (rank (Var "{name}")) {term.rank})')
         lines += [f'(set (dim (Var "{name}") {a}) {term.shape[a]})' for a in range(-term.rank, 0)]
@@ -367,7 +365,7 @@ def _run(commands: Iterable[str], outputs: int, rulesets: Sequence[str], rounds:
             except EggSmolError:  # a number is too large for egglog
                 return Outcome.LIMIT
             size = _tuples(graph)
-            if size > SIZE:
+            if size > PROOF.max_egglog_rows:
                 return Outcome.JOINED if _holds(graph, check) else Outcome.LIMIT
     return Outcome.JOINED if _holds(graph, check) else Outcome.LIMIT
 

@@ -17,20 +17,18 @@ from typing import Any
 from superopt.algebra.terms import subterms, variables
 from superopt.errors import InstantiationError, NotationError, ShapeError, SuperoptError
 from superopt.notation.parsing import Equation, parse_statement, show_condition
+from superopt.policy import PROOF, REPORT, RULE
 from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.derivation.chain import Chain
 from superopt.proof.derivation.derive import LIMITS, Laws, completed, derivations
 from superopt.proof.sample import mismatch
 from superopt.proof.verify import prove
-from superopt.rules.rule import NEUTRAL, Rule, axioms
+from superopt.rules.rule import Rule, axioms
 from superopt.rules.store import load
 from superopt.rules.verdict import Counterexample, Proved
 
-ASKED = SaturationLimits(rounds=16, terms=800, steps=20_000, growth=LIMITS.growth)
+ASKED = SaturationLimits(PROOF.max_requested_rounds, PROOF.max_requested_terms, PROOF.max_requested_steps, LIMITS.growth)
 """Limits of a search for a chain on request; a rule leaves the core only with a chain within `LIMITS`."""
-SAMPLES = 120
-SPOT = 12
-SHORT = 160
 
 FOLLOWS = "follows"
 PARTLY = "follows in part"
@@ -243,7 +241,7 @@ def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
         rule, added = typed(line.rule)
         finding = _derived(line.name, line.text, rule, laws, added)
         settled = finding.word in (FOLLOWS, NOTATION)
-        counterexample = refuted(line.rule, seed, SPOT if settled else SAMPLES)
+        counterexample = refuted(line.rule, seed, PROOF.settled_instance_count if settled else PROOF.file_instance_count)
     except MALFORMED as error:
         return Finding(line.name, line.text, UNREADABLE, why=" ".join(str(error).split())), None
     if counterexample is not None:
@@ -305,7 +303,7 @@ def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
     if isinstance(verdict, Proved):
         by = ", ".join(verdict.axioms) if verdict.axioms else "the definitions"
         word = finding.word if variables(*rule.terms) else CONSTANT
-        return replace(finding, word=word, proof=f"true, proved from {by}"[:SHORT])
+        return replace(finding, word=word, proof=f"true, proved from {by}"[: REPORT.max_proof_characters])
     return replace(finding, proof="agrees on random instantiations, not proved")
 
 
@@ -334,13 +332,13 @@ def definitions() -> list[Rule]:
 
 
 def rearrangements() -> list[Rule]:
-    """Return the axioms that only rearrange at least `NEUTRAL` operators, which the store omits because no search gains."""
+    """Return the axioms that only rearrange many operators, which the store omits because no search gains by them."""
     return [rule for rule in axioms().values() if _rearranges(rule.equations[0])]
 
 
 def _rearranges(equation: Equation) -> bool:
     one, other = (sorted(t.op for t in subterms(*s) if not t.is_variable) for s in (equation.left, equation.right))
-    return one == other and len(one) >= NEUTRAL
+    return one == other and len(one) >= RULE.min_neutral_operators
 
 
 def comparison_text(comparison: FileComparison, *, chains: bool = True) -> Iterator[str]:
