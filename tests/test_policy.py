@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import pytest
 
 from superopt import policy
 
@@ -224,3 +228,18 @@ def test_every_field_is_documented() -> None:
                 assert isinstance(after, ast.Expr), ast.unparse(statement)
                 assert isinstance(after.value, ast.Constant), ast.unparse(statement)
                 assert str(after.value.value).split(), ast.unparse(statement)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["max_threads=3", "--", "optimize", "absent.onnx", "out.onnx", "--threads", "4"], 2, "argument --threads"),
+        (["max_threads=3", "--", "optimize", "absent.onnx", "out.onnx", "--threads", "3"], 20, "absent.onnx"),
+        (["max_thread=3", "--", "optimize"], 2, "superopt.policy has no field max_thread"),
+        (["max_threads=3.5", "--", "optimize"], 2, "max_threads takes a value like 1024, not 3.5"),
+    ],
+)
+def test_a_command_runs_with_another_policy(arguments: list[str], code: int, message: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "with_policy"), *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (finished.returncode, message in finished.stderr) == (code, True), finished.stderr
