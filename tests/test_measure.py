@@ -8,7 +8,6 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from superopt.runtime.cache import Cache, default_path
 from superopt.runtime.compare import DECIDED, TOLD, Comparison, Until, compare, in_turns
 from superopt.runtime.compare import _median_interval as median_interval
 from superopt.runtime.kernel import Kernel, KernelTiming, random_values
-from superopt.runtime.multi_shape import SizeComparisons, compare_once
+from superopt.runtime.multi_shape import ComparisonSettings, SizeComparisons, compare_once
 from superopt.runtime.session import Bound, Device, Session
 
 pytestmark = pytest.mark.slow
@@ -477,8 +476,10 @@ def test_a_comparison_that_is_known_is_as_it_was_and_took_what_it_took(monkeypat
 
     monkeypatch.setattr("superopt.runtime.multi_shape.compare_settings", compared)
     one, other, sizings = chain("Relu"), chain("Relu", "Relu"), [DimBinding({})]
-    how: dict[str, Any] = {"cache": tmp_path / "times.sqlite", "seconds": 1.0}
-    first, known, anew = (compare_once(one, other, CPU, sizings, **how, again=look) for look in (False, False, True))
+    first, known, anew = (
+        compare_once(one, other, CPU, sizings, ComparisonSettings(1.0, again=look), tmp_path / "times.sqlite")
+        for look in (False, False, True)
+    )
     assert first == known
     assert known[0].least.ratio == 2.0
     assert known[1] >= 0.2

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import stopping
@@ -17,6 +16,32 @@ from superopt.runtime.check import Check, CheckSizes, check_all
 from superopt.runtime.compare import DECIDED, Comparison, compare_settings
 from superopt.runtime.result_cache import once
 from superopt.runtime.session import Device
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """How a candidate is checked; `tolerance` is the `factor` of `check_all`."""
+
+    tolerance: float = FACTOR
+    seed: int = 0
+    adversarial: bool = True
+
+
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """How models are compared.
+
+    Attributes:
+        seconds: The seconds of the comparison, at all sizings together.
+        seed: The seed of the inputs.
+        loads: How often models are loaded, as in `in_turns`.
+        again: Whether the comparison is the second of the same two models.
+    """
+
+    seconds: float
+    seed: int = 0
+    loads: int = LOADS
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,14 +76,7 @@ class SizeComparisons:
 
 
 def check_everywhere(
-    original: Loadable,
-    candidate: Loadable,
-    device: Device,
-    sizings: Sequence[DimBinding],
-    *,
-    factor: float = CHECK.max_error_factor,
-    seed: int = 0,
-    adversarial: bool = True,
+    original: Loadable, candidate: Loadable, device: Device, sizings: Sequence[DimBinding], settings: CheckSettings
 ) -> Check:
     """Check the candidate against the original at every sizing.
 
@@ -67,37 +85,12 @@ def check_everywhere(
     """
     seconds = (CHECK.hurried_check_seconds if stopping() else CHECK.check_seconds) / len(sizings)
     trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
+    factor, seed, adversarial = settings.tolerance, settings.seed, settings.adversarial
     return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
 
 
-def compare_everywhere(
-    original: Loadable,
-    candidate: Loadable,
-    device: Device,
-    sizings: Sequence[DimBinding],
-    *,
-    seconds: float,
-    seed: int = 0,
-    loads: int = COMPARISON.max_loads,
-    progress: Callable[[float], None] | None = None,
-) -> SizeComparisons:
-    """Compare the models at every sizing, for about `seconds` in total, until every sizing has a verdict."""
-    how: dict[str, Any] = {"seconds": seconds, "seed": seed, "loads": loads, "progress": progress, "until": DECIDED}
-    numbers = [sizing.numbers for sizing in sizings]
-    found = compare_settings((original, device), [(candidate, device)], at=numbers, **how)
-    return SizeComparisons(tuple((sizing, comparison) for sizing, (comparison,) in zip(sizings, found, strict=True)))
-
-
 def check_once(
-    original: Loadable,
-    candidate: Loadable,
-    device: Device,
-    sizings: Sequence[DimBinding],
-    *,
-    cache: Path,
-    factor: float = CHECK.max_error_factor,
-    seed: int = 0,
-    adversarial: bool = True,
+    original: Loadable, candidate: Loadable, device: Device, sizings: Sequence[DimBinding], settings: CheckSettings, cache: Path
 ) -> tuple[Check | CheckFailedError, float]:
     """Return the result of `check_everywhere` and the seconds that it took, from the cache if possible; see `once`.
 
@@ -106,16 +99,15 @@ def check_once(
     Raises:
         InvalidModelError: as `check`.
     """
-    how: dict[str, Any] = {"factor": factor, "seed": seed, "adversarial": adversarial}
 
-    def found() -> Json:
+    def find() -> Json:
         try:
-            return asdict(check_everywhere(original, candidate, device, sizings, **how))
+            return asdict(check_everywhere(original, candidate, device, sizings, settings))
         except CheckFailedError as error:
             return str(error)
 
-    about = ["checked everywhere", device.identity, factor, seed, adversarial, [str(sizing) for sizing in sizings]]
-    record, seconds = once(cache, about, [original, candidate], found)
+    about = ["checked everywhere", device.identity, *astuple(settings), [str(sizing) for sizing in sizings]]
+    record, seconds = once(cache, about, [original, candidate], find)
     if isinstance(record, str):
         return CheckFailedError(record), seconds
     names = {key: tuple(record[key]) for key in ("inputs", "left_out")}
@@ -127,23 +119,32 @@ def compare_once(
     candidate: Loadable,
     device: Device,
     sizings: Sequence[DimBinding],
-    *,
+    settings: ComparisonSettings,
     cache: Path,
-    seconds: float,
-    seed: int = 0,
-    loads: int = COMPARISON.max_loads,
-    again: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[SizeComparisons, float]:
-    """Return the result of `compare_everywhere` and the seconds that it took, from the cache if possible; see `once`.
+    """Compare the models at every sizing until every sizing has a verdict, and return the seconds that this took.
 
-    With `again`, the result is that of a second comparison of the same two models.
+    Both come from the cache if possible; see `once`.
+
+    Raises:
+        InvalidModelError, ProviderError: as `compare_settings`.
     """
-    how: dict[str, Any] = {"seconds": seconds, "seed": seed, "loads": loads, "progress": progress}
+    sizes = [sizing.numbers for sizing in sizings]
 
-    def found() -> Json:
-        return [asdict(one) for _, one in compare_everywhere(original, candidate, device, sizings, **how).at]
+    def find() -> Json:
+        compared = compare_settings(
+            (original, device),
+            [(candidate, device)],
+            at=sizes,
+            seconds=settings.seconds,
+            seed=settings.seed,
+            loads=settings.loads,
+            until=DECIDED,
+            progress=progress,
+        )
+        return [asdict(comparison) for (comparison,) in compared]
 
-    about = ["compared everywhere", device.identity, seed, seconds, loads, again, [sizing.numbers for sizing in sizings]]
-    record, taken = once(cache, about, [original, candidate], found)
-    return SizeComparisons(tuple((sizing, Comparison(**one)) for sizing, one in zip(sizings, record, strict=True))), taken
+    about = ["compared everywhere", device.identity, *astuple(settings), sizes]
+    record, taken = once(cache, about, [original, candidate], find)
+    return SizeComparisons(tuple((sizing, Comparison(**row)) for sizing, row in zip(sizings, record, strict=True))), taken

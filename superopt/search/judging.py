@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import stopping
@@ -16,7 +15,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.check import Check
 from superopt.runtime.compare import LOADS, LONG, MARGIN
-from superopt.runtime.multi_shape import SizeComparisons, check_once, compare_once
+from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, check_once, compare_once
 from superopt.runtime.result_cache import once
 from superopt.runtime.session import Device
 from superopt.search.segment_search import SHORTEST
@@ -84,10 +83,9 @@ class CandidateJudge:
         Raises:
             CheckFailedError, InvalidModelError: See `check`.
         """
-        how: dict[str, Any] = {"cache": self.cache, "factor": self.tolerance, "seed": self.seed}
-        how["adversarial"] = self.adversarial
+        settings = CheckSettings(self.tolerance, self.seed, self.adversarial)
         with self.phase("check"):
-            checked, seconds = check_once(self.original, candidate, self.device, self.sizings, **how)
+            checked, seconds = check_once(self.original, candidate, self.device, self.sizings, settings, self.cache)
         self.checking += seconds
         if isinstance(checked, CheckFailedError):
             raise checked
@@ -153,5 +151,5 @@ class CandidateJudge:
     def _compared(
         self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False, at: Sequence[DimBinding] = ()
     ) -> tuple[SizeComparisons, float]:
-        how: dict[str, Any] = {"cache": self.cache, "seconds": seconds, "seed": self.seed, "loads": loads, "again": again}
-        return compare_once(self.original, candidate, self.device, at or self.sizings, progress=self.told, **how)
+        settings = ComparisonSettings(seconds, self.seed, loads, again)
+        return compare_once(self.original, candidate, self.device, at or self.sizings, settings, self.cache, self.told)
