@@ -18,7 +18,7 @@ from superopt.search.backtracking import Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.segments import whole, written
 from superopt.search.selection import spliced
-from superopt.search.vanish import once_vanished, vanished
+from superopt.search.vanish import search_cleaned, vanished
 from tests.models import run
 
 X, Y = variable("x", (3, 4)), variable("y", (3, 4))
@@ -198,7 +198,8 @@ def test_a_search_begins_where_nothing_vanishes(after: float, taken: int) -> Non
         return SearchResult(better if steps else clean, steps, after, min(after, 2.0), 1, "")
 
     before = 2.5 if taken else 1.0
-    found = once_vanished(find)(start, RuleSet(load_rules()), estimate=lambda _: 0.0, measure=lambda _: before, limits=None)
+    rules = RuleSet(load_rules())
+    found = search_cleaned(find, start, rules, estimate=lambda _: 0.0, measure=lambda _: before, limits=None)
     assert seen == [clean]
     assert found.before == before
     assert len(found.steps) == taken

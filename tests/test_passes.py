@@ -40,8 +40,10 @@ class Recorded:
     stopped: str = ""
     left: float = 0.0
 
-    def gains(self, parts: Sequence[Segment], deadline: float, *, find: Callable[..., Any], room: float) -> Iterator[Gain]:
-        assert room > 0
+    def gains(
+        self, parts: Sequence[Segment], deadline: float, *, find: Callable[..., Any], weight_budget: float
+    ) -> Iterator[Gain]:
+        assert weight_budget > 0
         kind = KINDS[find]
         self.asked.append((kind, deadline - time.monotonic()))
         saved = self.finds.get(kind, [])

@@ -12,16 +12,20 @@ import pytest
 from superopt.algebra.dim_binding import DimBinding, dimension
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
+from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import parse_rules
 from superopt.rules.store import load_rules
 from superopt.search import roofline
+from superopt.search.absorption import absorption
 from superopt.search.apply import State, Step, rebuilt
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult, search
+from superopt.search.gate import Gate
 from superopt.search.instance import after as replayed
 from superopt.search.instance import is_instance
 from superopt.search.record import recorded, restored
 from superopt.search.ruleset import RuleSet
-from superopt.search.schedule import gains, roomy, weight_elements
+from superopt.search.schedule import gains, weight_elements
+from superopt.search.segment_search import SegmentTask
 from superopt.search.sweep import SWEPT, sweep
 from superopt.search.sweeper import Sweeper, Swept
 from tests.operator_cases import evaluated
@@ -206,9 +210,9 @@ def test_a_form_that_there_is_room_for_is_found_in_the_place_of_a_faster_one() -
         best = min((state, *others), key=measure)
         return SearchResult(best, (), measure(state), measure(best), int(limits.room), "")
 
-    found = roomy(find, weight_elements, {start: 12.0})(
-        start, rules_of(), estimate=estimate, measure=costs.__getitem__, limits=None
-    )
+    task = SegmentTask(start, rules_of(), estimate, costs.__getitem__, SearchLimits())
+    task = task.restricted(Gate(FpMode.FAST, {}, absorption), weight_elements, 12.0)
+    found = find(task.start, task.rules, estimate=estimate, measure=task.measure, limits=task.limits)
     assert (found.outputs, found.before, found.after, found.expanded) == (_weighted(4), 1.0, 0.25, 12)
 
 

@@ -394,7 +394,7 @@ class _Run:
         clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.first.short)
         with self.phase("search"):
             partial = library() if rules else ()
-            how_free: dict[str, Any] = {"contrib": self.contrib, "mode": self.mode, "strict": strict}
+            how_free: dict[str, Any] = {"allow_contrib": self.contrib, "mode": self.mode, "strict": strict}
             search = Search(rules, clock, opset_of(model), self.sizings, budget, partial, **how_free)
             islands = [len(island.nodes) for island in self.charts.of(model).islands()]
             self.islands = len(islands), sum(islands)
@@ -423,7 +423,7 @@ class _Run:
                 self.passes = (*best.passes, tuple(forms))
         with self.phase("search"):
             seconds = 0.0 if self.contrib else FORGONE * budget
-            self.forgone = search.forgone(whole(self.charts.of(model), self.runs), seconds)
+            self.forgone = search.contrib_potential_seconds(whole(self.charts.of(model), self.runs), seconds)
         times.close()
         return model
 

@@ -134,7 +134,7 @@ class _UnderWay:
         between = kind == "windows between"
         parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
         room = self.room - sum(gain.bytes for taken in start.passes for gain in taken)
-        found = list(self._told(self.search.gains(parts, deadline, find=find, room=room), parts))
+        found = list(self._told(self.search.gains(parts, deadline, find=find, weight_budget=room), parts))
         chosen = affordable(found, room)
         model, taken, dropped = fitting(start.model, chosen) if chosen else (start.model, [], [])
         return Improved(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,30 +24,10 @@ class Find(Protocol):
     ) -> SearchResult: ...
 
 
-def untouched(start: State, _: RuleSet, /, *, estimate: Cost, **_limits: object) -> SearchResult:
+def untouched(start: State, estimate: Cost) -> SearchResult:
     """Return the state unchanged with its estimated cost. Nothing is measured."""
     cost = estimate(start)
     return SearchResult(start, (), cost, cost, 0, OUT_OF_TIME)
-
-
-def roomy(find: Find, weights: Cost, room: Mapping[State, float]) -> Find:
-    """Return a function that searches as `find` does, but keeps weights within their room.
-
-    Weights may have no more elements (`weights`) than the start's weights and its room together. So a form that fits is found
-    instead of a faster form that could not be used.
-    """
-
-    @functools.wraps(find)
-    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
-        within = replace(limits or SearchLimits(), room=room[start])
-        most = weights(start) + within.room
-
-        def fitting(state: State) -> float:
-            return measure(state) if weights(state) <= most else math.inf
-
-        return find(start, rules, estimate=estimate, measure=fitting, limits=within)
-
-    return found
 
 
 def search_all(
@@ -60,12 +39,13 @@ def search_all(
     deadline: float,
     limits: SearchLimits | None = None,
     find: Find = search,
-    late: Find = untouched,
+    on_timeout: Find | None = None,
 ) -> Iterator[tuple[State, SearchResult]]:
     """Yield each segment and its search result, as soon as it is found.
 
     A segment may take a share of the time that is left when its turn comes: half by the estimated cost of its runs, half
-    equally. A segment whose turn comes after the deadline is left to `late`.
+    equally. A segment whose turn comes after the deadline is searched by `on_timeout`, if given, or
+    stays as it is.
 
     Args:
         segments: the number of runs of each segment in one run of the model.
@@ -75,7 +55,7 @@ def search_all(
         deadline: the active time at which the search ends.
         limits: the limits of each search.
         find: the search.
-        late: the search after the deadline.
+        on_timeout: the search after the deadline.
     """
     weight = {state: max(estimate(state), 1e-9) * runs for state, runs in segments.items()}
     waiting = sorted(segments, key=lambda state: -weight[state])
@@ -84,8 +64,12 @@ def search_all(
         share = (weight[state] / sum(weight[s] for s in rest) + 1 / len(rest)) / 2
         now = active_time()
         own = replace(limits or SearchLimits(), deadline=now + share * max(deadline - now, 0.0))
-        way, cost = (late, estimate) if expired(deadline) else (find, measure(state))
-        yield state, way(state, rules, estimate=estimate, measure=cost, limits=own)
+        if not expired(deadline):
+            yield state, find(state, rules, estimate=estimate, measure=measure(state), limits=own)
+        elif on_timeout is not None:
+            yield state, on_timeout(state, rules, estimate=estimate, measure=estimate, limits=own)
+        else:
+            yield state, untouched(state, estimate)
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:

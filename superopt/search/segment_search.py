@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from superopt.algebra.dim_binding import DimBinding
@@ -33,9 +33,9 @@ from superopt.search.island import search_island
 from superopt.search.mutants import MutantTally, search_mutants
 from superopt.search.record import nodes_of, recorded, restored
 from superopt.search.ruleset import RuleSet, renames
-from superopt.search.schedule import Find, gains, roomy, search_all, untouched, weight_elements
-from superopt.search.segments import LEFT, Gain, Segment, gate_of, left
-from superopt.search.vanish import once_vanished
+from superopt.search.schedule import Find, gains, search_all, untouched, weight_elements
+from superopt.search.segments import LEFT, Gain, Segment, gate_of, unsearched
+from superopt.search.vanish import search_cleaned
 
 LARGE = 100
 """The number of terms beyond which steps are not measured individually."""
@@ -58,13 +58,60 @@ def code_version() -> str:
     return digest_of_files(path for part in SEARCHING for path in package.glob(f"{part}/*.py"))
 
 
+@dataclass(frozen=True, eq=False)
+class SegmentTask:
+    """A state to search, with the arguments of a search."""
+
+    start: State
+    rules: RuleSet
+    estimate: Cost
+    measure: Cost
+    limits: SearchLimits
+
+    def restricted(self, gate: Gate, weights: Cost, room: float) -> SegmentTask:
+        """Return the task with every state that must not be the result made infinitely expensive.
+
+        Such a state has over `room` more elements of weights than the start, or the gate does not admit it. Without the
+        restriction, a search would return a faster state that cannot be used in place of a state that can.
+        """
+        most = weights(self.start) + room
+
+        def admitted(state: State) -> float:
+            if weights(state) > most or (state != self.start and gate.rounds_otherwise(state)):
+                return math.inf
+            return self.measure(state)
+
+        return replace(self, rules=self.rules.gated(gate), measure=admitted, limits=replace(self.limits, room=room))
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Segments of one element type that are searched by one method, `find`.
+
+    Attributes:
+        find: The method.
+        island: The island of one of the segments.
+        measured: Measurements of segments of this type.
+        glanced: Quick measurements on warm caches, for mutants.
+        gates: The gate of each segment.
+        rooms: The number of elements by which the weights of each segment may grow.
+    """
+
+    find: Find
+    island: Island
+    measured: Measured
+    glanced: Measured
+    gates: Mapping[State, Gate]
+    rooms: Mapping[State, float]
+
+
 class Search:
     """The search over the segments of one model: rules, and costs on a device, summed over the `sizings`.
 
     Searches for mutants begin with the `partial` rules. The result may have operators that the opset offers in place of their
-    definitions and, with `contrib`, ONNX Runtime's own operators. `mode` is the floating-point mode; `strict` makes the gates
-    strict. Results of an earlier search with the same `budget`, in seconds, and the same rules are read from the clock's cache.
-    `tally` counts what searches for mutants did.
+    definitions and, with `allow_contrib`, ONNX Runtime's own operators. `mode` is the floating-point mode; `strict` makes the
+    gates strict. Results of an earlier search with the same `budget`, in seconds, and the same rules are read from the clock's
+    cache. `tally` counts what searches for mutants did.
     """
 
     def __init__(
@@ -76,14 +123,14 @@ class Search:
         budget: float,
         partial: Sequence[Partial] = (),
         *,
-        contrib: bool = False,
+        allow_contrib: bool = False,
         mode: FpMode = FpMode.RELAXED,
         strict: bool = False,
     ) -> None:
         self.mode, self.strict = mode, strict
         apart = [rule for rule in rules if is_algorithm(rule)]
         self.rules = RuleSet([rule for rule in rules if not (rule in apart or renames(rule))], apart)
-        standard, own = offered(opset), contributed() if contrib else ()
+        standard, own = offered(opset), contributed() if allow_contrib else ()
         self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
         self.clock = clock
         self.opset = opset
@@ -96,51 +143,148 @@ class Search:
         self.tally = MutantTally()
 
     def gains(
-        self, parts: Sequence[Segment], deadline: float, *, find: Find = search, room: float = math.inf
+        self, parts: Sequence[Segment], deadline: float, *, find: Find = search, weight_budget: float = math.inf
     ) -> Iterator[Gain]:
         """Yield the gain of each distinct segment, in the order of the search; without steps if nothing is cheaper.
 
-        A search takes no step that grows the weights of all copies of its segment by more than `room`, in bytes, and no
-        algorithm whose weights no longer fit in the last-level cache if they did before: all other nodes would then take longer
-        than measured. A segment that cannot be timed, lowered or sized is `left` as it is, and the others are searched.
+        A search takes no step that grows the weights of all copies of its segment by more than `weight_budget`, in bytes, and
+        no algorithm whose weights no longer fit in the last-level cache if they did before: all other nodes would then take
+        longer than measured. A segment that cannot be timed, lowered or sized is `unsearched`, and the others are searched.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
             by_type.setdefault(part.island.dtype.name, []).append(part)
         for same_type in by_type.values():
             island = same_type[0].island
-            measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
-            measure = functools.partial(self._measure, measured, island.sizings)
             copies: dict[State, list[Segment]] = {}
             for part in same_type:
                 copies.setdefault(part.state, []).append(part)
             for state, why in self._inadmissible(copies).items():
-                yield left(copies.pop(state), why)
-            runs = {state: sum(segment.runs for segment in alike) for state, alike in copies.items()}
-            finding = self._with_mutants(island, measured) if find is search_mutants else once_vanished(find)
-            finding = self._fusing(finding, measured, island.sizings) if find is search_island else finding
-            limits = SearchLimits(growth=(room if self.clock.cold else min(room, self.clock.spare)) / island.dtype.itemsize)
-            ways = (self._remembered(way, find, island) for way in (self._believed(finding, measured), untouched))
-            rooms = {state: room / island.dtype.itemsize / len(alike) for state, alike in copies.items()}
-            gates = {state: gate_of(alike, self.mode, strict=self.strict) for state, alike in copies.items()}
-            known, late = (_tolerant(behind(roomy(way, self._weights, rooms), gates)) for way in ways)
+                yield unsearched(copies.pop(state), why)
+            elements, dtype = weight_budget / island.dtype.itemsize, island.dtype.numpy()
+            batch = Batch(
+                find,
+                island,
+                Measured(self.clock, self.opset, dtype=dtype),
+                Measured(self.clock.warm(), self.opset, dtype=dtype),
+                gates={state: gate_of(alike, self.mode, strict=self.strict) for state, alike in copies.items()},
+                rooms={state: elements / len(alike) for state, alike in copies.items()},
+            )
+            growth = elements if self.clock.cold else min(elements, self.clock.spare / island.dtype.itemsize)
             for state, found in search_all(
-                runs,
+                {state: sum(segment.runs for segment in alike) for state, alike in copies.items()},
                 self.rules,
                 estimate=self._estimate,
-                measure=measure,
+                measure=functools.partial(self._measure, batch.measured, island.sizings),
                 deadline=deadline,
-                limits=limits,
-                find=known,
-                late=late,
+                limits=SearchLimits(growth=growth),
+                find=functools.partial(self._search_segment, batch),
+                on_timeout=functools.partial(self._search_segment, batch, in_time=False),
             ):
-                try:
-                    saved = self._saved(state, found, measure(state)) if found.steps else ()
-                    more = self._weights(found.outputs) - self._weights(state)
-                except Exception as error:  # noqa: BLE001
-                    yield left(copies[state], failure(error))
-                    continue
-                yield Gain(tuple(copies[state]), found, tuple(saved), more * len(copies[state]) * island.dtype.itemsize)
+                yield self._gain(batch, copies[state], found)
+
+    def _gain(self, batch: Batch, copies: Sequence[Segment], found: SearchResult) -> Gain:
+        """Return the gain of a search result for all copies of its segment."""
+        state, island = copies[0].state, batch.island
+        try:
+            saved = self._saved(state, found, self._measure(batch.measured, island.sizings, state)) if found.steps else ()
+            more = self._weights(found.outputs) - self._weights(state)
+        except Exception as error:  # noqa: BLE001
+            return unsearched(copies, failure(error))
+        return Gain(tuple(copies), found, tuple(saved), more * len(copies) * island.dtype.itemsize)
+
+    def _search_segment(
+        self,
+        batch: Batch,
+        start: State,
+        rules: RuleSet,
+        /,
+        *,
+        estimate: Cost,
+        measure: Cost,
+        limits: SearchLimits | None,
+        in_time: bool = True,
+    ) -> SearchResult:
+        """Return the cheapest equivalent of a segment; the segment itself if a stage fails, with the reason.
+
+        The stages have this order:
+
+        1. `restricted` applies the gate and the weight budget, which belong to the key of the cache.
+        2. `_recall` looks in the cache before anything is measured: a cached result was confirmed when it was found.
+        3. `_find` searches. Terms that compute nothing are removed first, because they hide other terms from the rules.
+        4. `_fuse` follows the search, which brings terms into the forms that fusions replace.
+        5. `_confirm` measures the gain of all steps together, so it comes last.
+
+        A search that is not `in_time` only looks in the cache: a segment that is not there stays as it is.
+        """
+
+        def result() -> SearchResult:
+            if not in_time:
+                return untouched(start, estimate)
+            return self._confirm(batch, task, self._fuse(batch, task, self._find(batch, task)))
+
+        try:
+            task = SegmentTask(start, rules, estimate, measure, limits or SearchLimits())
+            task = task.restricted(batch.gates[start], self._weights, batch.rooms[start])
+            return self._recall(batch, task, result)
+        except Exception as error:  # noqa: BLE001
+            return replace(untouched(start, estimate), stopped=LEFT + failure(error))
+
+    def _recall(self, batch: Batch, task: SegmentTask, result: Callable[[], SearchResult]) -> SearchResult:
+        """Return the cached result of this search of such a segment at the same sizings; if there is none, cache `result()`.
+
+        A result is cached even if the search had no time.
+        """
+        sizes = [[*map(str, sizings)] for sizings in (self.sizings, batch.island.sizings)]
+        key = [
+            "found",
+            getattr(batch.find, "__name__", ""),
+            batch.island.dtype.name,
+            *sizes,
+            *self.settings,
+            task.limits.growth,
+            task.limits.room,
+            nodes_of(task.start)[0],
+            batch.gates[task.start].key,
+        ]
+        return restored(self.clock.cache.kept(key, lambda: recorded(result())))
+
+    def _find(self, batch: Batch, task: SegmentTask) -> SearchResult:
+        """Return the result of the batch's method.
+
+        Searches for mutants get quick measurements on warm caches, and a memory beside the times.
+        """
+        if batch.find is not search_mutants:
+            return search_cleaned(
+                batch.find, task.start, task.rules, estimate=task.estimate, measure=task.measure, limits=task.limits
+            )
+        island = batch.island
+        return search_mutants(
+            task.start,
+            task.rules,
+            estimate=task.estimate,
+            measure=task.measure,
+            glance=self._measure(batch.glanced, island.sizings, task.start),
+            faster=functools.partial(self._faster, batch.measured, island.sizings),
+            limits=task.limits,
+            memory=Part(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name]),
+            tally=self.tally,
+            partial=self.partial,
+        )
+
+    def _fuse(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
+        """Return an island's result with the fusions that pay: to all offered operators, or to ONNX Runtime's own alone."""
+        if batch.find is not search_island:
+            return found
+        faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
+        fusions = (some.gated(task.rules.gate) for some in self.fusions)
+        return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
+
+    def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
+        """Return the result, without its steps if a second measurement does not confirm the gain."""
+        if not found.steps or self._stands(task.start, found, batch.measured):
+            return found
+        return replace(found, outputs=task.start, steps=(), after=found.before)
 
     def _inadmissible(self, states: Iterable[State]) -> dict[State, str]:
         """Return the states that cannot be searched, with the reason: a state undefined at one of the sizings, say."""
@@ -154,31 +298,7 @@ class Search:
                 found[state] = failure(error)
         return found
 
-    def _with_mutants(self, island: Island, measured: Measured) -> Find:
-        """Return `search_mutants` with quick measurements on warm caches, and with a memory kept beside the times."""
-        glanced = Measured(self.clock.warm(), self.opset, dtype=island.dtype.numpy())
-        memory = Part(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name])
-
-        @functools.wraps(search_mutants)
-        def found(
-            start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
-        ) -> SearchResult:
-            return search_mutants(
-                start,
-                rules,
-                estimate=estimate,
-                measure=measure,
-                glance=self._measure(glanced, island.sizings, start),
-                faster=functools.partial(self._faster, measured, island.sizings),
-                limits=limits,
-                memory=memory,
-                tally=self.tally,
-                partial=self.partial,
-            )
-
-        return found
-
-    def forgone(self, parts: Sequence[Segment], seconds: float) -> float:
+    def contrib_potential_seconds(self, parts: Sequence[Segment], seconds: float) -> float:
         """Return the seconds that ONNX Runtime's own operators would save in a run at the first of the sizings.
 
         Counts only fusions examined within `seconds`. The result is kept beside the times.
@@ -190,11 +310,11 @@ class Search:
             except ShapeError:
                 continue
             key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0], gate.key]
-            saved = functools.partial(self._forgone, state, rules.gated(gate), part.island, deadline)
+            saved = functools.partial(self._fusion_gain, state, rules.gated(gate), part.island, deadline)
             total += self.clock.cache.kept(key, saved) * part.runs
         return total
 
-    def _forgone(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
+    def _fusion_gain(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
         """Return the seconds that the rules' fusions would save in the state, which has no dynamic dimensions."""
         if expired(deadline) or next(fused(state, rules), None) is None:
             return 0.0
@@ -205,20 +325,6 @@ class Search:
             return cost - with_fusions(SearchResult(state, (), cost, cost, 0, ""), rules, faster=faster).after
         except (InvalidModelError, ShapeError):
             return 0.0
-
-    def _fusing(self, find: Find, measured: Measured, everywhere: Sequence[DimBinding]) -> Find:
-        """Extend `find` by a search for fusions: to all offered operators, and to ONNX Runtime's own operators alone."""
-
-        @functools.wraps(find)
-        def fusing(
-            start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
-        ) -> SearchResult:
-            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
-            faster = self._fusion_faster(measured, everywhere, measure)
-            fusions = (some.gated(rules.gate) for some in self.fusions)
-            return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
-
-        return fusing
 
     def _fusion_faster(
         self, measured: Measured, everywhere: Sequence[DimBinding], measure: Cost, deadline: float = math.inf
@@ -253,39 +359,6 @@ class Search:
             return gains(state, found.steps, measure)
         shares = gains(state, found.steps, self._estimate)
         return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
-
-    def _believed(self, find: Find, measured: Measured) -> Find:
-        """Extend `find`: discard the steps if a second measurement does not confirm the gain."""
-
-        @functools.wraps(find)
-        def believed(
-            start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
-        ) -> SearchResult:
-            found = find(start, rules, estimate=estimate, measure=measure, limits=limits)
-            if not found.steps or self._stands(start, found, measured):
-                return found
-            return replace(found, outputs=start, steps=(), after=found.before)
-
-        return believed
-
-    def _remembered(self, find: Find, kind: Find, island: Island) -> Find:
-        """Extend `find` by the cache: return what a search of this kind found before in such an island at the same sizings.
-
-        A result is cached even if the search had no time.
-        """
-        sizes = [[*map(str, sizings)] for sizings in (self.sizings, island.sizings)]
-        about = ["found", getattr(kind, "__name__", ""), island.dtype.name, *sizes, *self.settings]
-
-        def found(
-            start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
-        ) -> SearchResult:
-            within = limits or SearchLimits()
-            gate = None if rules.gate is None else rules.gate.key
-            key = [*about, within.growth, within.room, nodes_of(start)[0], gate]
-            look = functools.partial(find, start, rules, estimate=estimate, measure=measure, limits=limits)
-            return restored(self.clock.cache.kept(key, lambda: recorded(look())))
-
-        return found
 
     def _at(self, state: State, sizing: DimBinding | None = None) -> State:
         """Return the state with numbers for the dynamic dimensions."""
@@ -333,35 +406,6 @@ class Search:
                 return math.inf
 
         return seconds
-
-
-def behind(find: Find, gates: Mapping[State, Gate]) -> Find:
-    """Restrict a search to the matches and states that each segment's gate admits."""
-
-    @functools.wraps(find)
-    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
-        gate = gates[start]
-
-        def admitted(state: State) -> float:
-            return math.inf if state != start and gate.rounds_otherwise(state) else measure(state)
-
-        return find(start, rules.gated(gate), estimate=estimate, measure=admitted, limits=limits)
-
-    return found
-
-
-def _tolerant(find: Find) -> Find:
-    """Extend `find`: a state whose search fails stays as it is, and the result says why."""
-
-    @functools.wraps(find)
-    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
-        try:
-            return find(start, rules, estimate=estimate, measure=measure, limits=limits)
-        except Exception as error:  # noqa: BLE001
-            why = LEFT + failure(error)
-        return replace(untouched(start, rules, estimate=estimate), stopped=why)
-
-    return found
 
 
 def machine(clock: Clock) -> roofline.Machine:

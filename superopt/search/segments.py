@@ -134,7 +134,7 @@ def written(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     return tuple(found)
 
 
-def left(copies: Iterable[Segment], why: str) -> Gain:
+def unsearched(copies: Iterable[Segment], why: str) -> Gain:
     """Return a gain without steps for segments that could not be searched."""
     parts = tuple(copies)
     return Gain(parts, SearchResult(parts[0].state, (), 0.0, 0.0, 0, LEFT + why), ())

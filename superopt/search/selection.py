@@ -16,7 +16,7 @@ from superopt.rules.fp_flags import ALL_FLAGS, FpFlag, FpMode
 from superopt.rules.fusion import fusions
 from superopt.rules.rule import Rule
 from superopt.search.apply import PARTLY
-from superopt.search.segments import Gain, Passes, left
+from superopt.search.segments import Gain, Passes, unsearched
 from superopt.speclib.recurrence import recurrences
 
 GROWTH, GROWTH_OF_SMALL, SMALL = 0.5, 3.0, 2**28
@@ -73,7 +73,7 @@ def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
 
 
 def fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
-    """Return the model with those of the gains that it can have together, these gains, and the others as they are `left`.
+    """Return the model with those of the gains that it can have together, these gains, and the others as `unsearched`.
 
     Halving the gains finds a gain that cannot be lowered over the model's dimensions, or that would close a cycle.
     """
@@ -82,7 +82,7 @@ def fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], lis
     except Exception as error:  # noqa: BLE001
         why = failure(error)
         if len(taken) == 1:
-            return model, [], [left(taken[0].copies, why)]
+            return model, [], [unsearched(taken[0].copies, why)]
     half = len(taken) // 2
     model, first, dropped = fitting(model, taken[:half])
     model, second, more = fitting(model, taken[half:])

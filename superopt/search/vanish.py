@@ -7,7 +7,6 @@ operator and add none.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 from superopt.policy import SEARCH
@@ -31,19 +30,16 @@ def vanished(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     return state, tuple(steps)
 
 
-def once_vanished(find: Find) -> Find:
-    """Return a function that searches as `find` does, from the state without terms that compute nothing.
+def search_cleaned(
+    find: Find, start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
+) -> SearchResult:
+    """Return the result of `find` for the state without terms that compute nothing.
 
     If the search finds nothing better, that state is the result if it is cheaper than the original by more than the noise.
     """
-
-    @functools.wraps(find)
-    def found(start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
-        clean, steps = vanished(start, rules)
-        best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)
-        before = measure(start) if steps else best.before
-        if best.after >= before * (1 - SEARCH.min_gain_share):
-            return replace(best, outputs=start, steps=(), before=before, after=before)
-        return replace(best, steps=(*steps, *best.steps), before=before)
-
-    return found
+    clean, steps = vanished(start, rules)
+    best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)
+    before = measure(start) if steps else best.before
+    if best.after >= before * (1 - NOISE):
+        return replace(best, outputs=start, steps=(), before=before, after=before)
+    return replace(best, steps=(*steps, *best.steps), before=before)

@@ -1,0 +1,102 @@
+"""The search of a segment: the order of its stages, what the key of the cache holds, and a stage that fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from onnx import helper
+
+from superopt.algebra.dim_binding import DimBinding
+from superopt.budget import active_time
+from superopt.cost.measure import Clock
+from superopt.model.islands import Chart
+from superopt.model.load import load
+from superopt.rules.fp_flags import FpMode
+from superopt.runtime.session import Device
+from superopt.search.apply import State
+from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
+from superopt.search.ruleset import RuleSet
+from superopt.search.segment_search import Batch, Search, SegmentTask
+from superopt.search.segments import Gain, whole
+from tests.models import model
+
+STAGES = ["recall", "find", "fuse", "confirm"]
+
+
+class Noted(Search):
+    """A search that lists the stages that run. The stage `failing` raises an error."""
+
+    def __init__(self, clock: Clock, mode: FpMode = FpMode.RELAXED, failing: str = "") -> None:
+        super().__init__([], clock, 17, [DimBinding({})], 1.0, mode=mode)
+        self.stages: list[str] = []
+        self.failing = failing
+
+    def _recall(self, batch: Batch, task: SegmentTask, *rest: Any) -> SearchResult:
+        self.note("recall")
+        return super()._recall(batch, task, *rest)
+
+    def _find(self, batch: Batch, task: SegmentTask) -> SearchResult:
+        self.note("find")
+        return super()._find(batch, task)
+
+    def _fuse(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
+        self.note("fuse")
+        return super()._fuse(batch, task, found)
+
+    def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
+        self.note("confirm")
+        return super()._confirm(batch, task, found)
+
+    def note(self, stage: str) -> None:
+        self.stages.append(stage)
+        if stage == self.failing:
+            raise RecursionError
+
+    def gain(self, *, seconds: float = 60.0, weight_budget: float = 0.0) -> Gain:
+        nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Tanh", ["s"], ["y"])]
+        parts = whole(Chart(load(model(nodes, {"x": [4]}, {"y": [4]})).model), {})
+        (gain,) = self.gains(parts, active_time() + seconds, find=find, weight_budget=weight_budget)
+        return gain
+
+
+def find(start: State, _: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
+    del measure, limits
+    return SearchResult(start, (), estimate(start), estimate(start), 1, "searched")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock whose cache is in memory."""
+    return Clock(Device("cpu", 1))
+
+
+def test_a_result_is_searched_fused_and_confirmed_before_it_is_cached(clock: Clock) -> None:
+    search = Noted(clock)
+    first = search.gain()
+    assert (first.found.stopped, search.stages) == ("searched", STAGES)
+    again = search.gain()
+    assert (again.found, search.stages) == (first.found, [*STAGES, "recall"])
+
+
+def test_a_segment_without_time_is_looked_up_only(clock: Clock) -> None:
+    search = Noted(clock)
+    assert (search.gain(seconds=-1.0).found.stopped, search.stages) == (OUT_OF_TIME, ["recall"])
+    known = Noted(Clock(Device("cpu", 1)))
+    known.gain()
+    assert (known.gain(seconds=-1.0).found.stopped, known.stages) == ("searched", [*STAGES, "recall"])
+
+
+def test_results_behind_other_gates_and_within_other_budgets_are_cached_apart(clock: Clock) -> None:
+    for search, weight_budget in ((Noted(clock), 0.0), (Noted(clock), 4.0), (Noted(clock, FpMode.PRECISE), 4.0)):
+        search.gain(weight_budget=weight_budget)
+        assert search.stages == STAGES
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_segment_is_left_as_it_is_where_a_stage_fails(clock: Clock, stage: str) -> None:
+    search = Noted(clock, failing=stage)
+    gain = search.gain()
+    assert (gain.left, gain.found.steps) == ("RecursionError:", ())
+    assert search.stages == STAGES[: STAGES.index(stage) + 1]
+    assert Noted(clock).gain().found.stopped == "searched"
